@@ -1,0 +1,95 @@
+"""Synthetic noise: move images, never captions; the same index on every machine for one seed (protocol.md)."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import NoiseError, unknown_name
+
+NoiseUnit = Literal["caption", "image"]
+UNITS = ("caption", "image")
+
+
+@dataclass(frozen=True)
+class NoiseRecord:
+    """What corruption a dataset carries; part of every result.
+
+    Attributes:
+        unit: ``"caption"``, ``"image"``, or None where nothing was moved.
+        ratio: nominal share of moved units, in [0, 1).
+        seed: of ``numpy.random.RandomState``; None for a noise file or no noise.
+        sha256: hash of the little-endian int64 ``caption_to_image``.
+        realised_ratio: share of captions whose image is not their own, in [0, 1).
+        source: path of the noise file, or None where it was drawn.
+    """
+
+    unit: NoiseUnit | None
+    ratio: float
+    seed: int | None
+    sha256: str
+    realised_ratio: float
+    source: str | None = None
+
+
+def inject_noise(
+    caption_to_image: NDArray[np.int64],
+    *,
+    noise_ratio: float,
+    noise_unit: NoiseUnit,
+    seed: int,
+    captions_per_image: int,
+) -> NDArray[np.int64]:
+    """Permute the images of a random share of captions, or of whole images.
+
+    ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
+    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places and all their captions move together.
+    Some chosen units get their own image back, so the realised ratio is slightly below the nominal one.
+
+    Args:
+        caption_to_image: int64 ``(n_captions,)``, the clean pairing ``c // captions_per_image``.
+        noise_ratio: nominal share, in [0, 1).
+        noise_unit: ``"caption"`` or ``"image"``.
+        seed: of ``numpy.random.RandomState``, whose stream numpy has frozen; in [0, 2**32).
+        captions_per_image: a fact of the dataset.
+
+    Returns:
+        A new int64 array of the same length.
+
+    Raises:
+        NoiseError: ratio, unit, seed or pairing is not as stated.
+    """
+    if noise_unit not in UNITS:
+        raise NoiseError(unknown_name("noise unit", noise_unit, UNITS))
+    if not 0 <= noise_ratio < 1:
+        raise NoiseError(f"noise_ratio is {noise_ratio}, expected a number in [0, 1), such as 0.4")
+    if not 0 <= seed < 2**32:
+        raise NoiseError(f"noise seed is {seed}, expected an integer in [0, 2**32)")
+    clean = np.arange(len(caption_to_image)) // captions_per_image
+    if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):
+        raise NoiseError(
+            f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
+            "noise is drawn once, on clean pairs"
+        )
+    units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
+    moved = _permute_some(units.astype(np.int64), noise_ratio, seed)
+    return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
+
+
+def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
+    random = np.random.RandomState(seed)
+    order = np.arange(len(values))
+    random.shuffle(order)
+    chosen = order[: int(ratio * len(values))]
+    moved = values[chosen]
+    random.shuffle(moved)
+    values = values.copy()
+    values[chosen] = moved
+    return values
+
+
+def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
+    """sha256 (hex) of the little-endian int64 array, as protocol.md lists it."""
+    return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").tobytes()).hexdigest()

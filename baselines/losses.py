@@ -1,0 +1,55 @@
+"""Loss terms that several papers share: tensors in, one value per pair (or pairwise costs) out.
+
+``similarities`` is ``(B, B)`` with images as rows and captions as columns; the diagonal holds the given pairs.
+"""
+
+import torch
+from torch import Tensor
+
+
+def hinge_costs(
+    similarities: Tensor, margin: Tensor | float, caption_margin: Tensor | float | None = None, *, floor: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Pairwise triplet costs ``[margin - S(I, T) + S(negative)]_+``.
+
+    Args:
+        similarities: float ``(B, B)``.
+        margin: number or anything that broadcasts to ``(B, B)``; entry (i, j) is used for image i against caption j.
+        caption_margin: the same for caption queries; ``margin`` by default.
+        floor: smallest cost.
+
+    Returns:
+        ``caption_costs`` (row i: image i as query, caption j as negative) and ``image_costs`` (column j: caption j as
+        query, image i as negative), both ``(B, B)`` with a zero diagonal.
+    """
+    caption_margin = margin if caption_margin is None else caption_margin
+    given = similarities.diagonal()
+    caption_costs = (margin + similarities - given[:, None]).clamp(min=floor)
+    image_costs = (caption_margin + similarities - given[None, :]).clamp(min=floor)
+    own = torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+    return caption_costs.masked_fill(own, 0), image_costs.masked_fill(own, 0)
+
+
+def mean_triplet(similarities: Tensor, margin: Tensor | float) -> Tensor:
+    """Triplet loss over all negatives, ``(B,)``: mean cost of row i plus mean cost of column i (NCR Eq. 2).
+
+    The mean divides by B, not by the B - 1 negatives, as the published code does.
+    """
+    caption_costs, image_costs = hinge_costs(similarities, margin)
+    return caption_costs.mean(dim=1) + image_costs.mean(dim=0)
+
+
+def hardest_triplet(
+    similarities: Tensor, margin: Tensor | float, caption_margin: Tensor | float | None = None
+) -> Tensor:
+    """Triplet loss with the hardest negative of the batch on either side, ``(B,)`` (VSE++; NCR Eq. 6)."""
+    caption_costs, image_costs = hinge_costs(similarities, margin, caption_margin)
+    return caption_costs.amax(dim=1) + image_costs.amax(dim=0)
+
+
+def info_nce(similarities: Tensor, temperature: float) -> Tensor:
+    """Symmetric InfoNCE, ``(B,)``: mean of both directions' cross entropies of the given pair."""
+    logits = similarities / temperature
+    rows = logits.log_softmax(dim=1).diagonal()
+    columns = logits.log_softmax(dim=0).diagonal()
+    return -(rows + columns) / 2

@@ -88,7 +88,7 @@ class TrainingBatches:
             raise ValueError(f"training reads the train split only, got {dataset.name}/{dataset.split}")
         self._dataset = dataset
         self.batch_size = batch_size
-        self._seed = seed
+        self.seed = seed
         self._device = device or torch.device("cpu")
         self._rows = np.arange(len(dataset)) if pair_rows is None else pair_rows
         self._on_batch = on_batch
@@ -107,7 +107,7 @@ class TrainingBatches:
             pair_ids: int64, the pairs to visit; all by default.
         """
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
-        seed = derive_seed(self._seed, "order", *self.epoch_key, *purpose)
+        seed = derive_seed(self.seed, "order", *self.epoch_key, *purpose)
         order = np.random.default_rng(seed).permutation(rows)
         for start in range(0, len(order), self.batch_size):
             chosen = order[start : start + self.batch_size]

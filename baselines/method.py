@@ -1,7 +1,7 @@
 """The contract a method fulfils, and what the engine hands it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -55,6 +55,11 @@ class EpochPlan:
     select: bool = True
 
 
+def stepwise(learning_rate: float, decay: float, every: int, epochs: int) -> list[float]:
+    """Learning rate of each epoch: multiplied by ``decay`` after every ``every`` epochs."""
+    return [learning_rate * decay ** (epoch // every) for epoch in range(epochs)]
+
+
 class Step(Protocol):
     """One optimiser step, done by the engine: backward, clip, update, log, refuse non-finite losses."""
 
@@ -71,6 +76,7 @@ class Method(nn.Module, ABC):
     """
 
     Config: ClassVar[type[BaseModel]]
+    n_networks: ClassVar[int] = 1
     networks: nn.ModuleList
 
     def __init__(self, config: Any, setting: Setting) -> None:
@@ -79,8 +85,6 @@ class Method(nn.Module, ABC):
         self.setting = setting
         self.networks = nn.ModuleList()
         self.renew_networks()
-
-    n_networks: ClassVar[int] = 1
 
     def make_network(self) -> Backbone:
         """One fresh network; a method that adds a head overrides this."""

@@ -1,0 +1,190 @@
+"""NCR: Learning with Noisy Correspondence for Cross-modal Matching. Huang et al., NeurIPS 2021.
+
+https://proceedings.neurips.cc/paper/2021/hash/f5e62af885293cf4d511ceef31e61c80-Abstract.html
+
+Networks memorise clean pairs first, so a mixture over the per-pair loss tells clean from noisy pairs (co-divide);
+predictions of two networks turn the labels soft (co-rectify); soft labels become the margin of a triplet loss with
+hardest negatives (robust matching).
+
+Deviations between paper and published code; we follow the code unless said otherwise:
+  * Eq. 2 sums over negatives; the code takes the mean over the B entries of a row, the own entry counting as zero.
+  * Eq. 4: for clean batches the code's w is a column and P a row, so the rectified label is a (B, B) matrix
+    ``w_i + (1 - w_i) P_j`` and noisy labels a column, whose margin sits in row i of both directions.
+    ``label_shape: published`` keeps that; ``label_shape: paper`` gives every pair one label in both directions.
+  * Eq. 5 subtracts the mean similarity of the negatives; the code works with the clamped mean triplet costs:
+    ``clamp(alpha - (mean row cost + mean column cost) / 2, 0, alpha)``, and tau is the mean of the B // 10 + 1 largest.
+  * If no pair of a batch has a positive prediction the code divides by zero and goes on with NaN; we return 0.
+  * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a second
+    optimiser step of its own.
+  * If every clean probability exceeds the threshold the code counts the lowest hundredth as noisy; so do we.
+  * A batch of one ends the code's epoch; we leave a single left-over pair out. A side of the division with fewer
+    than two pairs, with which the code stops, is skipped.
+  * The embedding size is 2048 in the paper and 1024 in the code.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from baselines.batches import Batch, TrainingBatches
+from baselines.losses import hardest_triplet, hinge_costs, mean_triplet
+from baselines.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.mixture import clean_posterior, is_clean
+from baselines.pair_memory import PairMemory
+from baselines.randomness import derive_seed
+
+Curve = Literal["exponential", "linear", "sin"]
+
+
+class NCRConfig(BaseModel):
+    """Every constant of the paper, in its order.
+
+    Attributes:
+        margin: alpha of Eq. 2 and Eq. 7, at least 0 (section 4.2: 0.2).
+        clean_threshold: pairs with w above it are clean, in [0, 1) (Algorithm 1: 0.5).
+        curve: how a label becomes a margin; Eq. 7 is ``exponential``, the others are the supplement's.
+        curve_base: m of Eq. 7, above 1 (section 4.2: 10).
+        label_shape: see Deviations.
+        warmup_epochs: epochs with Eq. 2 (code: 5 Flickr30K, 10 COCO and CC152K).
+        epochs: epochs of Algorithm 1 (code: 40 Flickr30K and CC152K, 20 COCO).
+        learning_rate: of Adam (code: 2e-4).
+        lr_update: epochs between decays, counted after the warm-up (code: 30; COCO 10).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    margin: Annotated[float, Field(ge=0)] = 0.2
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    curve: Curve = "exponential"
+    curve_base: Annotated[float, Field(gt=1)] = 10.0
+    label_shape: Literal["published", "paper"] = "published"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    epochs: Annotated[int, Field(ge=1)] = 40
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    lr_update: Annotated[int, Field(ge=1)] = 30
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+
+def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
+    """P of Eq. 5, ``(B,)`` in [0, 1]: the pair's margin over its negatives, relative to the batch's best tenth."""
+    caption_costs, image_costs = hinge_costs(similarities, margin)
+    mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
+    advantage = (margin - mean_cost).clamp(0, margin)
+    anchor = advantage.topk(len(advantage) // 10 + 1).values.mean()
+    return (advantage / anchor).nan_to_num(0.0).clamp(0, 1)
+
+
+def rectified_clean_label(clean_probability: Tensor, prediction: Tensor, shape: str) -> Tensor:
+    """Eq. 4, first line: ``w + (1 - w) P``; ``(B, B)`` as published, ``(B,)`` as in the paper."""
+    w = clean_probability[:, None] if shape == "published" else clean_probability
+    return w + (1 - w) * prediction
+
+
+def rectified_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor:
+    """Eq. 4, second line: the mean of both networks' predictions, ``(B,)``."""
+    return (prediction + peer_prediction) / 2
+
+
+def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
+    """Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for sure ones."""
+    if curve == "exponential":
+        return margin * (base**labels - 1) / (base - 1)
+    if curve == "linear":
+        return margin * labels
+    return margin * (torch.sin(math.pi * labels - math.pi / 2) + 1) / 2
+
+
+def soft_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tensor:
+    """L_soft of Eq. 6, ``(B,)``: hardest negatives, margin from the label.
+
+    Args:
+        similarities: float ``(B, B)``.
+        labels: in [0, 1]; ``(B, B)`` entry by entry, or ``(B,)`` per pair.
+        config: curve and label shape.
+    """
+    margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
+    if margins.dim() == 2:
+        return hardest_triplet(similarities, margins)
+    rows, columns = margins[:, None], margins[None, :]
+    return hardest_triplet(similarities, rows, rows if config.label_shape == "published" else columns)
+
+
+class NCR(Method):
+    """Two networks, each trained on the division that the other one makes."""
+
+    Config = NCRConfig
+    config: NCRConfig
+    n_networks = 2
+
+    def __init__(self, config: NCRConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        self.clean_probability = nn.ModuleList(
+            PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks)
+        )
+
+    def plan(self) -> Sequence[EpochPlan]:
+        """Warm-up at constant rate, then Algorithm 1 with step decay; the optimisers go on."""
+        c = self.config
+        warmup = [EpochPlan(0, epoch, "warmup", c.learning_rate) for epoch in range(c.warmup_epochs)]
+        rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
+        return warmup + [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
+
+    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        """Adam with default parameters (section 4.2)."""
+        return torch.optim.Adam(network.parameters(), lr=learning_rate)
+
+    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Algorithm 1."""
+        if plan.phase == "warmup":
+            for k, network in enumerate(self.networks):
+                for batch in batches.shuffled("warmup", k):
+                    step(network, mean_triplet(network.train()(batch), self.config.margin).sum(), batch)
+            return
+        self.co_divide(plan, batches)
+        for k in range(self.n_networks):
+            self.train_network(k, plan, batches, step)
+
+    @torch.no_grad()
+    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
+        """Clean probability w of every pair under either network (Eq. 3): a mixture over its per-pair loss."""
+        for k, network in enumerate(self.networks):
+            network.eval()
+            losses = torch.zeros_like(self.clean_probability[k].values)
+            for batch in batches.shuffled("divide", k):
+                losses[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(losses)
+            ids = batches.pair_ids.to(losses.device)
+            seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
+            self.clean_probability[k].write(ids, clean_posterior(losses[ids], random_state=seed))
+
+    def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Co-rectify and robust matching of network k on its peer's division."""
+        network, peer = self.networks[k], self.networks[1 - k]
+        probability = self.clean_probability[1 - k]
+        ids = batches.pair_ids.to(probability.values.device)
+        clean = is_clean(probability.read(ids), self.config.clean_threshold)
+        clean_ids, noisy_ids = ids[clean], ids[~clean]
+        train_noisy = plan.epoch >= self.config.epochs // 2 and len(noisy_ids) > 1
+        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else None
+        for batch in batches.shuffled("clean", k, pair_ids=clean_ids):
+            label = rectified_clean_label(
+                probability.read(batch.pair_ids), self.predict(network, batch), self.config.label_shape
+            )
+            step(network, soft_triplet(network.train()(batch), label, self.config).sum(), batch)
+            if noisy_batches is not None:
+                noisy = next(noisy_batches)
+                label = rectified_noisy_label(self.predict(network, noisy), self.predict(peer, noisy))
+                step(network, soft_triplet(network.train()(noisy), label, self.config).sum(), noisy)
+
+    @torch.no_grad()
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """P of a batch in evaluation mode."""
+        return matching_prediction(network.eval()(batch), self.config.margin)
+
+    def estimates(self) -> dict[str, Tensor]:
+        """The mean clean probability of both networks."""
+        return {"clean_probability": torch.stack([m.values for m in self.clean_probability]).mean(dim=0)}

@@ -16,7 +16,8 @@ from ncl_bench.errors import NclBenchError
 def atomic_path(target: Path) -> Iterator[Path]:
     """A temporary path beside ``target`` that becomes ``target`` when the block ends well, else disappears.
 
-    The block may create a file or a folder there. An existing file is replaced, an existing folder is not.
+    The block may create a file or a folder there. An existing file is replaced, an existing folder is not. What a
+    killed process left behind is removed first.
 
     Raises:
         NclBenchError: the place cannot be written, or the disk is full.
@@ -24,6 +25,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     temporary = target.parent / f".{target.name}.{os.getpid()}.tmp"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_orphans(target)
         try:
             yield temporary
             _flush(temporary)
@@ -66,7 +68,8 @@ def sole_owner(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise NclBenchError(f"{folder} is in use by another ncl-bench process; wait for it or choose another folder") from None
+            message = f"{folder} is in use by another ncl-bench process; wait for it or choose another folder"
+            raise NclBenchError(message) from None
         yield
 
 
@@ -74,6 +77,14 @@ def _flush(path: Path) -> None:
     if path.is_file():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
+
+
+def _remove_orphans(target: Path) -> None:
+    """Delete what a killed process left beside the target."""
+    for path in target.parent.glob(f".{target.name}.*.tmp"):
+        owner = path.name.split(".")[-2]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            _remove(path)
 
 
 def _remove(path: Path) -> None:

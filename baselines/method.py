@@ -77,6 +77,7 @@ class Method(nn.Module, ABC):
 
     Config: ClassVar[type[BaseModel]]
     n_networks: ClassVar[int] = 1
+    extra_words: ClassVar[int] = 0
     networks: nn.ModuleList
 
     def __init__(self, config: Any, setting: Setting) -> None:

@@ -16,8 +16,8 @@ from ncl_bench.errors import NclBenchError
 def atomic_path(target: Path) -> Iterator[Path]:
     """A temporary path beside ``target`` that becomes ``target`` when the block ends well, else disappears.
 
-    The block may create a file or a folder there. An existing file is replaced, an existing folder is not. What a
-    killed process left behind is removed first.
+    The block may create a file or a folder there. An existing file is replaced, an existing folder is not.
+    What a killed process left behind is removed first.
 
     Raises:
         NclBenchError: the place cannot be written, or the disk is full.

@@ -1,7 +1,107 @@
-"""Commands of this room."""
+"""Commands of the reference methods: recipes, train, score, plot, quickstart. Torch is imported when one runs."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+
+from ncl_bench.errors import NclBenchError
+
+Unit = Annotated[
+    Literal["caption", "image"], typer.Option("--noise-unit", help="Move captions one by one, or whole images.")
+]
+Ratio = Annotated[float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")]
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
+
+
+def _require_torch() -> None:
+    if find_spec("torch") is None or find_spec("lightning_fabric") is None:
+        raise NclBenchError("this command needs torch; install it with: pip install 'ncl-bench[baselines]'")
+
+
+def recipes(
+    pattern: Annotated[str, typer.Argument(help="Show the names that contain this.")] = "",
+) -> None:
+    """List the shipped recipes.
+
+    Example: ncl-bench recipes digits
+    """
+    folder = Path(__file__).parent / "recipes"
+    for path in sorted(folder.rglob("*.yaml")):
+        name = str(path.relative_to(folder).with_suffix(""))
+        if pattern in name:
+            typer.echo(name)
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped recipe.")],
+    to: Target,
+    noise_ratio: Ratio = 0.0,
+    noise_unit: Unit = "caption",
+    noise_seed: Annotated[int | None, typer.Option(help="The cell's standard seed by default.")] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="A noise index file instead of a drawn one.")] = None,
+    seed: Annotated[int, typer.Option(help="Of initialisation, batch order and dropout.")] = 0,
+    root: Root = None,
+    device: Device = "auto",
+    precision: Annotated[
+        Literal["32-true", "tf32", "bf16-mixed"], typer.Option(help="Arithmetic of the networks.")
+    ] = "32-true",
+) -> None:
+    """Train a method; the same command goes on where an interrupted run stopped.
+
+    Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr
+    """
+    _require_torch()
+    from baselines.config import Recipe
+    from baselines.progress import TrainingProgress
+    from baselines.run import Job, RunFolder
+    from baselines.train import Trainer
+
+    job = Job(Recipe.load(recipe), noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision)
+    trainer = Trainer(job, RunFolder(to), device)
+    with TrainingProgress(len(trainer.plans)) as progress:
+        result = trainer.run(progress)
+    typer.echo(f"best on dev: epoch {result['best_epoch']}, rSum {result['dev']['r_sum']:.1f}")
+    typer.echo(f"next: ncl-bench score {to} --to submissions/{to.name}")
+
+
+def score(
+    runs: Annotated[list[Path], typer.Argument(help="Finished runs; several are averaged, as for SGRAF.")],
+    to: Target,
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Score the test split once and write a submission.
+
+    Example: ncl-bench score runs/ncr --to submissions/ncr
+    """
+    _require_torch()
+    from baselines.submit import submit
+
+    submit(runs, to, root=root, device=device)
+    typer.echo(f"next: ncl-bench evaluate {to}")
+
+
+def quickstart(
+    to: Target = Path("quickstart"),
+    device: Device = "auto",
+) -> None:
+    """Noise, training, scores, evaluation and a leaderboard on the embedded digits, in minutes.
+
+    Example: ncl-bench quickstart --to quickstart
+    """
+    _require_torch()
+    from baselines.quickstart import quickstart as run_quickstart
+
+    run_quickstart(to, device)
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
+    for command in (recipes, train, score, quickstart):
+        app.command()(command)

@@ -1,0 +1,39 @@
+# make quickstart   the whole path on the embedded dataset, in minutes on a laptop CPU
+# make test         the test suite
+# make check        format, lint, types, leaderboard
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: quickstart test check format benchmark clean
+
+quickstart: .venv/installed
+	$(BIN)/ncl-bench quickstart --to quickstart
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not benchmark"
+
+check: .venv/installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/ncl-bench leaderboard build --check
+
+format: .venv/installed-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmark: .venv/installed-test
+	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable '.[baselines]'
+	touch $@
+
+.venv/installed-test: .venv/installed
+	$(PIP) --editable '.[baselines,test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist quickstart .pytest_cache .mypy_cache .ruff_cache .hypothesis

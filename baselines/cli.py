@@ -87,6 +87,18 @@ def score(
     typer.echo(f"next: ncl-bench evaluate {to}")
 
 
+def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write a run's curves, its separation of true and false pairs, and histograms, as SVG and CSV.
+
+    Example: ncl-bench plot runs/ncr
+    """
+    from baselines.plot import plot_run
+    from baselines.run import RunFolder
+
+    for path in plot_run(RunFolder(run)):
+        typer.echo(path)
+
+
 def quickstart(
     to: Target = Path("quickstart"),
     device: Device = "auto",
@@ -103,5 +115,5 @@ def quickstart(
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
-    for command in (recipes, train, score, quickstart):
+    for command in (recipes, train, score, plot, quickstart):
         app.command()(command)

@@ -1,13 +1,17 @@
-"""Tokenizers and vocabularies: caption text to token ids."""
+"""Words and their ids: built from training captions, or read from the published json files."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ncl_bench.errors import DataError
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
-PAD, START, END, UNKNOWN = range(4)
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,7 @@ class Vocabulary:
     """Words and their ids.
 
     Attributes:
-        words: word of id i at position i; published files may hold more ids than words, see ``size``.
+        words: word of id i at position i; an id without a word holds the empty string.
         size: rows of the word embedding, at least ``len(words)``.
     """
 
@@ -25,7 +29,7 @@ class Vocabulary:
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Word to id."""
-        return {word: position for position, word in enumerate(self.words)}
+        return {word: position for position, word in enumerate(self.words) if word}
 
     @cached_property
     def sha256(self) -> str:
@@ -33,13 +37,29 @@ class Vocabulary:
         text = "\n".join((*self.words, str(self.size)))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def start(self) -> int:
+        """Id of ``<start>``."""
+        return self.index["<start>"]
+
+    @property
+    def end(self) -> int:
+        """Id of ``<end>``."""
+        return self.index["<end>"]
+
+    @property
+    def unknown(self) -> int:
+        """Id of ``<unk>``, the word for every word outside the vocabulary."""
+        return self.index["<unk>"]
+
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of a tokenised caption between ``<start>`` and ``<end>``; unknown words become ``<unk>``."""
-        return [START, *(self.index.get(word, UNKNOWN) for word in words), END]
+        return [self.start, *(self.index.get(word, self.unknown) for word in words), self.end]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Words of token ids, special words left out."""
-        return [self.words[i] for i in ids if i >= len(SPECIAL_WORDS)]
+        words = (self.words[i] for i in ids)
+        return [word for word in words if word not in SPECIAL_WORDS]
 
 
 def build_vocabulary(captions: Iterable[Sequence[str]], *, threshold: int = 4) -> Vocabulary:
@@ -53,6 +73,88 @@ def build_vocabulary(captions: Iterable[Sequence[str]], *, threshold: int = 4) -
         A vocabulary in the order of falling count, ties in alphabetical order of code points.
     """
     counts = Counter(word for caption in captions for word in caption)
-    kept = sorted((word for word, count in counts.items() if count >= threshold), key=lambda w: (-counts[w], w))
-    words = (*SPECIAL_WORDS, *(word for word in kept if word not in SPECIAL_WORDS))
+    return vocabulary_from_counts(counts, threshold=threshold)
+
+
+def vocabulary_from_counts(counts: Mapping[str, int], *, threshold: int = 4) -> Vocabulary:
+    """The vocabulary of :func:`build_vocabulary`, from how often each word occurs.
+
+    Args:
+        counts: occurrences of each word in the training captions.
+        threshold: smallest count, at least 1.
+    """
+    kept = [word for word, count in counts.items() if count >= threshold and word not in SPECIAL_WORDS]
+    words = (*SPECIAL_WORDS, *sorted(kept, key=lambda word: (-counts[word], word)))
     return Vocabulary(words, len(words))
+
+
+def vocabulary_json(vocabulary: Vocabulary) -> str:
+    """The vocabulary in the published format, ``{"word2idx": ..., "idx2word": ..., "idx": size}``."""
+    known = [(i, word) for i, word in enumerate(vocabulary.words) if word]
+    content = {
+        "word2idx": {word: i for i, word in known},
+        "idx2word": {str(i): word for i, word in known},
+        "idx": vocabulary.size,
+    }
+    return json.dumps(content)
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Read a vocabulary file as SCAN, NCR and PC2 publish them; ids stay as they are.
+
+    Raises:
+        DataError: the file is missing or not in the published format.
+    """
+    try:
+        return parse_vocabulary(path.read_bytes(), str(path))
+    except OSError as error:
+        raise DataError(f"vocabulary {path}: {error.strerror}; give an existing json file") from None
+
+
+def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
+    """Read the bytes of a published vocabulary file.
+
+    Args:
+        content: the file's bytes.
+        name: what to call the file in an error.
+
+    Raises:
+        DataError: not json, not the published keys, ids that are not whole numbers below ``idx``,
+            ``word2idx`` and ``idx2word`` that disagree, or no ``<start>``, ``<end>`` or ``<unk>``.
+    """
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"vocabulary {name} is not json ({error}); fetch the published file again") from None
+    word_to_id, id_to_word, size = _fields(data, name)
+    by_id = {i: word for word, i in word_to_id.items()}
+    if by_id != {int(i): word for i, word in id_to_word.items()}:
+        raise DataError(f"vocabulary {name}: word2idx and idx2word disagree; fetch the published file again")
+    bad = next((i for i in by_id if not 0 <= i < size), None)
+    if bad is not None:
+        raise DataError(
+            f"vocabulary {name}: word {by_id[bad]!r} has id {bad}, expected 0 to idx - 1 = {size - 1}; "
+            "fetch the published file again"
+        )
+    missing = [word for word in SPECIAL_WORDS[1:] if word not in word_to_id]
+    if missing:
+        raise DataError(
+            f"vocabulary {name} lacks {', '.join(missing)}, which every published vocabulary holds; "
+            "fetch the published file again"
+        )
+    return Vocabulary(tuple(by_id.get(i, "") for i in range(max(by_id) + 1)), size)
+
+
+def _fields(data: Any, name: str) -> tuple[dict[str, int], dict[str, str], int]:
+    try:
+        word_to_id, id_to_word, size = data["word2idx"], data["idx2word"], data["idx"]
+        whole = all(type(i) is int for i in (size, *word_to_id.values()))
+        whole = whole and all(key.isdecimal() and isinstance(word, str) for key, word in id_to_word.items())
+    except (TypeError, KeyError, AttributeError):
+        whole = False
+    if not whole:
+        raise DataError(
+            f"vocabulary {name} is not in the published format, expected "
+            '{"word2idx": {word: id}, "idx2word": {"id": word}, "idx": size}'
+        )
+    return word_to_id, id_to_word, size

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -34,6 +34,8 @@ class Backbone(nn.Module, ABC):
 
     similarity_range: tuple[float, float]
     embed_size: int
+    fixed_regions: ClassVar[bool] = False
+    """Every image must have the same number of regions; otherwise any number will do."""
 
     @abstractmethod
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:

@@ -1,0 +1,154 @@
+"""Augmentation changes the shares it says, never writes to its input, and matches a loop."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from baselines.augmentation import BLANK, blank_regions, change_words, compacted, drop_regions
+from baselines.batches import Batch
+
+MASK, VOCABULARY = 99, 100
+
+
+def make_batch(pairs: int = 40, regions: int = 36, longest: int = 30) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, longest + 1, (pairs,), generator=generator)
+    lengths[0] = longest
+    tokens = torch.randint(4, MASK, (pairs, longest), generator=generator)
+    valid = torch.arange(longest) < lengths[:, None]
+    features = torch.rand(pairs, regions, 3, generator=generator) + 1
+    return Batch(features, torch.full((pairs,), regions), tokens * valid, lengths, torch.arange(pairs))
+
+
+def changed_words(batch: Batch, probability: float) -> Batch:
+    return change_words(batch, probability, mask_word=MASK, vocabulary_size=VOCABULARY)
+
+
+@pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
+def test_the_given_batch_is_never_written_to(augment) -> None:
+    batch = make_batch()
+    before = {field.name: getattr(batch, field.name).clone() for field in fields(batch)}
+    result = augment(batch, 0.9)
+    for name, value in before.items():
+        assert torch.equal(getattr(batch, name), value)
+    changed = [name for name, value in before.items() if not torch.equal(getattr(result, name), value)]
+    assert changed
+    for name in changed:
+        assert getattr(result, name).data_ptr() != getattr(batch, name).data_ptr()
+
+
+@pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
+def test_probability_zero_changes_nothing(augment) -> None:
+    batch = make_batch()
+    result = augment(batch, 0.0)
+    for field in fields(batch):
+        assert torch.equal(getattr(result, field.name), getattr(batch, field.name))
+
+
+@pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
+def test_the_seed_decides(augment) -> None:
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        result = augment(make_batch(), 0.5)
+        results.append((result.image_features, result.caption_tokens))
+    same, again, other = results
+    assert all(torch.equal(a, b) for a, b in zip(same, again, strict=True))
+    assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(same, other, strict=True))
+
+
+def test_shares_of_masked_replaced_and_dropped_tokens() -> None:
+    torch.manual_seed(0)
+    pairs, longest = 4000, 30
+    tokens = torch.full((pairs, longest), 5)
+    batch = Batch(
+        torch.zeros(pairs, 1, 1), torch.ones(pairs, dtype=torch.long), tokens,
+        torch.full((pairs,), longest), torch.arange(pairs),
+    )
+    result = changed_words(batch, 0.2)
+    total = pairs * longest
+    dropped = 1 - int(result.caption_lengths.sum()) / total
+    masked = int((result.caption_tokens == MASK).sum()) / total
+    valid = torch.arange(result.caption_tokens.shape[1]) < result.caption_lengths[:, None]
+    foreign = valid & (result.caption_tokens != MASK) & (result.caption_tokens != 5)
+    assert dropped == pytest.approx(0.08, abs=0.004)
+    assert masked == pytest.approx(0.10 + 0.02 / VOCABULARY, abs=0.004)
+    assert int(foreign.sum()) / total == pytest.approx(0.02 * 98 / 100, abs=0.002)
+
+
+def test_start_and_end_tokens_are_touched_too() -> None:
+    torch.manual_seed(0)
+    batch = make_batch(pairs=2000)
+    result = changed_words(batch, 0.2)
+    first_changed = (result.caption_tokens[:, 0] != batch.caption_tokens[:, 0]).float().mean()
+    last = result.caption_tokens.gather(1, result.caption_lengths[:, None] - 1)[:, 0]
+    last_before = batch.caption_tokens.gather(1, batch.caption_lengths[:, None] - 1)[:, 0]
+    assert first_changed > 0.15
+    assert (last != last_before).float().mean() > 0.15
+
+
+def test_dropped_regions_shorten_the_image_and_keep_their_order() -> None:
+    torch.manual_seed(0)
+    batch = make_batch(pairs=500)
+    batch.image_features[..., 0] = torch.arange(1, 37)
+    result = drop_regions(batch, 0.2)
+    assert result.image_lengths.float().mean() == pytest.approx(0.8 * 36, abs=0.4)
+    assert result.image_features.shape[1] == int(result.image_lengths.max())
+    for row, length in zip(result.image_features[..., 0], result.image_lengths.tolist(), strict=True):
+        assert (row[:length].diff() > 0).all()
+        assert (row[length:] == 0).all()
+
+
+def test_blanked_regions_stay_in_place() -> None:
+    torch.manual_seed(0)
+    batch = make_batch(pairs=500)
+    result = blank_regions(batch, 0.2)
+    blank = (result.image_features == torch.tensor(BLANK)).all(dim=2)
+    assert blank.float().mean() == pytest.approx(0.2, abs=0.01)
+    assert torch.equal(result.image_features[~blank], batch.image_features[~blank])
+    assert torch.equal(result.image_lengths, batch.image_lengths)
+
+
+def test_repeated_passes_do_not_pile_up() -> None:
+    torch.manual_seed(0)
+    batch = make_batch(pairs=200)
+    for _ in range(5):
+        result = blank_regions(batch, 0.2)
+    assert (result.image_features == torch.tensor(BLANK)).float().mean() == pytest.approx(0.2, abs=0.02)
+
+
+def test_no_caption_and_no_image_ends_empty() -> None:
+    batch = make_batch()
+    torch.manual_seed(0)
+    assert changed_words(batch, 1.0).caption_lengths.min() >= 1
+    dropped = drop_regions(batch, 1.0)
+    assert dropped.image_lengths.tolist() == [1] * len(batch)
+    assert torch.equal(dropped.image_features[:, 0], batch.image_features[:, 0])
+
+
+def compacted_by_loop(items: Tensor, lengths: Tensor, kept: Tensor) -> list[list[int]]:
+    rows = []
+    for row, length, keep in zip(items.tolist(), lengths.tolist(), kept.tolist(), strict=True):
+        rows.append([item for item, k in zip(row[:length], keep[:length], strict=True) if k] or row[:1])
+    return rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), n=st.integers(1, 6), longest=st.integers(1, 9))
+def test_compacted_equals_the_loop(seed: int, n: int, longest: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    items = torch.randint(1, 1000, (n, longest), generator=generator)
+    lengths = torch.randint(1, longest + 1, (n,), generator=generator)
+    kept = torch.rand(n, longest, generator=generator) < 0.5
+    expected = compacted_by_loop(items, lengths, kept)
+    result, new_lengths = compacted(items, lengths, kept)
+    assert new_lengths.tolist() == [len(row) for row in expected]
+    assert result.shape == (n, max(map(len, expected)))
+    for row, want in zip(result.tolist(), expected, strict=True):
+        assert row == want + [0] * (len(row) - len(want))
+    three, _ = compacted(items[..., None].expand(-1, -1, 2), lengths, kept)
+    assert torch.equal(three[..., 1], result)

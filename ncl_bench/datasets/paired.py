@@ -1,12 +1,13 @@
 """PairedDataset: the one type that flows from load_dataset to training, scoring and evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.errors import DataError
 from ncl_bench.noise import NoiseRecord
 from ncl_bench.text import Vocabulary
 
@@ -64,13 +65,48 @@ class TokenTable:
         tokens[valid] = self.ids[(starts[:, None] + columns)[valid]]
         return tokens, lengths
 
+    def take(self, rows: Int64Array) -> "TokenTable":
+        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return TokenTable(self.ids[np.arange(offsets[-1]) + shift], offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class LeadingImages:
+    """The first images of other features; nothing is read before a row is asked for.
+
+    Attributes:
+        features: all images.
+        n_images: how many of them, at most ``features.shape[0]``.
+    """
+
+    features: ImageFeatures
+    n_images: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(n_images, n_regions, feature_dim)``."""
+        return (self.n_images, *self.features.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]:
+        """Type of the stored numbers."""
+        return self.features.dtype
+
+    def __getitem__(self, rows: Int64Array, /) -> FloatArray:
+        """A fresh, writable copy of the chosen rows."""
+        return self.features[np.arange(self.n_images)[rows]]
+
 
 @dataclass(frozen=True, eq=False)
 class PairedDataset:
     """Images, captions, and which image each caption is (perhaps wrongly) paired with.
 
     A method sees ``caption_to_image`` only. The true pairing is joined for diagnosis by
-    :func:`ncl_bench.datasets.truth.true_correspondence`, which lives apart so that no training loop reads it by accident.
+    :func:`ncl_bench.datasets.truth.true_correspondence`, which lives apart so that no training loop reads it
+    by accident.
 
     Attributes:
         name: registry key of the dataset.
@@ -118,3 +154,86 @@ class PairedDataset:
     def feature_dim(self) -> int:
         """Dimension of one region feature."""
         return self.image_features.shape[2]
+
+    def subset(self, rows: Int64Array) -> "PairedDataset":
+        """Some of the pairs; their images, ``pair_ids`` and vocabulary stay as they are.
+
+        Args:
+            rows: int64 ``(n,)``, positions in this dataset, in any order.
+        """
+        captions = None if self.captions is None else [self.captions[row] for row in rows.tolist()]
+        return replace(
+            self,
+            caption_to_image=self.caption_to_image[rows],
+            pair_ids=self.pair_ids[rows],
+            tokens=self.tokens.take(rows),
+            captions=captions,
+        )
+
+    def shard(self, n_shards: int, index: int) -> "PairedDataset":
+        """One of ``n_shards`` consecutive parts of nearly equal length.
+
+        Args:
+            n_shards: how many parts, at least 1.
+            index: which one, in [0, n_shards).
+
+        Raises:
+            DataError: ``index`` is outside that range.
+        """
+        if not 0 <= index < n_shards:
+            raise DataError(f"shard index is {index}, expected 0 to {n_shards - 1} for {n_shards} shards")
+        return self.subset(np.array_split(np.arange(len(self)), n_shards)[index])
+
+    def first_images(self, n_images: int) -> "PairedDataset":
+        """The first images and the pairs that hold them; all of them where there are no more.
+
+        Args:
+            n_images: how many, such as 1,000 for selection on dev.
+        """
+        n_images = min(n_images, self.n_images)
+        part = self.subset(np.flatnonzero(self.caption_to_image < n_images))
+        features = LeadingImages(self.image_features, n_images)
+        return replace(part, image_features=features, image_ids=self.image_ids[:n_images])
+
+    def in_ram(self) -> "PairedDataset":
+        """The same dataset with its features read into one array in memory."""
+        return replace(self, image_features=self.image_features[np.arange(self.n_images)])
+
+    def read(self, rows: Int64Array) -> dict[str, NDArray[Any]]:
+        """Some pairs as arrays.
+
+        Args:
+            rows: int64 ``(n,)``, positions in this dataset, in any order.
+
+        Returns:
+            ``image_features`` ``(n, n_regions, feature_dim)``, ``caption_tokens`` int64 ``(n, longest)``
+            padded with 0, ``caption_lengths`` and ``pair_ids`` int64 ``(n,)``.
+        """
+        tokens, lengths = self.tokens.padded(rows)
+        return {
+            "image_features": self.image_features[self.caption_to_image[rows]],
+            "caption_tokens": tokens,
+            "caption_lengths": lengths,
+            "pair_ids": self.pair_ids[rows],
+        }
+
+    def batches(self, batch_size: int, *, seed: int | None = None) -> Iterator[dict[str, NDArray[Any]]]:
+        """One pass over the pairs.
+
+        Args:
+            batch_size: pairs in a batch; the last one may hold fewer.
+            seed: of the random order; None keeps the pairs in order.
+
+        Yields:
+            What :meth:`read` returns.
+        """
+        order = np.arange(len(self)) if seed is None else np.random.default_rng(seed).permutation(len(self))
+        for start in range(0, len(order), batch_size):
+            yield self.read(order[start : start + batch_size])
+
+    def to_torch(self, rows: Int64Array | None = None) -> dict[str, Any]:
+        """What :meth:`read` returns, as torch tensors; every pair by default. Needs torch."""
+        import torch
+
+        arrays = self.read(np.arange(len(self)) if rows is None else rows)
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -1,0 +1,45 @@
+"""Where a dataset's files come from, what they are called, and what may be passed on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The source of one dataset, as its card and ``ncl-bench datasets show`` print it.
+
+    Attributes:
+        summary: what the dataset is, in one or two sentences.
+        homepage: where it is described.
+        obtain: ways to get the files, one sentence each; links that were reported dead are left out.
+        folders: names that the folder with the features may have.
+        prefixes: our split name to the prefix of its files.
+        files: the files of each split, with ``{split}`` for the prefix.
+        extra_files: further files that are read, each found by its name.
+        dtypes: number types the published features may have.
+        licence: the licence's name.
+        licence_id: its identifier on the Hugging Face Hub.
+        terms: what it allows, in one or two sentences.
+        upload: tables that may be uploaded: ``images``, ``captions``, both or none.
+        upload_reason: why no more than that.
+        citation: BibTeX.
+    """
+
+    summary: str
+    homepage: str
+    obtain: tuple[str, ...]
+    folders: tuple[str, ...]
+    prefixes: Mapping[str, str]
+    files: tuple[str, ...]
+    extra_files: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    licence: str
+    licence_id: str
+    terms: str
+    upload: tuple[str, ...]
+    upload_reason: str
+    citation: str
+
+    def split_files(self, split: str) -> tuple[str, ...]:
+        """File names of one of our splits."""
+        return tuple(name.format(split=self.prefixes[split]) for name in self.files)

@@ -1,0 +1,185 @@
+"""Read a prepared folder: memory-mapped Arrow files, opened without a copy."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.datasets.layout import Manifest, Tokenization, read_manifest
+from ncl_bench.datasets.paired import FloatArray, Int64Array, PairedDataset, TokenTable
+from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.noise import NoiseRecord, noise_sha256
+from ncl_bench.text import Vocabulary, load_vocabulary
+
+
+class ArrowFeatures:
+    """Region features in memory-mapped Arrow files; rows are copied only when asked for.
+
+    Args:
+        column: the fixed-size list column, ``regions * dim`` numbers per row.
+        shape: ``(n_images, n_regions, feature_dim)``.
+    """
+
+    def __init__(self, column: Any, shape: tuple[int, int, int]) -> None:
+        self._blocks: list[FloatArray] = [
+            chunk.flatten().to_numpy(zero_copy_only=True).reshape(len(chunk), *shape[1:])
+            for chunk in column.chunks
+        ]
+        self._starts = np.cumsum([0, *map(len, self._blocks)]).tolist()
+        self._rows = np.arange(shape[0])
+        self.shape: tuple[int, ...] = shape
+        self.dtype: np.dtype[np.floating] = self._blocks[0].dtype
+
+    def __getitem__(self, rows: Int64Array, /) -> FloatArray:
+        """A fresh, writable copy of the chosen rows, in the order asked for (repeats allowed)."""
+        chosen = self._rows[rows]
+        result = np.empty((*chosen.shape, *self.shape[1:]), self.dtype)
+        for place, row in zip(result.reshape(-1, *self.shape[1:]), chosen.ravel().tolist(), strict=True):
+            block = bisect_right(self._starts, row) - 1
+            place[...] = self._blocks[block][row - self._starts[block]]
+        return result
+
+
+class ArrowStrings(Sequence[str]):
+    """Strings of an Arrow column, decoded one at a time."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        text: str = self._column[index].as_py()
+        return text
+
+
+def load_prepared(
+    root: Path,
+    spec: DatasetSpec,
+    split: str,
+    *,
+    language: str | None = None,
+    tokenizer: str | None = None,
+    preload: Literal["ram"] | None = None,
+) -> PairedDataset:
+    """Open one split of a prepared dataset, on clean pairs.
+
+    Args:
+        root: the folder that holds prepared datasets, or the dataset's own folder.
+        spec: which dataset.
+        split: ``train``, ``dev`` or ``test``.
+        language: of the captions; the dataset's first by default.
+        tokenizer: which token ids; the language's default tokenizer by default.
+        preload: ``"ram"`` reads the features into memory; by default they stay on disk.
+
+    Raises:
+        DataError: nothing is prepared there, or it is damaged, or lacks the split, language or tokenizer.
+    """
+    folder = root if (root / "manifest.json").exists() else root / spec.name
+    manifest = read_manifest(folder)
+    _check_facts(manifest, spec, folder)
+    if split not in manifest.splits:
+        raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
+    cut = _tokenization(manifest, spec, language, tokenizer)
+    images, captions = (_open_table(folder, manifest, split, table) for table in ("images", "captions"))
+    pairing = _int64(captions["image_row"])
+    text = manifest.texts.get(language or spec.languages[0])
+    dataset = PairedDataset(
+        name=spec.name,
+        split=split,
+        image_features=ArrowFeatures(
+            images["image_features"], (images.num_rows, spec.n_regions, spec.feature_dim)
+        ),
+        image_ids=np.array(images["image_id"].to_pylist()),
+        caption_to_image=pairing,
+        pair_ids=np.arange(len(pairing)),
+        tokens=_token_table(captions[cut.column]),
+        captions=None if text is None else ArrowStrings(captions[text]),
+        vocabulary=_vocabulary(folder, cut),
+        captions_per_image=spec.captions_per_image,
+        noise=NoiseRecord(unit=None, ratio=0.0, seed=None, sha256=noise_sha256(pairing), realised_ratio=0.0),
+        fingerprint=manifest.splits[split].fingerprint,
+    )
+    return dataset if preload is None else dataset.in_ram()
+
+
+def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
+    facts = {
+        "name": (manifest.name, spec.name),
+        "captions_per_image": (manifest.captions_per_image, spec.captions_per_image),
+        "n_regions": (manifest.n_regions, spec.n_regions),
+        "feature_dim": (manifest.feature_dim, spec.feature_dim),
+        "images": ({split: record.images for split, record in manifest.splits.items()}, dict(spec.images)),
+    }
+    for fact, (found, expected) in facts.items():
+        if found != expected:
+            raise DataError(
+                f"{folder}/manifest.json: {fact} is {found}, {spec.name} has {expected}; prepare it again"
+            )
+
+
+def _tokenization(
+    manifest: Manifest, spec: DatasetSpec, language: str | None, tokenizer: str | None
+) -> Tokenization:
+    language = language or spec.languages[0]
+    if language not in spec.languages:
+        raise DataError(unknown_name(f"language of {spec.name}", language, spec.languages))
+    cuts = {cut.tokenizer: cut for cut in manifest.tokenizations if cut.language in (None, language)}
+    tokenizer = tokenizer or spec.tokenizers[language]
+    if tokenizer not in cuts:
+        raise DataError(
+            f"{spec.name} was prepared without tokenizer {tokenizer!r} for language {language!r}, "
+            f"only with: {', '.join(sorted(cuts)) or 'none'}; prepare it again with --tokenizer {tokenizer}"
+        )
+    return cuts[tokenizer]
+
+
+def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any:
+    import pyarrow as pa
+
+    if manifest.format != "arrow":
+        raise DataError(
+            f"{folder} was prepared as {manifest.format}, for uploading; prepare it with --format arrow"
+        )
+    parts = []
+    for record in manifest.splits[split].files:
+        if not record.name.startswith(f"{table}/"):
+            continue
+        path = folder / record.name
+        found = path.stat().st_size if path.is_file() else None
+        if found != record.bytes:
+            state = "is missing" if found is None else f"has {found} bytes"
+            raise DataError(f"{path} {state}, expected {record.bytes} bytes; prepare the dataset again")
+        try:
+            parts.append(pa.ipc.open_stream(pa.memory_map(str(path))).read_all())
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{path} is not a readable Arrow file ({error}); prepare the dataset again"
+            ) from None
+    return pa.concat_tables(parts)
+
+
+def _int64(column: Any) -> Int64Array:
+    numbers: Int64Array = column.to_numpy().astype(np.int64)
+    return numbers
+
+
+def _token_table(column: Any) -> TokenTable:
+    lists = column.combine_chunks()
+    ids: NDArray[np.int32] = lists.values.to_numpy(zero_copy_only=True)
+    return TokenTable(ids, lists.offsets.to_numpy(zero_copy_only=True).astype(np.int64))
+
+
+def _vocabulary(folder: Path, cut: Tokenization) -> Vocabulary:
+    return load_vocabulary(folder / cut.vocabulary)

@@ -3,11 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from baselines.batches import Batch
+from ncl_bench.errors import TrainingError
+
+IntraModal = Literal["gsc", "gsc+"]
+"""How the published code of GSC, or of its two-network variant GSC+, compares items of one modality."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,8 @@ class Encoded:
         vectors: float; ``(n, items, dim)`` for backbones that compare regions with words, ``(n, dim)`` for
             pooled backbones.
         lengths: int64 ``(n,)``, valid items of each row; entries beyond are zero.
-        pooled: float ``(n, dim)``, one vector per image or caption; None where the backbone makes it per pair.
+        pooled: float ``(n, dim)``, one vector per image or caption. None asks ``similarities`` to make it
+            from ``vectors``, as it must be where a method changed these.
     """
 
     vectors: Tensor
@@ -30,12 +36,17 @@ class Encoded:
 
 
 class Backbone(nn.Module, ABC):
-    """A matching network. ``similarities`` has images as rows and captions as columns."""
+    """A matching network. ``similarities`` has images as rows and captions as columns.
 
-    similarity_range: tuple[float, float]
-    embed_size: int
+    A backbone of the registry is built as ``cls(config, feature_dim, n_regions, vocabulary_size)``;
+    ``Config`` is its frozen model of options.
+    """
+
+    Config: ClassVar[type[BaseModel]]
+    similarity_range: ClassVar[tuple[float, float]]
     fixed_regions: ClassVar[bool] = False
     """Every image must have the same number of regions; otherwise any number will do."""
+    embed_size: int
 
     @abstractmethod
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
@@ -43,18 +54,18 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` valid lengths, in any order."""
+        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths, in any order."""
 
     @abstractmethod
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarity of every image with every caption, float ``(n_images, n_captions)``."""
 
     @abstractmethod
-    def image_image_similarities(self, images: Encoded) -> Tensor:
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Similarity of every image with every image, ``[row item, anchor column]`` (GSC, Eq. 7)."""
 
     @abstractmethod
-    def caption_caption_similarities(self, captions: Encoded) -> Tensor:
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Similarity of every caption with every caption, ``[row item, anchor column]`` (GSC, Eq. 7)."""
 
     @classmethod
@@ -67,3 +78,16 @@ class Backbone(nn.Module, ABC):
         images = self.encode_images(batch.image_features, batch.image_lengths)
         captions = self.encode_captions(batch.caption_tokens, batch.caption_lengths)
         return self.similarities(images, captions)
+
+    def load_published(self, state: Mapping[str, Tensor]) -> None:
+        """Take weights over, in their own precision.
+
+        Raises:
+            TrainingError: a weight is missing, left over or of another shape.
+        """
+        self.to(next(tensor.dtype for tensor in state.values() if tensor.is_floating_point()))
+        try:
+            self.load_state_dict(dict(state))
+        except RuntimeError as error:
+            found = " ".join(str(error).split())
+            raise TrainingError(f"the published weights do not fit {type(self).__name__}: {found}") from None

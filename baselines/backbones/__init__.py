@@ -1,0 +1,33 @@
+"""The backbones, by name."""
+
+from typing import Any
+
+from baselines.backbones.base import Backbone
+from baselines.backbones.vse_infinity import VSEInfinity
+from ncl_bench.errors import RecipeError, unknown_name
+
+BACKBONES: dict[str, type[Backbone]] = {
+    "vse_infinity": VSEInfinity,
+}
+
+
+def build_backbone(
+    name: str, config: Any, *, feature_dim: int, n_regions: int, vocabulary_size: int
+) -> Backbone:
+    """A freshly initialised backbone; weights come from torch's generator.
+
+    Args:
+        name: a key of ``BACKBONES``.
+        config: the backbone's ``Config``.
+        feature_dim: of a region feature.
+        n_regions: regions per image.
+        vocabulary_size: rows of the word embedding.
+
+    Raises:
+        RecipeError: no backbone of that name.
+    """
+    if name not in BACKBONES:
+        raise RecipeError(unknown_name("backbone", name, BACKBONES))
+    make: Any = BACKBONES[name]
+    network: Backbone = make(config, feature_dim, n_regions, vocabulary_size)
+    return network

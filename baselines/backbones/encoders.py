@@ -1,0 +1,64 @@
+"""What the networks share: unit length, Xavier layers, and words in context."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+EPSILON = 1e-8
+
+
+def unit_length(x: Tensor, dim: int = -1) -> Tensor:
+    """``x`` over its Euclidean length along ``dim``, 1e-8 added to the length; zeros stay zeros."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
+    return x / (length + EPSILON)
+
+
+def valid_items(lengths: Tensor, longest: int) -> Tensor:
+    """Bool ``(n, longest)``: True for the first ``lengths[i]`` items of row i."""
+    return torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+
+def xavier_linear(n_in: int, n_out: int) -> nn.Linear:
+    """A linear layer with uniform Xavier weights and zero bias."""
+    layer = nn.Linear(n_in, n_out)
+    bound = math.sqrt(6 / (n_in + n_out))
+    nn.init.uniform_(layer.weight, -bound, bound)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class WordEncoder(nn.Module):
+    """Word embedding and one bidirectional GRU layer; the two directions are averaged.
+
+    Args:
+        vocabulary_size: rows of the embedding.
+        word_dim: size of a word embedding.
+        embed_size: size of the joint space.
+        dropout: on word embeddings, in [0, 1).
+    """
+
+    def __init__(self, vocabulary_size: int, word_dim: int, embed_size: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, word_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.gru = nn.GRU(word_dim, embed_size, batch_first=True, bidirectional=True)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Words in context, float ``(n, longest, embed_size)``, zero beyond a caption's length.
+
+        Args:
+            tokens: int64 ``(n, longest)``.
+            lengths: int64 ``(n,)``, at least 1, in any order.
+        """
+        words = self.dropout(self.embedding(tokens))
+        return both_directions(self.gru, words, lengths)
+
+
+def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """Mean of a bidirectional GRU's outputs, float ``(n, longest, hidden_size)``, zero beyond the lengths."""
+    packed = pack_padded_sequence(sequences, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    states, _ = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=sequences.shape[1])
+    return (states[..., : gru.hidden_size] + states[..., gru.hidden_size :]) / 2

@@ -1,0 +1,179 @@
+"""VSE-infinity: Learning the Best Pooling Strategy for Visual Semantic Embedding. Chen et al., CVPR 2021.
+
+https://arxiv.org/abs/2011.04305
+
+Regions and words are embedded one by one, then pooled by a generalised pooling operator (GPO): features are
+sorted along each dimension and summed with weights that depend on the rank alone. The similarity is a cosine.
+
+Points of the published code (the copy that CRCL trains), which we follow:
+  * The region MLP also runs over padding, so in training padding enters its batch statistics.
+  * Captions go through a bidirectional GRU without dropout, not BERT.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from baselines.backbones.base import Backbone, Encoded, IntraModal
+from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
+from baselines.backbones.published import size_of, translate
+
+OUT_OF_RANGE = -10000.0
+
+
+class VSEInfinityConfig(BaseModel):
+    """Sizes of the network.
+
+    Attributes:
+        embed_size: of the joint space (section 4.1: 1024).
+        word_dim: of a word embedding (section 4.1: 300).
+        position_dim: of the position codes and of the GRU that reads them (section 3.3: 32).
+        temperature: of the softmax over pooling weights, above 0 (code: 0.1).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    embed_size: Annotated[int, Field(ge=2)] = 1024
+    word_dim: Annotated[int, Field(ge=1)] = 300
+    position_dim: Annotated[int, Field(ge=2, multiple_of=2)] = 32
+    temperature: Annotated[float, Field(gt=0)] = 0.1
+
+
+def position_codes(n: int, dim: int) -> Tensor:
+    """Sine and cosine codes of the ranks 0 to n - 1, float32 ``(n, dim)``: sines at even entries."""
+    frequencies = torch.exp(torch.arange(0, dim, 2) * -(math.log(10000.0) / dim))
+    angles = torch.arange(n)[:, None] * frequencies
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+class GeneralizedPooling(nn.Module):
+    """GPO (section 3): pooling weights from a GRU over position codes, one weight per rank."""
+
+    def __init__(self, position_dim: int, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.gru = nn.GRU(position_dim, position_dim, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(position_dim, 1, bias=False)
+
+    def weights(self, lengths: Tensor, longest: int) -> Tensor:
+        """Pooling weights, float ``(n, longest)``: zero beyond a row's length, each row sums to 1.
+
+        They depend on the length alone, so the GRU runs once per distinct length.
+        """
+        distinct, row = torch.unique(lengths, return_inverse=True)
+        weight = self.linear.weight
+        codes = position_codes(longest, self.gru.input_size).to(weight)
+        states = both_directions(self.gru, codes.expand(len(distinct), -1, -1), distinct)
+        scores = self.linear(states).squeeze(-1)
+        scores = scores.masked_fill(~valid_items(distinct, longest), OUT_OF_RANGE)
+        return torch.softmax(scores / self.temperature, dim=1)[row]
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""
+        valid = valid_items(lengths, features.shape[1])[..., None]
+        ranked = features.masked_fill(~valid, OUT_OF_RANGE).sort(dim=1, descending=True).values
+        ranked = ranked.masked_fill(~valid, 0.0)
+        weights = self.weights(lengths, features.shape[1])
+        return (ranked * weights[..., None]).sum(dim=1)
+
+
+class RegionEncoder(nn.Module):
+    """A linear layer plus a two-layer MLP with batch normalisation, region by region."""
+
+    def __init__(self, feature_dim: int, embed_size: int) -> None:
+        super().__init__()
+        self.linear = xavier_linear(feature_dim, embed_size)
+        self.hidden = nn.Linear(feature_dim, embed_size // 2)
+        self.norm = nn.BatchNorm1d(embed_size // 2)
+        self.out = nn.Linear(embed_size // 2, embed_size)
+
+    def forward(self, image_features: Tensor) -> Tensor:
+        """Embed float ``(n, regions, feature_dim)`` as ``(n, regions, embed_size)``."""
+        regions = image_features.flatten(0, 1)
+        embedded: Tensor = self.linear(regions) + self.out(torch.relu(self.norm(self.hidden(regions))))
+        return embedded.view(*image_features.shape[:2], -1)
+
+
+class VSEInfinity(Backbone):
+    """Cosine of pooled embeddings, in [-1, 1].
+
+    Args:
+        config: sizes.
+        feature_dim: of a region feature.
+        n_regions: not used; any number of regions can be pooled.
+        vocabulary_size: rows of the word embedding.
+    """
+
+    Config = VSEInfinityConfig
+    similarity_range = (-1.0, 1.0)
+
+    def __init__(
+        self, config: VSEInfinityConfig, feature_dim: int, n_regions: int, vocabulary_size: int
+    ) -> None:
+        super().__init__()
+        self.embed_size = config.embed_size
+        self.regions = RegionEncoder(feature_dim, config.embed_size)
+        self.region_pooling = GeneralizedPooling(config.position_dim, config.temperature)
+        self.words = WordEncoder(vocabulary_size, config.word_dim, config.embed_size)
+        self.word_pooling = GeneralizedPooling(config.position_dim, config.temperature)
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        """Embed and pool the valid regions of each image."""
+        pooled = self.region_pooling(self.regions(image_features), image_lengths)
+        vectors = unit_length(pooled)
+        return Encoded(vectors, image_lengths, vectors)
+
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        """Embed and pool the words of each caption."""
+        pooled = self.word_pooling(self.words(caption_tokens, caption_lengths), caption_lengths)
+        vectors = unit_length(pooled)
+        return Encoded(vectors, caption_lengths, vectors)
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Cosines, float ``(n_images, n_captions)``."""
+        return images.vectors @ captions.vectors.T
+
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Cosines between images; both variants agree."""
+        return images.vectors @ images.vectors.T
+
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Cosines between captions; both variants agree."""
+        return captions.vectors @ captions.vectors.T
+
+    @classmethod
+    def from_published_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
+        """Build the network from weights in the published layout (``img_enc.``, ``txt_enc.``).
+
+        Args:
+            state: published name to tensor; sizes are read from it.
+
+        Raises:
+            TrainingError: these are weights of another network.
+        """
+        embed_size, feature_dim = (size_of(state, "img_enc.fc.weight", dim) for dim in (0, 1))
+        vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
+        config = VSEInfinityConfig(
+            embed_size=embed_size,
+            word_dim=word_dim,
+            position_dim=size_of(state, "img_enc.gpool.linear.weight", 1),
+        )
+        network = cls(config, feature_dim, 1, vocabulary_size)
+        network.load_published(translate(state, PUBLISHED_NAMES, unused=("img_enc.mlp.bns.1.",)))
+        return network
+
+
+PUBLISHED_NAMES = {
+    "img_enc.fc.": "regions.linear.",
+    "img_enc.mlp.layers.0.": "regions.hidden.",
+    "img_enc.mlp.bns.0.": "regions.norm.",
+    "img_enc.mlp.layers.1.": "regions.out.",
+    "img_enc.gpool.": "region_pooling.",
+    "txt_enc.embed.": "words.embedding.",
+    "txt_enc.rnn.": "words.gru.",
+    "txt_enc.gpool.": "word_pooling.",
+}

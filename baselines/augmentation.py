@@ -1,7 +1,7 @@
 """Augmentation of training batches: words and regions are masked, replaced or left out at random.
 
-Every function returns a new batch and never writes to the tensors it was given, which may share memory with the
-loaded dataset. Random numbers come from torch's global generator.
+Every function returns a new batch and never writes to the tensors it was given, which may share memory with
+the loaded dataset. Random numbers come from torch's global generator.
 """
 
 from dataclasses import replace

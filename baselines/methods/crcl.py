@@ -1,0 +1,170 @@
+"""CRCL: Cross-modal Active Complementary Learning with Self-refining Correspondence.
+
+Qin et al., NeurIPS 2023. https://arxiv.org/abs/2310.17468
+
+The active complementary loss learns from "this is the match" as far as a pair is trusted and from "those
+are not the match" otherwise. Labels follow the network's predictions by momentum, and several rounds, each
+with a fresh network that inherits the labels, clear what earlier networks had memorised.
+
+Deviations between paper and published code; we follow the code unless said otherwise:
+  * Eq. 3 is a softmax; the code adds 1e-10 to its denominator.
+  * Eq. 11 takes the prediction of the epoch before; the code takes that of the step's own forward pass,
+    in training mode on augmented pairs, so the label that weighs the loss already holds it.
+  * Eq. 11 makes the last frozen prediction the label of the first round's epoch e_f + 1; the code stores
+    it, unfiltered, and mixes the new prediction in by momentum.
+  * Eq. 12 filters the label used in the loss; the code stores the filtered label too, and filters frozen
+    ones.
+  * The supplement decays the learning rate in the last round; the code does so after ``lr_update`` epochs
+    of any round.
+  * The published region mask for SGR and SAF overwrites the loaded features, so that masks pile up over
+    the training. We mask a copy.
+  * An augmented caption or image that would be empty keeps its first word or region.
+  * The published training script looks at the test split after every epoch; here it is not opened.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from baselines.augmentation import blank_regions, change_words, drop_regions
+from baselines.batches import Batch, TrainingBatches
+from baselines.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.pair_memory import PairMemory
+
+DENOMINATOR_FLOOR = 1e-10
+
+
+class CRCLConfig(BaseModel):
+    """Every constant of the paper, in its order.
+
+    Attributes:
+        temperature: tau of Eq. 3, above 0 (supplement, Table 5: 0.05).
+        complementary_weight: lambda of Eq. 8, at least 0 (Table 5: 5).
+        momentum: beta of Eq. 10, in [0, 1] (Table 5: 0.8).
+        rounds: epochs e_1 ... e_m of the self-refining rounds, frozen epochs included (Table 5: 7, 7, 7, 32).
+        freeze_epochs: e_f of Eq. 11, epochs of each round before labels move, at least 0 (Table 5: 2).
+        confidence_threshold: epsilon of Eq. 12, labels below it become 0, in [0, 1] (Table 5: 0.1).
+        word_change: probability of masking, replacing or dropping a word, in [0, 1] (code: 0.2).
+        region_change: probability of dropping or blanking a region, in [0, 1] (code: 0.2).
+        learning_rate: of AdamW (Table 5: 5e-4).
+        lr_update: epochs between decays within a round (Table 5: 15).
+        lr_decay: factor of a decay (supplement B.2: 0.1).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    temperature: Annotated[float, Field(gt=0)] = 0.05
+    complementary_weight: Annotated[float, Field(ge=0)] = 5.0
+    momentum: Annotated[float, Field(ge=0, le=1)] = 0.8
+    rounds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (7, 7, 7, 32)
+    freeze_epochs: Annotated[int, Field(ge=0)] = 2
+    confidence_threshold: Annotated[float, Field(ge=0, le=1)] = 0.1
+    word_change: Annotated[float, Field(ge=0, le=1)] = 0.2
+    region_change: Annotated[float, Field(ge=0, le=1)] = 0.2
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    lr_update: Annotated[int, Field(ge=1)] = 15
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+
+def matching_log_probabilities(similarities: Tensor, temperature: float) -> Tensor:
+    """Logarithm of p of Eq. 3 with images as queries, ``(B, B)``; transpose the similarities for captions."""
+    logits = similarities / temperature
+    floor = logits.new_full((len(logits), 1), math.log(DENOMINATOR_FLOOR))
+    return torch.cat([logits, floor], dim=1).log_softmax(dim=1)[:, :-1]
+
+
+def active_loss(log_i2t: Tensor, log_t2i: Tensor, labels: Tensor) -> Tensor:
+    """L_d of section 2.2, ``(B,)``: ``-y (log p_ii + log p'_ii)``."""
+    return -labels * (log_i2t.diagonal() + log_t2i.diagonal())
+
+
+def complementary_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """One direction of L_r of Eq. 6 with ``q = 1 - y``, ``(B,)``."""
+    tangents = log_probabilities.exp().tan()
+    total = tangents.sum(dim=1)
+    return (total - tangents.diagonal()) / total ** (1 - labels)
+
+
+def momentum_label(stored: Tensor, prediction: Tensor, momentum: float) -> Tensor:
+    """Eq. 10, ``(B,)``: ``beta y + (1 - beta) p``."""
+    return momentum * stored + (1 - momentum) * prediction
+
+
+def confident_label(labels: Tensor, threshold: float) -> Tensor:
+    """Eq. 12, ``(B,)``: labels below epsilon become 0."""
+    return labels.masked_fill(labels < threshold, 0.0)
+
+
+class CRCL(Method):
+    """One network, renewed in every round; the labels stay."""
+
+    Config = CRCLConfig
+    config: CRCLConfig
+    extra_words = 1
+
+    def __init__(self, config: CRCLConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        self.labels = PairMemory(setting.n_pairs, initial=1.0)
+
+    def plan(self) -> Sequence[EpochPlan]:
+        """The self-refining rounds: each opens with a fresh network and forgets the best score so far."""
+        c = self.config
+        return [
+            EpochPlan(
+                round,
+                epoch,
+                "frozen" if epoch < c.freeze_epochs else "refining",
+                rate,
+                new_networks=round > 0 and epoch == 0,
+                forget_best=round > 0 and epoch == 0,
+            )
+            for round, epochs in enumerate(c.rounds)
+            for epoch, rate in enumerate(stepwise(c.learning_rate, c.lr_decay, c.lr_update, epochs))
+        ]
+
+    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        """AdamW with its default weight decay of 0.01 (published code)."""
+        return torch.optim.AdamW(network.parameters(), lr=learning_rate)
+
+    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Algorithm 1, one epoch of one round."""
+        network = self.networks[0].train()
+        for batch in batches.shuffled("train"):
+            similarities = network(self.augmented(batch))
+            log_i2t = matching_log_probabilities(similarities, self.config.temperature)
+            log_t2i = matching_log_probabilities(similarities.T, self.config.temperature)
+            labels = self.refine_labels(plan, batch.pair_ids, log_i2t, log_t2i)
+            active = active_loss(log_i2t, log_t2i, labels).mean()
+            complementary = complementary_loss(log_i2t, labels) + complementary_loss(log_t2i, labels)
+            weighted = self.config.complementary_weight * complementary.mean()
+            step(network, active + weighted, batch, active=active, complementary=weighted)
+
+    @torch.no_grad()
+    def refine_labels(self, plan: EpochPlan, pair_ids: Tensor, log_i2t: Tensor, log_t2i: Tensor) -> Tensor:
+        """Eq. 10-12: the labels of this step's loss, ``(B,)``, written back for the next epoch."""
+        c = self.config
+        prediction = (log_i2t.diagonal().exp() + log_t2i.diagonal().exp()) / 2
+        labels = self.labels.read(pair_ids)
+        if plan.epoch >= c.freeze_epochs:
+            labels = momentum_label(labels, prediction, c.momentum)
+        labels = confident_label(labels, c.confidence_threshold)
+        first_estimate = plan.round == 0 and plan.epoch == c.freeze_epochs - 1
+        self.labels.write(pair_ids, prediction if first_estimate else labels)
+        return labels
+
+    def augmented(self, batch: Batch) -> Batch:
+        """Words and regions left out or masked (supplement B.1; published code)."""
+        c, vocabulary_size = self.config, self.setting.vocabulary_size
+        batch = change_words(
+            batch, c.word_change, mask_word=vocabulary_size - 1, vocabulary_size=vocabulary_size
+        )
+        change_regions = blank_regions if self.networks[0].fixed_regions else drop_regions
+        return change_regions(batch, c.region_change)
+
+    def estimates(self) -> dict[str, Tensor]:
+        """The refined labels."""
+        return {"clean_probability": self.labels.values}

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from baselines.batches import Batch
+from baselines.parallel import split_by_captions
 from ncl_bench.errors import TrainingError
 
 IntraModal = Literal["gsc", "gsc+"]
@@ -33,6 +34,11 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def __getitem__(self, rows: slice) -> "Encoded":
+        """Some of the rows."""
+        pooled = None if self.pooled is None else self.pooled[rows]
+        return Encoded(self.vectors[rows], self.lengths[rows], pooled)
 
 
 class Backbone(nn.Module, ABC):
@@ -77,7 +83,7 @@ class Backbone(nn.Module, ABC):
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""
         images = self.encode_images(batch.image_features, batch.image_lengths)
         captions = self.encode_captions(batch.caption_tokens, batch.caption_lengths)
-        return self.similarities(images, captions)
+        return split_by_captions(lambda block: self.similarities(images, captions[block]), len(captions))
 
     def load_published(self, state: Mapping[str, Tensor]) -> None:
         """Take weights over, in their own precision.

@@ -1,0 +1,76 @@
+"""Several processes, one loss: the pairwise matrix of a batch is split by captions over the ranks.
+
+Every rank encodes the whole batch (little work), compares all images with its own block of captions (nearly all the
+work), and gathers the blocks, so that each rank holds the same matrix and computes the same loss, labels and
+divisions as a single process. Gradients are then averaged: what is replicated counts once, and the gradient that
+enters a rank's own block is scaled by the number of ranks, so that blocks add up.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def world_size() -> int:
+    """Number of processes that share the work."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Number of this process, from 0."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def own_columns(n_columns: int) -> slice:
+    """This rank's consecutive share of the columns; shares differ by one at most."""
+    share, rest = divmod(n_columns, world_size())
+    start = rank() * share + min(rank(), rest)
+    return slice(start, start + share + (rank() < rest))
+
+
+def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Tensor:
+    """Compute a similarity matrix by blocks of captions, one block per rank.
+
+    Args:
+        compare: similarities of all images with a slice of the captions, float ``(n_images, block)``.
+        n_captions: columns of the whole matrix, at least one per rank.
+
+    Returns:
+        float ``(n_images, n_captions)``, equal on all ranks.
+    """
+    if world_size() == 1 or n_captions < world_size():
+        return compare(slice(0, n_captions))
+    gathered: Tensor = _GatherColumns.apply(compare(own_columns(n_captions)), n_captions)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _GatherColumns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, n_columns: int) -> Tensor:
+        ctx.columns = own_columns(n_columns)
+        widest = -(-n_columns // world_size())
+        padded = own.new_zeros(widest, own.shape[0])
+        padded[: own.shape[1]] = own.T
+        blocks = [torch.empty_like(padded) for _ in range(world_size())]
+        dist.all_gather(blocks, padded)
+        share, rest = divmod(n_columns, world_size())
+        return torch.cat([block[: share + (r < rest)] for r, block in enumerate(blocks)]).T.contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][:, ctx.columns] * world_size(), None
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Replace every gradient by its mean over the ranks, in one message."""
+    if world_size() == 1:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= world_size()
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))

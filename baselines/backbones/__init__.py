@@ -3,10 +3,14 @@
 from typing import Any
 
 from baselines.backbones.base import Backbone
+from baselines.backbones.saf import SAF
+from baselines.backbones.sgr import SGR
 from baselines.backbones.vse_infinity import VSEInfinity
 from ncl_bench.errors import RecipeError, unknown_name
 
 BACKBONES: dict[str, type[Backbone]] = {
+    "saf": SAF,
+    "sgr": SGR,
     "vse_infinity": VSEInfinity,
 }
 

@@ -1,4 +1,4 @@
-"""What the networks share: unit length, Xavier layers, and words in context."""
+"""What the networks share: unit length, Xavier layers, words in context, and one vector for a whole."""
 
 import math
 
@@ -62,3 +62,37 @@ def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     packed = pack_padded_sequence(sequences, lengths.cpu(), batch_first=True, enforce_sorted=False)
     states, _ = pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=sequences.shape[1])
     return (states[..., : gru.hidden_size] + states[..., gru.hidden_size :]) / 2
+
+
+class GlobalVector(nn.Module):
+    """One vector per image or caption by self-attention over its parts (SGRAF, section 3.1).
+
+    Args:
+        embed_size: of the joint space.
+        dropout: in [0, 1).
+        n_regions: normalise per region, as for images; None does not normalise, as for captions.
+    """
+
+    def __init__(self, embed_size: int, dropout: float, n_regions: int | None = None) -> None:
+        super().__init__()
+        local: list[nn.Module] = [] if n_regions is None else [nn.BatchNorm1d(n_regions)]
+        overall: list[nn.Module] = [] if n_regions is None else [nn.BatchNorm1d(embed_size)]
+        ending = [nn.Tanh(), nn.Dropout(dropout)]
+        self.local = nn.Sequential(xavier_linear(embed_size, embed_size), *local, *ending)
+        self.overall = nn.Sequential(xavier_linear(embed_size, embed_size), *overall, *ending)
+        self.common = xavier_linear(embed_size, 1)
+
+    def forward(self, parts: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Unit vectors, float ``(n, dim)``.
+
+        Args:
+            parts: float ``(n, parts, dim)``, zero beyond a row's length.
+            lengths: int64 ``(n,)``; all parts by default.
+        """
+        n_parts = parts.shape[1] if lengths is None else lengths[:, None].to(parts)
+        mean = parts.sum(dim=1) / n_parts
+        scores = self.common(self.local(parts) * self.overall(mean)[:, None]).squeeze(-1)
+        if lengths is not None:
+            scores = scores.masked_fill(~valid_items(lengths, parts.shape[1]), -torch.inf)
+        weights = torch.softmax(scores, dim=1)
+        return unit_length((weights[..., None] * parts).sum(dim=1))

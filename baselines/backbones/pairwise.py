@@ -1,0 +1,154 @@
+"""Every item against every anchor, block by block, in bounded memory.
+
+The largest tensor of a pairwise similarity, items x anchors x positions x dim, exists for one block of anchors at a
+time and is made again in the backward pass instead of being kept.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from baselines.backbones.encoders import unit_length, valid_items
+
+SHARPNESS = 9.0
+SLOPE = 0.1
+HIDDEN = -1e9
+
+CPU_BYTES = 32 * 2**20
+GPU_BYTES = 2**30
+
+
+def memory_budget(device: torch.device) -> int:
+    """Bytes that the temporary tensors of one block may take.
+
+    On a CPU a constant that suits its caches and keeps results equal from run to run; on a GPU a quarter of the free
+    memory, at most 1 GiB, beyond which larger blocks gain nothing.
+    """
+    if device.type != "cuda":
+        return CPU_BYTES
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(GPU_BYTES, (free + unused) // 4)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Anchors that are compared with all items at once.
+
+    Attributes:
+        anchors: int64 ``(anchors,)``, positions in the caller's order.
+        longest: positions of the longest anchor.
+        valid: bool ``(anchors, 1 + longest)``, the global node first; None where nothing is padding.
+    """
+
+    anchors: Tensor
+    longest: int
+    valid: Tensor | None
+
+
+def plan_blocks(
+    lengths: Tensor, n_items: int, bytes_per_position: int, size: int | None = None
+) -> list[Block]:
+    """Blocks of anchors of similar length, the longest first.
+
+    Args:
+        lengths: int64 ``(n_anchors,)``.
+        n_items: items that every anchor is compared with.
+        bytes_per_position: temporary memory of one item and one anchor position.
+        size: anchors per block; chosen from the memory budget by default.
+    """
+    counts = lengths.tolist()
+    order = sorted(range(len(counts)), key=lambda k: -counts[k])
+    budget = memory_budget(lengths.device)
+    blocks, start = [], 0
+    while start < len(order):
+        longest = counts[order[start]]
+        fitting = size or max(1, budget // (n_items * longest * bytes_per_position))
+        chosen = order[start : start + fitting]
+        anchors = torch.tensor(chosen, device=lengths.device)
+        padded = counts[chosen[-1]] < longest
+        blocks.append(
+            Block(anchors, longest, valid_items(1 + lengths[anchors], 1 + longest) if padded else None)
+        )
+        start += fitting
+    return blocks
+
+
+def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:
+    """Join the last dimension of per-block results and bring it into the caller's order."""
+    order = torch.cat([block.anchors for block in blocks])
+    return torch.cat(list(columns), dim=-1)[..., torch.argsort(order)]
+
+
+def attention(queries: Tensor, keys: Tensor, valid_keys: Tensor | None = None) -> Tensor:
+    """How much each query attends to each key of each item (SGRAF, section 3.1; SCAN).
+
+    Inner products pass a leaky ReLU, are scaled to unit length over the positions of an anchor, then go through a
+    softmax over the keys of an item.
+
+    Args:
+        queries: float ``(anchors, positions, dim)``, zero beyond an anchor's length.
+        keys: float ``(items, keys, dim)``.
+        valid_keys: bool ``(items, keys)``; all by default.
+
+    Returns:
+        float ``(items, anchors * positions, keys)``, each row sums to 1.
+    """
+    n_items, n_keys, _ = keys.shape
+    scores = keys.flatten(0, 1) @ queries.flatten(0, 1).T
+    scores = functional.leaky_relu(scores, SLOPE).view(n_items, n_keys, *queries.shape[:2])
+    scores = SHARPNESS * unit_length(scores)
+    if valid_keys is not None:
+        scores = scores.masked_fill(~valid_keys[..., None, None], HIDDEN)
+    return torch.softmax(scores, dim=1).flatten(2).transpose(1, 2)
+
+
+class Nodes(NamedTuple):
+    """Similarity nodes of a block before they are scaled to unit length.
+
+    Attributes:
+        whole: float ``(items, anchors, sim_dim)``, the global node.
+        parts: float ``(items, anchors, positions, sim_dim)``.
+    """
+
+    whole: Tensor
+    parts: Tensor
+
+
+def joined(nodes: Nodes) -> Tensor:
+    """All nodes at unit length, float ``(items, anchors, 1 + positions, sim_dim)``."""
+    return torch.cat([unit_length(nodes.whole)[..., None, :], unit_length(nodes.parts)], dim=-2)
+
+
+def recomputed(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function whose inner tensors are made again in the backward pass. It must draw no random number."""
+    if not torch.is_grad_enabled():
+        return function(*args)
+    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
+
+
+def mirrored(lower: Sequence[Tensor], upper: Sequence[Tensor]) -> Tensor:
+    """A square matrix from blocks of columns that start at their first anchor's row.
+
+    Args:
+        lower: blocks ``(n - first, anchors, ...)``; entries on and below the diagonal are taken.
+        upper: likewise; entries below the diagonal become those above it.
+
+    Returns:
+        float ``(n, n, ...)``.
+    """
+    below, above = _stacked(lower), _stacked(upper)
+    ranks = torch.arange(len(below), device=below.device)
+    chosen = (ranks[:, None] >= ranks).view(*below.shape[:2], *[1] * (below.dim() - 2))
+    return torch.where(chosen, below, above.transpose(0, 1))
+
+
+def _stacked(columns: Sequence[Tensor]) -> Tensor:
+    n = len(columns[0])
+    shapes = [(n - len(column), *column.shape[1:]) for column in columns]
+    return torch.cat([torch.cat([c.new_zeros(s), c]) for c, s in zip(columns, shapes, strict=True)], dim=1)

@@ -1,0 +1,83 @@
+"""Squared differences and their projection to similarity nodes, without keeping what is wide.
+
+``linear((a - b) ** 2)`` needs the difference again in the backward pass. It is made again from the narrow inputs, so
+that only the inputs and the result stay in memory. Expanding the square would not save a multiplication (the product
+``a * b`` has to be projected pair by pair like the square itself) and would cancel digits where a and b are close.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from baselines.backbones.encoders import EPSILON
+
+
+def _same_autocast(x: Tensor) -> torch.autocast:
+    kind = x.device.type
+    return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind))
+
+
+class AttendedDifference(torch.autograd.Function):
+    """``linear((unit_length(attention @ keys) - queries) ** 2)``, keeping nothing of its widest size.
+
+    Shapes: attention ``(items, n, keys)``, keys ``(items, keys, dim)``, queries ``(n, dim)``, weight
+    ``(sim_dim, dim)``, bias ``(sim_dim,)``; the result is ``(items, n, sim_dim)``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, attention: Tensor, keys: Tensor, queries: Tensor, weight: Tensor, bias: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(attention, keys, queries, weight)
+        ctx.autocast = _same_autocast(keys)
+        context = torch.bmm(attention, keys)
+        context.div_(torch.linalg.vector_norm(context, dim=-1, keepdim=True) + EPSILON)
+        return functional.linear(context.sub_(queries).square_(), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        attention, keys, queries, weight = ctx.saved_tensors
+        with ctx.autocast:
+            direction = torch.bmm(attention, keys)
+            length = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
+            direction.div_(length + EPSILON)
+            difference = direction - queries
+            inner = (grad @ weight).mul_(difference).mul_(2)
+            flat = grad.flatten(0, 1)
+            grad_weight = flat.T @ difference.square_().flatten(0, 1)
+            grad_queries = -inner.sum(dim=0)
+            radial = torch.mul(inner, direction, out=difference).sum(dim=-1, keepdim=True)
+            radial.div_(length.clamp_min(torch.finfo(length.dtype).tiny))
+            inner.div_(length + EPSILON).addcmul_(direction, radial, value=-1)
+            grad_attention = torch.bmm(inner, keys.transpose(1, 2))
+            grad_keys = torch.bmm(attention.transpose(1, 2), inner)
+        return grad_attention, grad_keys, grad_queries, grad_weight, flat.sum(dim=0)
+
+
+class PositionwiseDifference(torch.autograd.Function):
+    """``linear((items[:, None] - anchors[None]) ** 2)``, keeping nothing of its widest size.
+
+    Shapes: items ``(items, ..., dim)``, anchors ``(anchors, ..., dim)``, weight ``(sim_dim, dim)``, bias
+    ``(sim_dim,)``; the result is ``(items, anchors, ..., sim_dim)``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, items: Tensor, anchors: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(items, anchors, weight)
+        ctx.autocast = _same_autocast(items)
+        return functional.linear((items[:, None] - anchors).square_(), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        items, anchors, weight = ctx.saved_tensors
+        with ctx.autocast:
+            difference = items[:, None] - anchors
+            inner = (grad @ weight).mul_(difference).mul_(2)
+            flat = grad.flatten(0, -2)
+            grad_weight = flat.T @ difference.square_().flatten(0, -2)
+        return inner.sum(dim=1), -inner.sum(dim=0), grad_weight, flat.sum(dim=0)

@@ -5,6 +5,10 @@ The command line prints the sentence and exits with code 2; nothing else of ours
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class NclBenchError(Exception):
@@ -47,3 +51,16 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
         One sentence that lists the known names.
     """
     return f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(known))}"
+
+
+def first_problem(error: "ValidationError") -> str:
+    """The first problem of a pydantic error as one sentence: key, what is wrong, what it got."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"]) or "content"
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; remove it or correct its spelling"
+    if problem["type"] == "missing":
+        return f"key {key!r} is missing"
+    got = repr(problem["input"])
+    shown = got if len(got) <= 80 else f"{got[:77]}..."
+    return f"{key} is {shown}: {problem['msg'][0].lower()}{problem['msg'][1:]}"

@@ -1,12 +1,21 @@
 """The datasets of the benchmark, by name."""
 
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
 from ncl_bench.datasets import cc152k, coco, digits, flickr30k, now
-from ncl_bench.datasets.spec import DatasetSpec
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.datasets.spec import SPLITS, DatasetSpec
+from ncl_bench.errors import DataError, NoiseError, unknown_name
+from ncl_bench.noise import NoiseUnit, draw_noise
 
 DATASETS: dict[str, DatasetSpec] = {
     module.SPEC.name: module.SPEC for module in (flickr30k, coco, cc152k, now, digits)
 }
+ROOT_VARIABLE = "NCL_BENCH_DATA"
 
 
 def dataset_spec(name: str) -> DatasetSpec:
@@ -18,3 +27,81 @@ def dataset_spec(name: str) -> DatasetSpec:
     if name not in DATASETS:
         raise DataError(unknown_name("dataset", name, DATASETS))
     return DATASETS[name]
+
+
+def load_dataset(
+    name: str,
+    *,
+    split: str = "train",
+    noise_ratio: float = 0.0,
+    noise_unit: NoiseUnit = "caption",
+    noise_seed: int | None = None,
+    noise_file: str | Path | None = None,
+    language: str | None = None,
+    tokenizer: str | None = None,
+    root: str | Path | None = None,
+    preload: Literal["ram"] | None = None,
+) -> PairedDataset:
+    """Open one split of a dataset, with synthetic noise on train where asked for.
+
+    Args:
+        name: key of ``DATASETS``. ``digits`` needs no files; the others are opened where they were prepared.
+        split: ``train``, ``dev`` or ``test``.
+        noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted.
+        noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); their numbers are not comparable.
+        noise_seed: None for the protocol's standard seed of the cell.
+        noise_file: an ``.npy`` index to use instead of drawing one; wrong ones are refused, never redrawn.
+        language: of the captions; the dataset's first by default.
+        tokenizer: the language's default by default.
+        root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        preload: ``"ram"`` reads the features into memory; by default they stay on disk.
+
+    Raises:
+        DataError: a name is unknown, or the prepared files are missing or damaged.
+        NoiseError: the noise cannot be had on this dataset and split, or its file is refused.
+    """
+    spec = dataset_spec(name)
+    if split not in SPLITS:
+        raise DataError(unknown_name("split", split, SPLITS))
+    if noise_ratio or noise_file is not None:
+        _check_noise_allowed(spec, split)
+    dataset = _open_clean(spec, split, language, tokenizer, root, preload)
+    if noise_file is not None:
+        raise NoiseError("noise files are not read yet; give noise_ratio and noise_unit")
+    if not noise_ratio:
+        return dataset
+    caption_to_image, record = draw_noise(
+        spec, noise_ratio=noise_ratio, noise_unit=noise_unit, seed=noise_seed
+    )
+    return replace(dataset, caption_to_image=caption_to_image, noise=record)
+
+
+def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
+    if split != "train":
+        raise NoiseError(
+            f"noise was asked for on {spec.name}/{split}, but only train is corrupted; leave it out"
+        )
+    if spec.noise == "natural":
+        raise NoiseError(
+            f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of the protocol; "
+            "leave noise_ratio and noise_file out"
+        )
+
+
+def _open_clean(
+    spec: DatasetSpec,
+    split: str,
+    language: str | None,
+    tokenizer: str | None,
+    root: str | Path | None,
+    preload: Literal["ram"] | None,
+) -> PairedDataset:
+    root = root or os.environ.get(ROOT_VARIABLE)
+    if spec.name == digits.SPEC.name and not (root and (Path(root) / spec.name / "manifest.json").exists()):
+        return digits.load_embedded(split, language=language, tokenizer_name=tokenizer)
+    if not root:
+        raise DataError(
+            f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
+            f"run `ncl-bench prepare {spec.name}` and give its folder"
+        )
+    return load_prepared(Path(root), spec, split, language=language, tokenizer=tokenizer, preload=preload)

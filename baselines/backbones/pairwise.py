@@ -1,7 +1,7 @@
 """Every item against every anchor, block by block, in bounded memory.
 
-The largest tensor of a pairwise similarity, items x anchors x positions x dim, exists for one block of anchors at a
-time and is made again in the backward pass instead of being kept.
+The largest tensor of a pairwise similarity, items x anchors x positions x dim, exists for one block of
+anchors at a time and is made again in the backward pass instead of being kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ GPU_BYTES = 2**30
 def memory_budget(device: torch.device) -> int:
     """Bytes that the temporary tensors of one block may take.
 
-    On a CPU a constant that suits its caches and keeps results equal from run to run; on a GPU a quarter of the free
-    memory, at most 1 GiB, beyond which larger blocks gain nothing.
+    On a CPU a constant, so that results are equal from run to run; on a GPU a quarter of the free memory,
+    at most 1 GiB.
     """
     if device.type != "cuda":
         return CPU_BYTES
@@ -88,8 +88,8 @@ def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor
 def attention(queries: Tensor, keys: Tensor, valid_keys: Tensor | None = None) -> Tensor:
     """How much each query attends to each key of each item (SGRAF, section 3.1; SCAN).
 
-    Inner products pass a leaky ReLU, are scaled to unit length over the positions of an anchor, then go through a
-    softmax over the keys of an item.
+    Inner products pass a leaky ReLU, are scaled to unit length over the positions of an anchor, then go
+    through a softmax over the keys of an item.
 
     Args:
         queries: float ``(anchors, positions, dim)``, zero beyond an anchor's length.
@@ -126,7 +126,10 @@ def joined(nodes: Nodes) -> Tensor:
 
 
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function whose inner tensors are made again in the backward pass. It must draw no random number."""
+    """Call a function, and again in the backward pass instead of keeping its inner tensors.
+
+    The function must draw no random numbers.
+    """
     if not torch.is_grad_enabled():
         return function(*args)
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)

@@ -15,8 +15,8 @@ from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
 class AttentionFiltration(nn.Module):
     """The sum of a pair's nodes, weighted by their significance (section 3.3).
 
-    In training the published code normalises one anchor at a time, so its statistics are those of all items with
-    that anchor, and the running statistics move once per anchor, in the order of the batch.
+    In training the published code normalises one anchor at a time: its statistics are those of all items
+    with that anchor, and the running statistics move once per anchor, in the order of the batch.
     """
 
     def __init__(self, sim_dim: int) -> None:

@@ -26,8 +26,8 @@ class SGRConfig(SGRAFConfig):
 class ReasoningStep(nn.Module):
     """One step of similarity graph reasoning (SGRAF, section 3.2).
 
-    Query and key only meet in their product, so both are merged into one matrix; what the key's bias adds is equal
-    for all keys and leaves the softmax as it is.
+    Query and key only meet in their product, so both are merged into one matrix; what the key's bias adds is
+    equal for all keys and leaves the softmax as it is.
     """
 
     def __init__(self, sim_dim: int) -> None:
@@ -63,7 +63,7 @@ class GraphReasoning(nn.Module):
 
     def __init__(self, sim_dim: int, n_steps: int) -> None:
         super().__init__()
-        self.steps = nn.ModuleList(ReasoningStep(sim_dim) for _ in range(n_steps))
+        self.steps: Sequence[ReasoningStep] = nn.ModuleList(ReasoningStep(sim_dim) for _ in range(n_steps))  # type: ignore[assignment]
 
     def shared_terms(self) -> tuple[Tensor, ...]:
         """What all blocks of a batch share."""

@@ -2,18 +2,20 @@
 
 https://arxiv.org/abs/2101.01368
 
-Regions and words are compared one by one: each word attends to the regions, the squared difference of word and
-attended regions becomes a similarity node, and one more node compares the whole image with the whole caption. SGR
-reasons over the graph of nodes, SAF filters them; SGRAF is the mean similarity of a trained SGR and a trained SAF.
+Regions and words are compared one by one: each word attends to the regions, the squared difference of word
+and attended regions becomes a similarity node, and one more node compares the whole image with the whole
+caption. SGR reasons over the graph of nodes, SAF filters them; SGRAF is the mean similarity of a trained
+SGR and a trained SAF.
 
 Points of the published code, which we follow:
   * ``embed_size`` is 1024 (NCR's paper says 2048).
   * Attention is scaled to unit length over the words, not over the regions, and every length has 1e-8 added.
-  * In training, SAF's batch normalisation sees one caption at a time; its running statistics move once per caption.
+  * In training, SAF's batch normalisation sees one caption at a time (see ``saf.py``).
   * All regions count: ``image_lengths`` is carried along and not read.
 
-The published code compares one caption at a time. Here captions of similar length go through in blocks, nothing of
-the size images x captions x words x dim is kept, and terms that drop out of the result are not computed.
+The published code compares one caption at a time. Here captions of similar length go through in blocks,
+nothing of the size images x captions x words x dim is kept, and terms that drop out of the result are not
+computed.
 """
 
 from abc import abstractmethod
@@ -30,12 +32,11 @@ from baselines.backbones.pairwise import (
     Block,
     Nodes,
     attention,
-    in_given_order,
     memory_budget,
     plan_blocks,
 )
 from baselines.backbones.published import size_of, translate
-from baselines.backbones.squared_difference import AttendedDifference, PositionwiseDifference
+from baselines.backbones.squared_difference import attended_difference, positionwise_difference
 
 INTRA_MODAL_OFFSET = 1e-6
 
@@ -97,7 +98,9 @@ class SGRAF(Backbone):
         rows = self._rows_at_once(len(images), captions)
         logits = [
             self._attended_logits(part, whole, None, captions)
-            for part, whole in zip(images.vectors.split(rows), whole_images.split(rows), strict=True)
+            for part, whole in zip(
+                torch.split(images.vectors, rows), torch.split(whole_images, rows), strict=True
+            )
         ]
         return torch.sigmoid(torch.cat(logits))
 
@@ -112,8 +115,9 @@ class SGRAF(Backbone):
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Captions against captions, float ``(n, n)`` in (0, 1), not symmetric for ``gsc``.
 
-        ``gsc``: the words of the anchor (column) attend to the words of the item (row). ``gsc+``: word w against
-        word w up to the longest caption, padding included, so a value depends on the batch; as published.
+        ``gsc``: the words of the anchor (column) attend to the words of the item (row). ``gsc+``: word w
+        against word w up to the longest caption, padding included, so a value depends on the batch; as
+        published.
         """
         captions = self._with_pooled(Encoded(captions.vectors, captions.lengths))
         vectors, lengths, whole = captions.vectors, captions.lengths, captions.pooled
@@ -156,12 +160,12 @@ class SGRAF(Backbone):
         assert anchors.pooled is not None
         queries = anchors.vectors[block.anchors, : block.longest]
         weights = attention(queries, keys, valid)
-        parts = AttendedDifference.apply(
+        parts = attended_difference(
             weights, keys, queries.flatten(0, 1), self.local_nodes.weight, self.local_nodes.bias
         )
         return Nodes(
             self._whole_nodes(whole, anchors.pooled[block.anchors], offset),
-            parts.unflatten(1, queries.shape[:2]),
+            parts.view(len(keys), *queries.shape[:2], -1),
         )
 
     def _positionwise_logits(self, vectors: Tensor, whole: Tensor, variant: IntraModal) -> Tensor:
@@ -173,18 +177,17 @@ class SGRAF(Backbone):
         nodes = []
         for first in range(0, n, size):
             items, chosen = slice(first, None), slice(first, first + size)
-            parts = PositionwiseDifference.apply(vectors[items], vectors[chosen], local.weight, bias)
+            parts = positionwise_difference(vectors[items], vectors[chosen], local.weight, bias)
             nodes.append(Nodes(self._whole_nodes(whole[items], whole[chosen], INTRA_MODAL_OFFSET), parts))
         return self._symmetric_logits(nodes, variant)
 
     def _whole_nodes(self, items: Tensor, anchors: Tensor, offset: float) -> Tensor:
         layer = self.global_nodes
         bias = layer.bias + offset * layer.weight.sum(dim=1)
-        nodes: Tensor = PositionwiseDifference.apply(items, anchors, layer.weight, bias)
-        return nodes
+        return positionwise_difference(items, anchors, layer.weight, bias)
 
     def _bytes_per_position(self, vectors: Tensor) -> int:
-        """Temporary memory of one item and one anchor position, found by counting the tensors alive at once."""
+        """Temporary memory of one item and one anchor position: the tensors that live at once."""
         wide, narrow = (3, 8) if torch.is_grad_enabled() else (1, 5)
         width = wide * self.embed_size + narrow * self.head.in_features
         return width * vectors.element_size()

@@ -1,8 +1,10 @@
 """Squared differences and their projection to similarity nodes, without keeping what is wide.
 
-``linear((a - b) ** 2)`` needs the difference again in the backward pass. It is made again from the narrow inputs, so
-that only the inputs and the result stay in memory. Expanding the square would not save a multiplication (the product
-``a * b`` has to be projected pair by pair like the square itself) and would cancel digits where a and b are close.
+``linear((a - b) ** 2)`` needs the difference again in the backward pass. It is made again from the narrow
+inputs, so that only the inputs and the result stay in memory. Expanding the square would not save a
+multiplication (the product ``a * b`` has to be projected pair by pair like the square itself) and would
+cancel digits where a and b are close: two regions of one image differ by nothing, and the network then
+reads an offset of 1e-6.
 """
 
 from typing import Any
@@ -15,18 +17,47 @@ from torch.nn import functional
 from baselines.backbones.encoders import EPSILON
 
 
+def attended_difference(
+    attention: Tensor, keys: Tensor, queries: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    """``linear((unit_length(attention @ keys) - queries) ** 2)``.
+
+    Args:
+        attention: float ``(items, n, keys)``.
+        keys: float ``(items, keys, dim)``.
+        queries: float ``(n, dim)``.
+        weight: float ``(sim_dim, dim)``.
+        bias: float ``(sim_dim,)``.
+
+    Returns:
+        float ``(items, n, sim_dim)``.
+    """
+    nodes: Tensor = _AttendedDifference.apply(attention, keys, queries, weight, bias)  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def positionwise_difference(items: Tensor, anchors: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``linear((items[:, None] - anchors[None]) ** 2)``.
+
+    Args:
+        items: float ``(items, ..., dim)``.
+        anchors: float ``(anchors, ..., dim)``.
+        weight: float ``(sim_dim, dim)``.
+        bias: float ``(sim_dim,)``.
+
+    Returns:
+        float ``(items, anchors, ..., sim_dim)``.
+    """
+    nodes: Tensor = _PositionwiseDifference.apply(items, anchors, weight, bias)  # type: ignore[no-untyped-call]
+    return nodes
+
+
 def _same_autocast(x: Tensor) -> torch.autocast:
     kind = x.device.type
     return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind))
 
 
-class AttendedDifference(torch.autograd.Function):
-    """``linear((unit_length(attention @ keys) - queries) ** 2)``, keeping nothing of its widest size.
-
-    Shapes: attention ``(items, n, keys)``, keys ``(items, keys, dim)``, queries ``(n, dim)``, weight
-    ``(sim_dim, dim)``, bias ``(sim_dim,)``; the result is ``(items, n, sim_dim)``.
-    """
-
+class _AttendedDifference(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, attention: Tensor, keys: Tensor, queries: Tensor, weight: Tensor, bias: Tensor
@@ -58,13 +89,7 @@ class AttendedDifference(torch.autograd.Function):
         return grad_attention, grad_keys, grad_queries, grad_weight, flat.sum(dim=0)
 
 
-class PositionwiseDifference(torch.autograd.Function):
-    """``linear((items[:, None] - anchors[None]) ** 2)``, keeping nothing of its widest size.
-
-    Shapes: items ``(items, ..., dim)``, anchors ``(anchors, ..., dim)``, weight ``(sim_dim, dim)``, bias
-    ``(sim_dim,)``; the result is ``(items, anchors, ..., sim_dim)``.
-    """
-
+class _PositionwiseDifference(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, items: Tensor, anchors: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(items, anchors, weight)

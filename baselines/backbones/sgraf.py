@@ -69,6 +69,7 @@ class SGRAF(Backbone):
     """
 
     similarity_range = (0.0, 1.0)
+    fixed_regions = True
 
     def __init__(self, config: SGRAFConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__()

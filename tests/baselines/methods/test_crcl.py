@@ -1,101 +1,220 @@
 """CRCL against the published code's numbers, and the life of its labels over rounds."""
 
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from method_parity import (
+    BACKBONE_FILES,
+    Arrays,
+    Golden,
+    GradientStep,
+    OptimizerStep,
+    assert_gradients_match,
+    assert_trajectory_matches,
+    batches_of,
+    gradient_norm,
+    published_batch,
+    published_network,
+)
 from torch import Tensor, nn
 
 from baselines.augmentation import BLANK
 from baselines.batches import Batch
 from baselines.method import EpochPlan, Setting
-from baselines.methods.crcl import (
-    CRCL,
-    CRCLConfig,
-    complementary_loss,
-    confident_label,
-    matching_log_probabilities,
-    momentum_label,
-)
+from baselines.methods.crcl import CRCL, CRCLConfig, complementary_loss, matching_log_probabilities
 
 MATRICES = ("random", "clean", "some_noisy", "saturated", "all_noisy", "all_equal", "cosine")
-UNCHANGED = {"word_change": 0.0, "region_change": 0.0}
+BACKBONES = (("sgr", "sgr"), ("saf", "saf"), ("vse", "vse_infinity"))
+OPTIONS = {
+    "": {},
+    "warm1": {"freeze_epochs": 1},
+    "confident_off": {"confidence_threshold": 0.0},
+    "mc_off": {"momentum": 0.0, "confidence_threshold": 0.0},
+}
 
 
 class FixedSimilarities(nn.Module):
-    """A network whose only weights are the similarities themselves."""
+    """A network whose only weights are the similarities; it keeps the batch it was given."""
 
-    fixed_regions = False
-
-    def __init__(self, similarities: np.ndarray | None = None) -> None:
+    def __init__(self, similarities: np.ndarray, *, fixed_regions: bool = False) -> None:
         super().__init__()
-        values = torch.rand(12, 12) if similarities is None else torch.from_numpy(similarities)
-        self.weight = nn.Parameter(values.clone())
+        self.weight = nn.Parameter(torch.from_numpy(similarities.copy()))
+        self.fixed_regions = fixed_regions
 
     def forward(self, batch: Batch) -> Tensor:
+        self.batch = batch
         return self.weight
 
 
-class RecordedStep:
-    """Backward without an update; keeps what the method handed over."""
-
-    def __call__(self, network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
-        network.zero_grad()
-        loss.backward()
-        self.loss, self.terms, self.batch = loss.item(), terms, batch
-
-
-def batches_of(*batches: Batch) -> Any:
-    return SimpleNamespace(shuffled=lambda *purpose: iter(batches))
-
-
-def blank_batch(pair_ids: Tensor, regions: int = 1) -> Batch:
-    n = len(pair_ids)
-    ones = torch.ones(n, dtype=torch.long)
-    return Batch(torch.ones(n, regions, 1), regions * ones, ones[:, None], ones, pair_ids)
-
-
-def method_on(similarities: np.ndarray, labels: np.ndarray, **options: Any) -> CRCL:
-    config = CRCLConfig(**UNCHANGED, **options)
-    method = CRCL(config, Setting(len(labels), 1, 50, lambda: FixedSimilarities(similarities)))
+def method_on(make_network: Any, labels: np.ndarray, **options: Any) -> CRCL:
+    config = CRCLConfig(word_change=0.0, region_change=0.0, **options)
+    method = CRCL(config, Setting(len(labels), 36, 51, make_network))
     method.labels.values.copy_(torch.from_numpy(labels))
     return method
 
 
-def options_of(tag: str) -> dict[str, Any]:
-    return {
-        "": {},
-        "warm1": {"freeze_epochs": 1},
-        "confident_off": {"confidence_threshold": 0.0},
-        "mc_off": {"momentum": 0.0, "confidence_threshold": 0.0},
-    }[tag]
+def blank_batch(pair_ids: Tensor) -> Batch:
+    n = len(pair_ids)
+    tokens = torch.ones(n, 20, dtype=torch.long)
+    return Batch(torch.ones(n, 36, 2), torch.full((n,), 36), tokens, torch.full((n,), 20), pair_ids)
+
+
+def plan(epoch: int, round: int = 0) -> EpochPlan:
+    return EpochPlan(round, epoch, "", 5e-4)
 
 
 @pytest.mark.parametrize("matrix", MATRICES)
-def test_one_step_matches_the_published_code(matrix: str, golden: Any) -> None:
+def test_one_step_matches_the_published_code(matrix: str, golden: Golden) -> None:
     stored = golden("D_crcl_losses")
     pair_ids = torch.from_numpy(stored["text_ids"])
-    cases = [name.removesuffix(".y") for name in stored if name.startswith(f"{matrix}.") and name.endswith(".y")]
+    cases = [name[:-2] for name in stored if name.startswith(f"{matrix}.") and name.endswith(".y")]
     assert cases
     for case in cases:
         _, store, epoch, schedule, *tag = case.split(".")
+        options = OPTIONS["".join(tag)]
         similarities = stored[f"sims.{matrix}"]
-        method = method_on(similarities, stored[f"move_gt_before.{store}"], **options_of("".join(tag)))
-        step, plan = RecordedStep(), EpochPlan(int(schedule[8:]), int(epoch[5:]), "", 5e-4)
-        method.train_epoch(plan, batches_of(blank_batch(pair_ids)), step)
+        labels = stored[f"move_gt_before.{store}"]
+        method = method_on(lambda sims=similarities: FixedSimilarities(sims), labels, **options)
+        step = GradientStep()
+        method.train_epoch(plan(int(epoch[5:]), int(schedule[8:])), batches_of(blank_batch(pair_ids)), step)
+        assert_case_matches(method, step, stored, case, matrix)
 
-        want = {name: stored[f"{case}.{name}"] for name in ("p1", "p2", "loss", "loss1", "loss2", "grad_sims")}
-        for given, name in ((similarities, "p1"), (similarities.T, "p2")):
-            probability = matching_log_probabilities(torch.from_numpy(given), 0.05).exp().numpy()
-            np.testing.assert_allclose(probability, want[name], rtol=2e-5, atol=5e-6)
-        np.testing.assert_allclose(method.labels.values, stored[f"{case}.move_gt_after"], rtol=0, atol=5e-6)
-        assert step.loss == pytest.approx(float(want["loss"]), rel=1e-5, abs=1e-6)
-        assert step.terms["active"].item() == pytest.approx(float(want["loss1"]), rel=1e-5, abs=1e-6)
-        assert step.terms["complementary"].item() == pytest.approx(float(want["loss2"]), rel=1e-5, abs=1e-6)
-        if matrix != "saturated":
-            tolerance = 2e-4 * np.abs(want["grad_sims"]).max()
-            gradient = method.networks[0].weight.grad.numpy()
-            np.testing.assert_allclose(gradient, want["grad_sims"], rtol=0, atol=tolerance)
+
+def assert_case_matches(method: CRCL, step: GradientStep, stored: Arrays, case: str, matrix: str) -> None:
+    similarities = torch.from_numpy(stored[f"sims.{matrix}"])
+    for given, name in ((similarities, "p1"), (similarities.T, "p2")):
+        probability = matching_log_probabilities(given, 0.05).exp().numpy()
+        np.testing.assert_allclose(probability, stored[f"{case}.{name}"], rtol=0, atol=5e-6)
+    np.testing.assert_allclose(method.labels.values, stored[f"{case}.move_gt_after"], rtol=0, atol=5e-6)
+    for value, name in (
+        (step.loss, "loss"), (step.terms["active"], "loss1"), (step.terms["complementary"], "loss2")
+    ):
+        assert value == pytest.approx(float(stored[f"{case}.{name}"]), rel=1e-5, abs=1e-6)
+    if matrix != "saturated":
+        expected = stored[f"{case}.grad_sims"]
+        gradient = method.networks[0].weight.grad.numpy()
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("tag", "backbone"), BACKBONES)
+def test_one_network_step_matches_the_published_code(tag: str, backbone: str, golden: Golden) -> None:
+    stored = golden("D_crcl_network")
+    pair_ids = torch.from_numpy(stored["text_ids"])
+    batch = published_batch(golden(BACKBONE_FILES[backbone]), stored[f"{tag}.batch_order"], pair_ids)
+    method = method_on(lambda: published_network(backbone, golden), stored["move_gt_before.mixed"])
+    step = GradientStep()
+    method.train_epoch(plan(2), batches_of(batch), step)
+    np.testing.assert_allclose(method.labels.read(pair_ids), stored[f"{tag}.epoch2.y"], rtol=0, atol=2e-5)
+    for value, name in (
+        (step.loss, "loss"), (step.terms["active"], "loss1"), (step.terms["complementary"], "loss2")
+    ):
+        assert value == pytest.approx(float(stored[f"{tag}.epoch2.{name}"]), rel=1e-4)
+    network = method.networks[0]
+    assert gradient_norm(network) == pytest.approx(float(stored[f"{tag}.epoch2.grad_norm"]), rel=2e-4)
+    expected = published_network(backbone, golden, f"{tag}.epoch2.grad.", stored)
+    assert_gradients_match(network, expected)
+
+
+@pytest.mark.parametrize(("tag", "backbone"), BACKBONES)
+def test_trajectory_matches_the_published_code(tag: str, backbone: str, golden: Golden) -> None:
+    stored = golden("D_crcl_network")
+    pair_ids = torch.from_numpy(stored["text_ids"])
+    batch = published_batch(golden(BACKBONE_FILES[backbone]), stored[f"{tag}.batch_order"], pair_ids)
+    start = np.ones(len(stored["move_gt_before.mixed"]))
+    method = method_on(lambda: published_network(backbone, golden), start)
+    step = OptimizerStep(method, 5e-4)
+    epochs, history = stored[f"{tag}.trajectory.epochs"], stored[f"{tag}.trajectory.move_gt"]
+    for epoch, labels in zip(epochs, history, strict=True):
+        method.train_epoch(plan(int(epoch)), batches_of(batch), step)
+        np.testing.assert_allclose(method.labels.read(pair_ids), labels, rtol=0, atol=1e-3)
+    assert_trajectory_matches(step.losses, stored[f"{tag}.trajectory.loss"])
+
+
+def complementary_by_loop(probabilities: np.ndarray, labels: np.ndarray) -> list[float]:
+    """Eq. 6 of one direction, term by term."""
+    losses = []
+    for i, (row, y) in enumerate(zip(probabilities, labels, strict=True)):
+        negatives = sum(np.tan(p) for j, p in enumerate(row) if j != i)
+        losses.append(negatives / sum(np.tan(p) for p in row) ** (1 - y))
+    return losses
+
+
+def test_complementary_loss_equals_the_loop() -> None:
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet(np.ones(9), size=9)
+    labels = np.append(random.random(7), [0.0, 1.0])
+    result = complementary_loss(torch.from_numpy(probabilities).log(), torch.from_numpy(labels))
+    np.testing.assert_allclose(result, complementary_by_loop(probabilities, labels), rtol=1e-12)
+
+
+def test_cold_temperatures_stay_finite() -> None:
+    similarities = torch.tensor([[1.0, 0.0], [1.0, 0.0]], requires_grad=True)
+    log_probability = matching_log_probabilities(similarities, 0.005)
+    assert log_probability.diagonal().isfinite().all()
+    log_probability.diagonal().sum().backward()
+    assert similarities.grad is not None
+    assert similarities.grad.isfinite().all()
+
+
+def test_rounds_renew_the_network_restart_the_rate_and_forget_the_best() -> None:
+    config = CRCLConfig(rounds=(3, 5), freeze_epochs=2, learning_rate=1.0, lr_update=2)
+    epochs = CRCL(config, Setting(4, 1, 5, nn.Identity)).plan()
+    assert [(e.round, e.epoch) for e in epochs] == [(0, 0), (0, 1), (0, 2), *((1, i) for i in range(5))]
+    assert [i for i, e in enumerate(epochs) if e.new_networks] == [3]
+    assert [i for i, e in enumerate(epochs) if e.forget_best] == [3]
+    assert [e.learning_rate for e in epochs] == pytest.approx([1, 1, 0.1, 1, 1, 0.1, 0.1, 0.01])
+
+
+def test_labels_over_two_rounds_follow_the_rules_written_as_a_loop() -> None:
+    """Frozen epochs keep the label, the first round's last one stores p; later epochs mix and filter."""
+    torch.manual_seed(0)
+    config = CRCLConfig(rounds=(4, 4), word_change=0.0, region_change=0.0)
+    method = CRCL(config, Setting(12, 36, 51, lambda: FixedSimilarities(torch.rand(12, 12).numpy())))
+    batch = blank_batch(torch.arange(12))
+    label = np.ones(12)
+    for epoch in method.plan():
+        if epoch.new_networks:
+            method.renew_networks()
+        similarities = method.networks[0].weight.detach().double() / 0.05
+        p = ((similarities.softmax(1).diagonal() + similarities.softmax(0).diagonal()) / 2).numpy()
+        mixed = label if epoch.epoch < 2 else 0.8 * label + 0.2 * p
+        used = np.where(mixed < 0.1, 0.0, mixed)
+        label = p if (epoch.round, epoch.epoch) == (0, 1) else used
+        step = GradientStep()
+        method.train_epoch(epoch, batches_of(batch), step)
+        np.testing.assert_allclose(method.labels.values, label, rtol=0, atol=1e-6)
+        logs = -(similarities.log_softmax(1).diagonal() + similarities.log_softmax(0).diagonal()).numpy()
+        assert step.terms["active"] == pytest.approx((used * logs).mean(), rel=1e-5)
+    assert (label == 0).any()
+
+
+def test_optimiser_is_adamw_with_default_decay() -> None:
+    method = method_on(lambda: FixedSimilarities(np.eye(2)), np.ones(2))
+    optimizer = method.make_optimizer(method.networks[0], 3e-4)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert optimizer.param_groups[0]["weight_decay"] == 0.01
+    assert optimizer.param_groups[0]["lr"] == 3e-4
+
+
+@pytest.mark.parametrize("fixed_regions", [True, False])
+def test_training_pairs_are_augmented_as_the_backbone_allows(fixed_regions: bool) -> None:
+    torch.manual_seed(0)
+    config = CRCLConfig(word_change=0.5, region_change=0.5)
+    similarities = torch.rand(12, 12).numpy()
+    make_network = lambda: FixedSimilarities(similarities, fixed_regions=fixed_regions)  # noqa: E731
+    method = CRCL(config, Setting(12, 36, 51, make_network))
+    batch = blank_batch(torch.arange(12))
+    method.train_epoch(plan(0), batches_of(batch), GradientStep())
+    seen = method.networks[0].batch
+    assert (seen.caption_tokens == 50).any()  # the mask is the row that CRCL adds to the vocabulary
+    assert seen.caption_lengths.float().mean() < 19
+    blank = bool((seen.image_features == torch.tensor(BLANK)).any())
+    shorter = bool((seen.image_lengths < 36).any())
+    assert (blank, shorter) == ((True, False) if fixed_regions else (False, True))
+    assert torch.equal(batch.image_features, torch.ones(12, 36, 2))
+
+
+def test_the_vocabulary_has_one_more_row_for_the_mask() -> None:
+    assert CRCL.extra_words == 1

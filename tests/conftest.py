@@ -1,0 +1,31 @@
+"""Fixtures of every room."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+GOLDEN = Path(os.environ.get("NCL_GOLDEN_DIR") or Path(__file__).parent / "golden")
+
+Golden = Callable[[str], dict[str, NDArray[np.generic]]]
+
+
+@pytest.fixture(scope="session")
+def golden() -> Golden:
+    """Read a file of reference numbers by name: ``golden("G_metrics")["fold5.rsum"]``.
+
+    The files lie in ``tests/golden``, or where the environment variable ``NCL_GOLDEN_DIR`` says. The test is
+    skipped where a file is absent.
+    """
+
+    def read(name: str) -> dict[str, NDArray[np.generic]]:
+        path = GOLDEN / f"{name}.npz"
+        if not path.exists():
+            pytest.skip(f"{path} is absent; NCL_GOLDEN_DIR names its folder")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    return read

@@ -1,6 +1,8 @@
 """MS-COCO: sizes, splits and files (protocol.md, Datasets and splits)."""
 
+from ncl_bench.datasets.origin import Origin
 from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.prepare.captions import no_vocabularies, read_scan_captions
 
 SPEC = DatasetSpec(
     name="coco",
@@ -14,3 +16,50 @@ SPEC = DatasetSpec(
     languages=("en",),
     tokenizers={"en": "word"},
 )
+
+ORIGIN = Origin(
+    summary=(
+        "Photographs of common objects in context, each with five English captions by crowd workers, in "
+        "Karpathy's split; every image as 36 region features of a bottom-up attention detector, as SCAN "
+        "published them."
+    ),
+    homepage="https://cocodataset.org",
+    obtain=(
+        "SCAN features and captions on Kaggle: https://www.kaggle.com/datasets/kuanghueilee/scan-features",
+        "or the archive of NCR, which later papers use: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
+        "vocabulary coco_precomp_vocab.json: folder vocab/ of https://github.com/Paranioar/SGRAF",
+    ),
+    folders=("coco_precomp",),
+    prefixes={"train": "train", "dev": "dev", "test": "testall"},
+    files=("{split}_ims.npy", "{split}_caps.txt", "{split}_ids.txt"),
+    extra_files=(),
+    dtypes=("float32",),
+    ids_span_splits=True,
+    licence="annotations CC BY 4.0, images under Flickr terms of use",
+    licence_id="cc-by-4.0",
+    terms=(
+        "The captions may be passed on with credit to the COCO Consortium; the consortium does not own the"
+        " images, whose use must follow the Flickr terms."
+    ),
+    upload=("captions",),
+    upload_reason=(
+        "the captions are CC BY 4.0, but the images that the features were made from are under the Flickr "
+        "terms and the features come without a licence of their own"
+    ),
+    citation="""@inproceedings{lin2014microsoft,
+  title     = {Microsoft {COCO}: Common Objects in Context},
+  author    = {Lin, Tsung-Yi and Maire, Michael and Belongie, Serge and Hays, James and Perona, Pietro and
+               Ramanan, Deva and Doll{\\'a}r, Piotr and Zitnick, C. Lawrence},
+  booktitle = {European Conference on Computer Vision},
+  year      = {2014}
+}
+@inproceedings{lee2018stacked,
+  title     = {Stacked Cross Attention for Image-Text Matching},
+  author    = {Lee, Kuang-Huei and Chen, Xi and Hua, Gang and Hu, Houdong and He, Xiaodong},
+  booktitle = {European Conference on Computer Vision},
+  year      = {2018}
+}""",
+)
+
+read_captions = read_scan_captions
+read_vocabularies = no_vocabularies

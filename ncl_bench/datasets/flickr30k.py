@@ -1,6 +1,8 @@
 """Flickr30K: sizes, splits and files (protocol.md, Datasets and splits)."""
 
+from ncl_bench.datasets.origin import Origin
 from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.prepare.captions import no_vocabularies, read_scan_captions
 
 SPEC = DatasetSpec(
     name="flickr30k",
@@ -14,3 +16,50 @@ SPEC = DatasetSpec(
     languages=("en",),
     tokenizers={"en": "word"},
 )
+
+ORIGIN = Origin(
+    summary=(
+        "Photographs of everyday scenes from Flickr, each with five English captions by crowd workers, in "
+        "Karpathy's split; every image as 36 region features of a bottom-up attention detector, as SCAN "
+        "published them."
+    ),
+    homepage="https://github.com/kuanghuei/SCAN",
+    obtain=(
+        "SCAN features and captions on Kaggle: https://www.kaggle.com/datasets/kuanghueilee/scan-features",
+        "or the archive of NCR, which later papers use: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
+        "vocabulary f30k_precomp_vocab.json: folder vocab/ of https://github.com/Paranioar/SGRAF",
+    ),
+    folders=("f30k_precomp",),
+    prefixes={"train": "train", "dev": "dev", "test": "test"},
+    files=("{split}_ims.npy", "{split}_caps.txt", "{split}_ids.txt"),
+    extra_files=(),
+    dtypes=("float32",),
+    ids_span_splits=True,
+    licence="Flickr terms of use",
+    licence_id="other",
+    terms=(
+        "Images and captions may be used for non-commercial research and education only; the images stay "
+        "under the Flickr terms of use and their owners' rights."
+    ),
+    upload=(),
+    upload_reason=(
+        "the Flickr terms allow non-commercial research and education but no passing on, neither of "
+        "captions nor of features made from the images"
+    ),
+    citation="""@article{young2014image,
+  title   = {From image descriptions to visual denotations: New similarity metrics for semantic inference
+             over event descriptions},
+  author  = {Young, Peter and Lai, Alice and Hodosh, Micah and Hockenmaier, Julia},
+  journal = {Transactions of the Association for Computational Linguistics},
+  year    = {2014}
+}
+@inproceedings{lee2018stacked,
+  title     = {Stacked Cross Attention for Image-Text Matching},
+  author    = {Lee, Kuang-Huei and Chen, Xi and Hua, Gang and Hu, Houdong and He, Xiaodong},
+  booktitle = {European Conference on Computer Vision},
+  year      = {2018}
+}""",
+)
+
+read_captions = read_scan_captions
+read_vocabularies = no_vocabularies

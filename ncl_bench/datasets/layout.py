@@ -4,12 +4,12 @@
 
     <root>/<dataset>/
       README.md            card with the `configs:` of the Hugging Face Hub
-      manifest.json        sources with sha256, settings, tokenizations, fingerprint of each split
-      images/<split>/      one row per unique image: image_id, image_features (flat, regions * dim numbers)
-      captions/<split>/    one row per caption: caption_id, image_row, image_id, text, token ids
+      manifest.json        sources with sha256, settings, tokenizations, fingerprints
+      images/<split>/      one row per unique image: image_id, image_features (flat)
+      captions/<split>/    one row per caption: caption_id, image_row, image_id, text, tokens
       vocab/               vocabularies in the published json format
 
-Each split folder opens with ``datasets.load_from_disk``; its ``data-*.arrow`` files with ``Dataset.from_file``.
+Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files with ``Dataset.from_file``.
 """
 
 import json
@@ -71,10 +71,27 @@ class SplitRecord(_Record):
 
 
 class Manifest(_Record):
-    """What a prepared folder is and where it comes from."""
+    """What a prepared folder is and where it comes from.
+
+    Attributes:
+        layout_version: of this page's layout.
+        tool: name and version of what wrote it.
+        key: sha256 of the settings and of the sources' names, sizes and times; tells a repeated command.
+        name: of the dataset.
+        dtype: of the features.
+        format: of the tables.
+        captions_per_image: a fact of the dataset.
+        n_regions: regions per image.
+        feature_dim: dimension of one region feature.
+        texts: language to its column in the captions table.
+        tokenizations: columns of token ids.
+        sources: files it was made from.
+        splits: what each split holds.
+    """
 
     layout_version: int
     tool: str
+    key: str
     name: str
     dtype: Dtype
     format: Format
@@ -84,7 +101,6 @@ class Manifest(_Record):
     texts: dict[str, str]
     tokenizations: tuple[Tokenization, ...]
     sources: tuple[FileRecord, ...]
-    notes: tuple[str, ...]
     splits: dict[str, SplitRecord]
 
 
@@ -129,7 +145,7 @@ def token_column(language: str | None, tokenizer: str, languages: tuple[str, ...
     return "_".join(parts)
 
 
-def image_features_schema(spec: DatasetSpec, dtype: Dtype) -> dict[str, Any]:
+def images_schema(spec: DatasetSpec, dtype: Dtype) -> dict[str, Any]:
     """Columns of the images table, in the notation of the Hugging Face library."""
     numbers = {"feature": _value(dtype), "length": spec.n_regions * spec.feature_dim, "_type": "List"}
     return {"image_id": _value("string"), "image_features": numbers}

@@ -17,6 +17,7 @@ class Origin:
         files: the files of each split, with ``{split}`` for the prefix.
         extra_files: further files that are read, each found by its name.
         dtypes: number types the published features may have.
+        ids_span_splits: ids of all splits come from one list, so that no image may be in two splits.
         licence: the licence's name.
         licence_id: its identifier on the Hugging Face Hub.
         terms: what it allows, in one or two sentences.
@@ -33,6 +34,7 @@ class Origin:
     files: tuple[str, ...]
     extra_files: tuple[str, ...]
     dtypes: tuple[str, ...]
+    ids_span_splits: bool
     licence: str
     licence_id: str
     terms: str

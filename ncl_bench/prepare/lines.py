@@ -7,9 +7,9 @@ from ncl_bench.errors import DataError
 
 
 def split_lines(content: bytes, name: str) -> list[str]:
-    """Lines of a UTF-8 file without line ends, without byte-order mark and blank lines at the end.
+    """Lines of a UTF-8 file without line ends, byte-order mark and blank lines at the end.
 
-    Only ``\\n`` and ``\\r\\n`` end a line: captions may hold the rarer separators that ``str.splitlines`` knows.
+    Only ``\\n`` and ``\\r\\n`` end a line: captions may hold the rarer line ends of ``str.splitlines``.
 
     Args:
         content: the file's bytes.

@@ -112,7 +112,7 @@ def _member_fault(info: zipfile.ZipInfo) -> str | None:
 
 
 def features_folder(source: Source, origin: Origin) -> str:
-    """Path below the source of the folder with the features, with a closing slash; empty for the source itself.
+    """Folder of the features below the source, with a closing slash; empty for the source itself.
 
     Raises:
         DataError: there is none, or more than one.

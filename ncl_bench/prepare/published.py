@@ -1,0 +1,126 @@
+"""The four datasets that are read from published files: check everything, then hand it on for writing."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ncl_bench.datasets import cc152k, coco, flickr30k, now
+from ncl_bench.datasets.layout import FileRecord
+from ncl_bench.datasets.origin import Origin
+from ncl_bench.datasets.spec import SPLITS, DatasetSpec
+from ncl_bench.errors import DataError
+from ncl_bench.prepare.features import FeatureFile, open_features, scan
+from ncl_bench.prepare.journal import Journal
+from ncl_bench.prepare.material import Cut, Material, SplitCaptions
+from ncl_bench.prepare.progress import Progress
+from ncl_bench.prepare.source import Source, features_folder, find_file, open_source, read_text, require
+
+
+class Published(Protocol):
+    """What the module of a published dataset offers."""
+
+    ORIGIN: Origin
+
+    def read_captions(
+        self, source: Source, paths: Sequence[str], spec: DatasetSpec, split: str
+    ) -> SplitCaptions:
+        """Captions and image ids of one split."""
+        ...
+
+    def read_vocabularies(self, source: Source) -> dict[Cut, tuple[bytes, str]]:
+        """Vocabularies that come with token ids."""
+        ...
+
+
+PUBLISHED: Mapping[str, Published] = {"flickr30k": flickr30k, "coco": coco, "cc152k": cc152k, "now": now}
+
+
+@dataclass(frozen=True)
+class Download:
+    """A user's files whose names, sizes, headers and texts are as expected; the numbers are not yet read.
+
+    Attributes:
+        source: the folder or zip file.
+        features: of each split.
+        texts: every other file that is read, below the source.
+        material: what they hold.
+    """
+
+    source: Source
+    features: Mapping[str, FeatureFile]
+    texts: tuple[str, ...]
+    material: Material
+
+
+def inspect(spec: DatasetSpec, place: Path) -> Download:
+    """Check all that can be checked without reading the features.
+
+    Args:
+        spec: the protocol's facts; its name is one of ``PUBLISHED``.
+        place: the downloaded folder, the folder above it, or a zip file.
+
+    Raises:
+        DataError: a file is missing, damaged, of another size or content than published.
+    """
+    published = PUBLISHED[spec.name]
+    origin = published.ORIGIN
+    source = open_source(place)
+    folder = features_folder(source, origin)
+    paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
+    for path in (path for split in SPLITS for path in paths[split]):
+        require(source, path)
+    features = {s: open_features(source, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
+    captions = {split: published.read_captions(source, paths[split], spec, split) for split in SPLITS}
+    if origin.ids_span_splits:
+        _check_disjoint(captions, place)
+    texts = [path for split in SPLITS for path in paths[split][1:]]
+    texts += [find_file(source, name) for name in origin.extra_files]
+    vocabularies = published.read_vocabularies(source)
+    material = Material(captions, features, vocabularies, {}, source.stamp())
+    return Download(source, features, tuple(texts), material)
+
+
+def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:
+    seen: dict[str, str] = {}
+    for split, content in captions.items():
+        for own in content.image_ids:
+            if seen.setdefault(own, split) != split:
+                raise DataError(
+                    f"{place}: image id {own} is in {seen[own]} and in {split}, expected it in one of them; "
+                    "the files come from different releases"
+                )
+
+
+def verify(
+    download: Download, *, to_float16: bool, journal: Journal | None, progress: Progress
+) -> tuple[FileRecord, ...]:
+    """Read every byte once: all numbers finite, repeated rows equal.
+
+    Args:
+        download: what :func:`inspect` returned.
+        to_float16: the numbers must also fit float16.
+        journal: files that it lists are not read again.
+        progress: shows the bytes read.
+
+    Returns:
+        Name, size and sha256 of every file.
+
+    Raises:
+        DataError: see :func:`ncl_bench.prepare.features.scan`.
+    """
+    source = download.source
+    digests = {path: hashlib.sha256(read_text(source, path)).hexdigest() for path in download.texts}
+    for split, file in download.features.items():
+        step = f"verify {split}"
+        digest = journal.result(step) if journal else None
+        if digest is None:
+            with progress(f"checking {split}", source.sizes[file.path]) as advance:
+                digest = scan(file, to_float16=to_float16, advance=advance)
+            if journal:
+                journal.finish(step, digest)
+        digests[file.path] = digest
+    return tuple(
+        FileRecord(name=path, bytes=source.sizes[path], sha256=digests[path]) for path in sorted(digests)
+    )

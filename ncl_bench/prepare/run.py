@@ -1,0 +1,109 @@
+"""Prepare a dataset: verify every byte of the download, then write the folder, whole or not at all."""
+
+import os
+import shutil
+from pathlib import Path
+
+from ncl_bench.datasets import dataset_spec
+from ncl_bench.datasets.layout import FileRecord, read_manifest
+from ncl_bench.errors import DataError
+from ncl_bench.files import sole_owner
+from ncl_bench.prepare.cuts import planned_cuts
+from ncl_bench.prepare.embedded import digits_material
+from ncl_bench.prepare.job import Job
+from ncl_bench.prepare.journal import Journal
+from ncl_bench.prepare.progress import Progress, silent
+from ncl_bench.prepare.published import PUBLISHED, inspect, verify
+from ncl_bench.prepare.settings import PrepareOptions, check_space, resolved_dtype, settings_key
+
+
+def check(name: str, place: Path | None, *, progress: Progress = silent) -> tuple[FileRecord, ...]:
+    """Check a download completely and write nothing.
+
+    Args:
+        name: of a dataset.
+        place: the downloaded folder or zip file.
+        progress: shows the bytes read.
+
+    Returns:
+        Name, size and sha256 of every file.
+
+    Raises:
+        DataError: a file is missing, damaged, of another size or content than published.
+    """
+    download = inspect(dataset_spec(name), _required(place, name))
+    resolved_dtype(None, download.material)
+    return verify(download, to_float16=False, journal=None, progress=progress)
+
+
+def prepare(
+    name: str,
+    place: Path | None,
+    root: Path,
+    options: PrepareOptions | None = None,
+    *,
+    progress: Progress = silent,
+) -> Path:
+    """Check a download completely, then write the prepared folder; a stopped run goes on where it was.
+
+    Large datasets are tokenised in several processes, so call this from a file whose main part stands under
+    ``if __name__ == "__main__":``.
+
+    Args:
+        name: of a dataset.
+        place: the downloaded folder or zip file; ignored for ``digits``, which needs none.
+        root: the folder for prepared datasets; the result is ``root/name``.
+        options: see :class:`PrepareOptions`.
+        progress: shows what is done and how long it will take.
+
+    Returns:
+        The prepared folder.
+
+    Raises:
+        DataError: the download is not as published, the place is taken by a dataset with other settings, or
+            the disk cannot hold it.
+        NclBenchError: another process is at work there, or the folder cannot be written.
+    """
+    options = options or PrepareOptions()
+    spec = dataset_spec(name)
+    target, work = root / name, root / f".{name}.partial"
+    with sole_owner(target):
+        download = inspect(spec, _required(place, name)) if name in PUBLISHED else None
+        material = download.material if download else digits_material(spec)
+        planned_cuts(spec, material, options.text)
+        dtype = resolved_dtype(options.dtype, material)
+        key = settings_key(spec, material, options, dtype)
+        if target.exists():
+            _check_same(target, key)
+            return target
+        try:
+            check_space(work, spec, dtype)
+            journal = Journal(work, key)
+            half = dtype == "float16"
+            sources = (
+                verify(download, to_float16=half, journal=journal, progress=progress) if download else ()
+            )
+            Job(work / "result", spec, material, options, dtype, journal, progress).write(key, sources)
+            os.rename(work / "result", target)
+            shutil.rmtree(work)
+        except OSError as error:
+            raise DataError(
+                f"cannot write {work}: {error.strerror or error}; mend that and run the same command again, "
+                "it goes on where it stopped"
+            ) from error
+    return target
+
+
+def _required(place: Path | None, name: str) -> Path:
+    if name not in PUBLISHED:
+        raise DataError(f"{name} is embedded and has no download to check")
+    if place is None:
+        raise DataError(f"{name} is made from downloaded files; give their folder with --from")
+    return place
+
+
+def _check_same(target: Path, key: str) -> None:
+    if read_manifest(target).key != key:
+        raise DataError(
+            f"{target} was prepared from other files or with other settings; delete it or choose another --to"
+        )

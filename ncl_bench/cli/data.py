@@ -1,7 +1,116 @@
-"""Commands of this room."""
+"""``ncl-bench datasets`` and ``ncl-bench prepare``."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+from ncl_bench.datasets import DATASETS, dataset_spec
+from ncl_bench.datasets.layout import Dtype, Format
+from ncl_bench.errors import DataError
+
+datasets_app = typer.Typer(help="What the datasets are and where to get them.", invoke_without_command=True)
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
+    app.add_typer(datasets_app, name="datasets")
+    app.command()(prepare)
+
+
+@datasets_app.callback()
+def list_datasets(context: typer.Context) -> None:
+    """List the datasets, or say more about one.
+
+    Example: ncl-bench datasets
+    """
+    if context.invoked_subcommand:
+        return
+    typer.echo(f"{'name':<12}{'train images / captions':<28}{'dev':>6}{'test':>7}  noise")
+    for spec in DATASETS.values():
+        train = f"{spec.images['train']:,} / {spec.n_captions('train'):,}"
+        typer.echo(
+            f"{spec.name:<12}{train:<28}{spec.images['dev']:>6,}{spec.images['test']:>7,}  {spec.noise}"
+        )
+
+
+@datasets_app.command()
+def show(name: Annotated[str, typer.Argument(help="Name of a dataset.")]) -> None:
+    """Print where to get a dataset, its licence, its size and the files expected.
+
+    Example: ncl-bench datasets show flickr30k
+    """
+    from ncl_bench.prepare.describe import describe
+
+    typer.echo(describe(name))
+
+
+def prepare(
+    name: Annotated[str, typer.Argument(help="Name of a dataset.")],
+    place: Annotated[
+        Path | None, typer.Option("--from", help="The downloaded folder, or the zip file of now.")
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option("--to", envvar="NCL_BENCH_DATA", help="Folder for prepared datasets."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only check the download; write nothing.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the download of now first.")] = False,
+    dtype: Annotated[Dtype | None, typer.Option(help="Of the features; as in the source.")] = None,
+    file_format: Annotated[
+        Format, typer.Option("--format", help="arrow for training, parquet for uploading.")
+    ] = "arrow",
+    tokenizers: Annotated[
+        list[str] | None,
+        typer.Option("--tokenizer", help="word, word-punkt, jieba, bpe or bert; may be given again."),
+    ] = None,
+    tokenizer_file: Annotated[Path | None, typer.Option(help="tokenizer.json of --tokenizer bert.")] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Published json for word and word-punkt; built from train without.")
+    ] = None,
+    push_to_hub: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="Upload the result to the Hugging Face Hub.")
+    ] = None,
+) -> None:
+    """Check a download completely and turn it into a folder that loads in a second.
+
+    Run the same command again to go on after an interruption.
+
+    Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
+    """
+    from ncl_bench.prepare import hub, run
+    from ncl_bench.prepare.cuts import TextOptions
+    from ncl_bench.prepare.progress import bar
+    from ncl_bench.prepare.settings import PrepareOptions
+
+    dataset_spec(name)
+    if push_to_hub:
+        hub.check_upload(name)
+    if download:
+        place = _downloaded(name, place)
+    if check:
+        for record in run.check(name, place, progress=bar):
+            typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
+        typer.echo(f"{name}: every file is as published")
+        return
+    if root is None:
+        raise DataError("no folder to write to; give --to DIR or set NCL_BENCH_DATA")
+    text = TextOptions(tuple(tokenizers or ()), tokenizer_file, vocabulary)
+    options = PrepareOptions(dtype, file_format, text)
+    folder = run.prepare(name, place, root, options, progress=bar)
+    typer.echo(f"{name} is prepared in {folder}")
+    if push_to_hub:
+        tables = hub.push_to_hub(folder, push_to_hub)
+        typer.echo(f"uploaded {' and '.join(tables)} to {push_to_hub}")
+
+
+def _downloaded(name: str, place: Path | None) -> Path:
+    from ncl_bench.prepare import hub
+
+    if name != "now":
+        raise DataError(
+            f"--download fetches now only; `ncl-bench datasets show {name}` says where to get {name}"
+        )
+    if place is not None:
+        raise DataError(f"--download and --from {place} exclude each other; leave one out")
+    return hub.download_now()

@@ -76,7 +76,7 @@ class Manifest(_Record):
     Attributes:
         layout_version: of this page's layout.
         tool: name and version of what wrote it.
-        key: sha256 of the settings and of the sources' names, sizes and times; tells a repeated command.
+        key: sha256 of the settings and of the sources' names and sizes; tells a repeated command.
         name: of the dataset.
         dtype: of the features.
         format: of the tables.

@@ -41,6 +41,7 @@ ORIGIN = Origin(
         "NoW.zip of https://huggingface.co/datasets/NJUyued/NoW, or `ncl-bench prepare now --download --to"
         " DIR`; "
         "the zip file is read in place",
+        f"NoW.zip has {ARCHIVE_BYTES:,} bytes and sha256 {ARCHIVE_SHA256}",
     ),
     folders=("h5100k_precomp", "now100k_precomp"),
     prefixes={"train": "train", "dev": "dev", "test": "test"},

@@ -75,4 +75,4 @@ def digits_material(spec: DatasetSpec) -> Material:
         for lang, dataset in found.items():
             content = vocabulary_json(dataset.vocabulary).encode()
             vocabularies[(lang, spec.tokenizers[lang])] = (content, "as embedded")
-    return Material(captions, features, vocabularies, fingerprints, fingerprints)
+    return Material(captions, features, vocabularies, fingerprints, identity=fingerprints)

@@ -50,11 +50,13 @@ class Material:
         features: of each split.
         vocabularies: json bytes behind the token ids that the source itself gives, with their version.
         fingerprints: of each split, where the source fixes them; empty where they are computed while writing.
-        stamp: changes when the source changes; a preparation goes on only under the same one.
+        identity: names and sizes of the files it comes from, or what else tells one source from another.
+        times: when those files were changed; a stopped preparation goes on only if they were not.
     """
 
     captions: Mapping[str, SplitCaptions]
     features: Mapping[str, FeatureRows]
     vocabularies: Mapping[Cut, tuple[bytes, str]]
     fingerprints: Mapping[str, str]
-    stamp: object
+    identity: object
+    times: tuple[int, ...] = ()

@@ -77,8 +77,15 @@ def inspect(spec: DatasetSpec, place: Path) -> Download:
         _check_disjoint(captions, place)
     texts = [path for split in SPLITS for path in paths[split][1:]]
     texts += [find_file(source, name) for name in origin.extra_files]
-    vocabularies = published.read_vocabularies(source)
-    material = Material(captions, features, vocabularies, {}, source.stamp())
+    files = sorted([*texts, *(file.path for file in features.values())])
+    material = Material(
+        captions,
+        features,
+        published.read_vocabularies(source),
+        fingerprints={},
+        identity=[[name, source.sizes[name]] for name in files],
+        times=tuple(source.changed_at(name) for name in files),
+    )
     return Download(source, features, tuple(texts), material)
 
 

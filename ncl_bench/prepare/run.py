@@ -78,7 +78,7 @@ def prepare(
             return target
         try:
             check_space(work, spec, dtype)
-            journal = Journal(work, key)
+            journal = Journal(work, [key, material.times])
             half = dtype == "float16"
             sources = (
                 verify(download, to_float16=half, journal=journal, progress=progress) if download else ()

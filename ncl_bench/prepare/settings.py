@@ -56,7 +56,7 @@ def settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions,
         "tool": __version__,
         "name": spec.name,
         "images": dict(spec.images),
-        "source": material.stamp,
+        "source": material.identity,
         "dtype": dtype,
         "format": options.file_format,
         "tokenizers": options.text.tokenizers,
@@ -84,5 +84,6 @@ def check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
     if free < needed - done:
         raise DataError(
             f"{work.parent} has {free / 1e9:.1f} GB free, "
-            f"{spec.name} as {dtype} needs {needed / 1e9:.1f} GB; free space, choose another --to or use --dtype float16"
+            f"{spec.name} as {dtype} needs {needed / 1e9:.1f} GB; "
+            "free space, choose another --to or use --dtype float16"
         )

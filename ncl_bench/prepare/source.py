@@ -1,6 +1,5 @@
 """The user's download: a folder or a zip file, read without trusting its names, links or sizes."""
 
-import os
 import stat
 import zipfile
 from collections.abc import Mapping
@@ -25,8 +24,8 @@ class Source(Protocol):
         """One of ``sizes``, for reading and seeking."""
         ...
 
-    def stamp(self) -> list[list[str | int]]:
-        """Names, sizes and times of change: what a resumed preparation must find unchanged."""
+    def changed_at(self, name: str) -> int:
+        """When one of ``sizes`` was last changed, in nanoseconds."""
         ...
 
 
@@ -62,11 +61,9 @@ class FolderSource:
             )
         return path.open("rb", buffering=0)
 
-    def stamp(self) -> list[list[str | int]]:
-        """Name, size and time of change of every file."""
-        return [
-            [name, size, os.stat(self.place / name).st_mtime_ns] for name, size in sorted(self.sizes.items())
-        ]
+    def changed_at(self, name: str) -> int:
+        """When a file was last changed, in nanoseconds."""
+        return (self.place / name).stat().st_mtime_ns
 
 
 class ZipSource:
@@ -91,10 +88,9 @@ class ZipSource:
         """Open a member."""
         return self._zip.open(name)
 
-    def stamp(self) -> list[list[str | int]]:
-        """Name, size and time of change of the zip file."""
-        found = self.place.stat()
-        return [[self.place.name, found.st_size, found.st_mtime_ns]]
+    def changed_at(self, name: str) -> int:
+        """When the zip file was last changed, in nanoseconds."""
+        return self.place.stat().st_mtime_ns
 
 
 def _member_fault(info: zipfile.ZipInfo) -> str | None:

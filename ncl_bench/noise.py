@@ -1,7 +1,8 @@
-"""Synthetic noise: move images, never captions; the same index on every machine for one seed (protocol.md)."""
+"""Synthetic noise: move images, never captions; one seed, one index, on every machine (protocol.md)."""
 
 import hashlib
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ncl_bench.datasets.spec import DatasetSpec
 
 NoiseUnit = Literal["caption", "image"]
-UNITS = ("caption", "image")
+UNITS: tuple[NoiseUnit, ...] = ("caption", "image")
 
 STANDARD_SEEDS = {
     ("flickr30k", 0.2): 96,
@@ -60,7 +61,7 @@ def inject_noise(
     """Permute the images of a random share of captions, or of whole images.
 
     ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
-    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places and all their captions move together.
+    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them.
     Some chosen units get their own image back, so the realised ratio is slightly below the nominal one.
 
     Args:
@@ -80,7 +81,7 @@ def inject_noise(
         raise NoiseError(unknown_name("noise unit", noise_unit, UNITS))
     if not 0 <= noise_ratio < 1:
         raise NoiseError(f"noise_ratio is {noise_ratio}, expected a number in [0, 1), such as 0.4")
-    if not 0 <= seed < 2**32:
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
         raise NoiseError(f"noise seed is {seed}, expected an integer in [0, 2**32)")
     clean = np.arange(len(caption_to_image)) // captions_per_image
     if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):

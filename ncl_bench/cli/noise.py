@@ -1,7 +1,107 @@
-"""Commands of this room."""
+"""``ncl-bench noise``: make, identify and check noise files."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+from ncl_bench.datasets import dataset_spec
+from ncl_bench.errors import NoiseError, unknown_name
+from ncl_bench.noise import UNITS, NoiseRecord, NoiseUnit, draw_noise
+
+noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
+
+FileArgument = Annotated[Path, typer.Argument(help="An .npy noise file.")]
+UnitOption = Annotated[str, typer.Option(help="caption (NCR and its successors) or image (DECL, RCL).")]
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
+    app.add_typer(noise_app, name="noise")
+
+
+@noise_app.command()
+def make(
+    dataset: Annotated[str, typer.Argument(help="Name of a dataset with synthetic noise.")],
+    to: Annotated[Path, typer.Option(help="The .npy file to write; it must not exist.")],
+    ratio: Annotated[float, typer.Option(help="Share of captions or images to move, in [0, 1).")],
+    unit: UnitOption = "caption",
+    seed: Annotated[int | None, typer.Option(help="The protocol's standard seed without.")] = None,
+) -> None:
+    """Write the noise of a dataset's train split to a file.
+
+    Example: ncl-bench noise make flickr30k --ratio 0.4 --to noise/f30k_0.4.npy
+    """
+    import io
+
+    import numpy as np
+
+    from ncl_bench.files import write_bytes
+
+    spec = dataset_spec(dataset)
+    if spec.noise != "synthetic":
+        raise NoiseError(
+            f"{spec.name} carries natural noise, so there is none to make; choose another dataset"
+        )
+    if to.suffix != ".npy":
+        raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
+    if to.exists():
+        raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
+    caption_to_image, record = draw_noise(spec, noise_ratio=ratio, noise_unit=_unit(unit), seed=seed)
+    units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
+    content = io.BytesIO()
+    np.save(content, units, allow_pickle=False)
+    write_bytes(to, content.getvalue())
+    typer.echo(f"{to}: {len(units):,} entries, {_summary(record)}")
+
+
+@noise_app.command()
+def identify(
+    file: FileArgument,
+    captions_per_image: Annotated[
+        int | None, typer.Option(help="For a dataset of your own; 1 for one entry per image.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds to try, from 0 on.")] = 100,
+) -> None:
+    """Say which published file a noise file is, or which dataset, unit, ratio and seed drew it.
+
+    Example: ncl-bench noise identify f30k_precomp_0.4.npy
+    """
+    from ncl_bench.noise_files import read_index
+    from ncl_bench.noise_identity import describe
+    from ncl_bench.noise_identity import identify as identify_index
+
+    found = identify_index(read_index(file), captions_per_image=captions_per_image, seeds=range(seeds))
+    for name, value in describe(found):
+        typer.echo(f"{name:<18}{value}")
+
+
+@noise_app.command()
+def check(
+    file: FileArgument,
+    dataset: Annotated[str, typer.Option(help="Name of the dataset it is meant for.")],
+    unit: UnitOption = "caption",
+) -> None:
+    """Refuse a noise file that does not fit a dataset and unit; say what it carries if it does.
+
+    Example: ncl-bench noise check f30k_precomp_0.4.npy --dataset flickr30k --unit caption
+    """
+    from ncl_bench.noise_files import read_noise_file
+
+    _, record = read_noise_file(file, dataset_spec(dataset), _unit(unit))
+    typer.echo(f"{file}: fits {dataset}/train, {_summary(record)}")
+
+
+def _unit(unit: str) -> NoiseUnit:
+    for known in UNITS:
+        if unit == known:
+            return known
+    raise NoiseError(unknown_name("noise unit", unit, UNITS))
+
+
+def _summary(record: NoiseRecord) -> str:
+    seed = "" if record.seed is None else f" with seed {record.seed}"
+    return (
+        f"{record.unit} noise of nominal ratio {record.ratio:g}{seed}, realised {record.realised_ratio:.6f}, "
+        f"sha256 {record.sha256}"
+    )

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from ncl_bench.datasets import cc152k, coco, digits, flickr30k, now
-from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.datasets.paired import Int64Array, PairedDataset
 from ncl_bench.datasets.prepared import load_prepared
 from ncl_bench.datasets.spec import SPLITS, DatasetSpec
 from ncl_bench.errors import DataError, NoiseError, unknown_name
-from ncl_bench.noise import NoiseUnit, draw_noise
+from ncl_bench.noise import NoiseRecord, NoiseUnit, draw_noise
+from ncl_bench.noise_files import read_noise_file
 
 DATASETS: dict[str, DatasetSpec] = {
     module.SPEC.name: module.SPEC for module in (flickr30k, coco, cc152k, now, digits)
@@ -48,7 +49,7 @@ def load_dataset(
         name: key of ``DATASETS``. ``digits`` needs no files; the others are opened where they were prepared.
         split: ``train``, ``dev`` or ``test``.
         noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted.
-        noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); their numbers are not comparable.
+        noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); not comparable.
         noise_seed: None for the protocol's standard seed of the cell.
         noise_file: an ``.npy`` index to use instead of drawing one; wrong ones are refused, never redrawn.
         language: of the captions; the dataset's first by default.
@@ -63,17 +64,29 @@ def load_dataset(
     spec = dataset_spec(name)
     if split not in SPLITS:
         raise DataError(unknown_name("split", split, SPLITS))
+    noise = None
     if noise_ratio or noise_file is not None:
         _check_noise_allowed(spec, split)
+        noise = _noise(spec, noise_ratio, noise_unit, noise_seed, noise_file)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
-    if noise_file is not None:
-        raise NoiseError("noise files are not read yet; give noise_ratio and noise_unit")
-    if not noise_ratio:
-        return dataset
-    caption_to_image, record = draw_noise(
-        spec, noise_ratio=noise_ratio, noise_unit=noise_unit, seed=noise_seed
-    )
-    return replace(dataset, caption_to_image=caption_to_image, noise=record)
+    return dataset if noise is None else replace(dataset, caption_to_image=noise[0], noise=noise[1])
+
+
+def _noise(
+    spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, file: str | Path | None
+) -> tuple[Int64Array, NoiseRecord]:
+    if file is None:
+        return draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
+    if seed is not None:
+        raise NoiseError(
+            f"noise_seed is {seed} and noise_file is {file}; give one of them, a file needs no seed"
+        )
+    caption_to_image, record = read_noise_file(Path(file), spec, unit)
+    if ratio not in (0, record.ratio):
+        raise NoiseError(
+            f"noise_ratio is {ratio}, noise file {file} carries {record.ratio:g}; leave noise_ratio out"
+        )
+    return caption_to_image, record
 
 
 def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
@@ -83,8 +96,8 @@ def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
         )
     if spec.noise == "natural":
         raise NoiseError(
-            f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of the protocol; "
-            "leave noise_ratio and noise_file out"
+            f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of "
+            "the protocol; leave noise_ratio and noise_file out"
         )
 
 

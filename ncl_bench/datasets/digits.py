@@ -1,8 +1,8 @@
 """Digits: the embedded dataset, composed of real handwritten digits (protocol.md, Datasets and splits).
 
 A scene is a grid of cells. A few hold a handwritten digit, the others are blank; every cell is a region.
-The same bytes come out on every machine: numpy's frozen ``RandomState`` decides, and every feature is a multiple
-of 1/256, so nothing is rounded.
+The same bytes come out on every machine: numpy's frozen ``RandomState`` decides, and every feature is a
+multiple of 1/256, so nothing is rounded.
 """
 
 import hashlib
@@ -54,8 +54,8 @@ class DigitsSplit:
     """One split, on clean pairs.
 
     Attributes:
-        image_features: float32 ``(n_images, 16, 66)`` in [0, 1]: 64 pixels, then the row and column of the cell's
-            centre; read-only.
+        image_features: float32 ``(n_images, 16, 66)`` in [0, 1]: 64 pixels, then the row and column of the
+            cell's centre; read-only.
         image_ids: ``(n_images,)`` strings; read-only.
         captions: language to captions, in the order of the clean pairing.
         scenes: what each image shows.
@@ -99,7 +99,7 @@ def load_embedded(
     return PairedDataset(
         name=SPEC.name,
         split=split,
-        image_features=content.image_features,
+        image_features=content.image_features.view(),
         image_ids=content.image_ids,
         caption_to_image=pairing,
         pair_ids=np.arange(len(pairing)),
@@ -166,6 +166,8 @@ def _compose(
 ) -> tuple[tuple[tuple[Placed, ...], ...], NDArray[np.float32]]:
     pixels, classes, pool = *_handwritten(), _pool(split)
     features = np.empty((SPEC.images[split], SPEC.n_regions, SPEC.feature_dim), np.float32)
+    rows, columns = np.divmod(np.arange(SPEC.n_regions), GRID)
+    centres = (2 * np.stack([rows, columns], axis=1) + 1) * (128 // GRID)
     scenes = []
     for image in features:
         n_digits = random.randint(FEWEST_DIGITS, MOST_DIGITS + 1, dtype=np.int64)
@@ -173,12 +175,10 @@ def _compose(
         chosen = pool[random.randint(0, len(pool), n_digits, dtype=np.int64)]
         levels = random.randint(0, BLANK_NOISE + 1, (SPEC.n_regions, PIXELS), dtype=np.int64)
         levels[cells] = pixels[chosen]
-        rows, columns = np.divmod(np.arange(SPEC.n_regions), GRID)
-        centres = (2 * np.stack([rows, columns], axis=1) + 1) * (128 // GRID)
         order = _shuffled(SPEC.n_regions, random)
         image[...] = np.concatenate([levels, centres], axis=1)[order] / 256
         placed = zip(cells.tolist(), classes[chosen].tolist(), strict=True)
-        scenes.append(tuple(sorted(Placed(*divmod(cell, GRID), digit) for cell, digit in placed)))
+        scenes.append(tuple(sorted(Placed(cell // GRID, cell % GRID, digit) for cell, digit in placed)))
     return tuple(scenes), features
 
 

@@ -1,7 +1,7 @@
 """Captions of the embedded digits: a small grammar, one table of words and sentence forms per language.
 
-A caption names a scene's digits and where they stand. It may leave a digit out, and it may give only the row or
-only the column of one that it names, as a hurried person would.
+A caption names a scene's digits and where they stand. It may leave a digit out, and it may give only the row
+or only the column of one that it names, as a hurried person would.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ class Form:
 
     Attributes:
         opening: what comes first; ``{count}`` is the number of digits in the scene.
-        item: one named digit: ``{digit}`` and ``{place}``, or ``{relation}`` to the one named before.
+        item: one named digit: ``{digit}`` and ``{place}``.
         joint: between items.
         last_joint: before the last item.
         order: ``free``, ``rows`` (top to bottom) or ``columns`` (left to right).

@@ -1,0 +1,1 @@
+"""Results: their type, checks of plausibility, comparison, plots and examples."""

@@ -1,6 +1,7 @@
 """Loss terms that several papers share: tensors in, one value per pair (or pairwise costs) out.
 
-``similarities`` is ``(B, B)`` with images as rows and captions as columns; the diagonal holds the given pairs.
+``similarities`` is ``(B, B)`` with images as rows and captions as columns; the diagonal holds the given
+pairs.
 """
 
 import torch
@@ -8,19 +9,24 @@ from torch import Tensor
 
 
 def hinge_costs(
-    similarities: Tensor, margin: Tensor | float, caption_margin: Tensor | float | None = None, *, floor: float = 0.0
+    similarities: Tensor,
+    margin: Tensor | float,
+    caption_margin: Tensor | float | None = None,
+    *,
+    floor: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Pairwise triplet costs ``[margin - S(I, T) + S(negative)]_+``.
 
     Args:
         similarities: float ``(B, B)``.
-        margin: number or anything that broadcasts to ``(B, B)``; entry (i, j) is used for image i against caption j.
+        margin: number or anything that broadcasts to ``(B, B)``; entry (i, j) is used for image i against
+            caption j.
         caption_margin: the same for caption queries; ``margin`` by default.
         floor: smallest cost.
 
     Returns:
-        ``caption_costs`` (row i: image i as query, caption j as negative) and ``image_costs`` (column j: caption j as
-        query, image i as negative), both ``(B, B)`` with a zero diagonal.
+        ``caption_costs`` (row i: image i as query, caption j as negative) and ``image_costs`` (column j:
+        caption j as query, image i as negative), both ``(B, B)`` with a zero diagonal.
     """
     caption_margin = margin if caption_margin is None else caption_margin
     given = similarities.diagonal()
@@ -30,20 +36,24 @@ def hinge_costs(
     return caption_costs.masked_fill(own, 0), image_costs.masked_fill(own, 0)
 
 
-def mean_triplet(similarities: Tensor, margin: Tensor | float) -> Tensor:
+def mean_triplet(similarities: Tensor, margin: Tensor | float, *, floor: float = 0.0) -> Tensor:
     """Triplet loss over all negatives, ``(B,)``: mean cost of row i plus mean cost of column i (NCR Eq. 2).
 
     The mean divides by B, not by the B - 1 negatives, as the published code does.
     """
-    caption_costs, image_costs = hinge_costs(similarities, margin)
+    caption_costs, image_costs = hinge_costs(similarities, margin, floor=floor)
     return caption_costs.mean(dim=1) + image_costs.mean(dim=0)
 
 
 def hardest_triplet(
-    similarities: Tensor, margin: Tensor | float, caption_margin: Tensor | float | None = None
+    similarities: Tensor,
+    margin: Tensor | float,
+    caption_margin: Tensor | float | None = None,
+    *,
+    floor: float = 0.0,
 ) -> Tensor:
     """Triplet loss with the hardest negative of the batch on either side, ``(B,)`` (VSE++; NCR Eq. 6)."""
-    caption_costs, image_costs = hinge_costs(similarities, margin, caption_margin)
+    caption_costs, image_costs = hinge_costs(similarities, margin, caption_margin, floor=floor)
     return caption_costs.amax(dim=1) + image_costs.amax(dim=0)
 
 

@@ -4,6 +4,7 @@ from baselines.method import Method
 from baselines.methods.crcl import CRCL
 from baselines.methods.gsc import GSC, GSCPlus
 from baselines.methods.ncr import NCR
+from baselines.methods.pc2 import PC2
 from baselines.methods.triplet import Triplet
 
 METHODS: dict[str, type[Method]] = {
@@ -11,5 +12,6 @@ METHODS: dict[str, type[Method]] = {
     "gsc": GSC,
     "gsc_plus": GSCPlus,
     "ncr": NCR,
+    "pc2": PC2,
     "triplet": Triplet,
 }

@@ -1,0 +1,323 @@
+"""PC2: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning.
+
+Duan et al., ACM MM 2024. https://arxiv.org/abs/2408.01349
+
+NCR's frame of two networks that divide the pairs for each other, plus a pseudo-classifier C that sorts
+images and captions into K invented classes. On clean pairs the caption's class teaches the image
+(pseudo-classification); a noisy image borrows the caption of the clean image that C finds most alike
+(pseudo-captioning); pairs whose class keeps changing between visits are trusted less (oscillation).
+
+Deviations between paper and published code; we follow the code unless said otherwise:
+  * Eq. 3 is the entropy of the batch's mean prediction, printed with the sign that would concentrate it;
+    the code raises the entropy of every single image's prediction. ``entropy: per_sample`` keeps that,
+    ``batch_mean`` raises the entropy of the mean, as the text of section 4.2 asks.
+  * The warm-up trains C too; the paper does not say.
+  * Eq. 6 and Eq. 9 give pair i the margin alpha_i in both directions. The code puts the label of image i
+    into row i of both directions on clean pairs, and that of caption j into column j of both on noisy
+    ones; ``label_shape: published`` keeps that, ``paper`` follows the equations.
+  * Costs are clamped at 1e-8, not at 0.
+  * Eq. 4: the code brings the borrowed words to the length of the noisy batch's longest caption
+    (interpolated, or centred between zeros) but keeps the donor's length, so words are lost or zeros
+    counted. ``pseudo_caption: published`` keeps that, ``paper`` takes the donor's words as they are.
+  * Eq. 5: the code sets similarities below 0.5 to zero, and lets the gradient pass through the margin.
+  * The noisy batch is a second optimiser step, taken from ``noisy_from_epoch`` on; the best score on dev
+    is forgotten there. Optimisers are made anew after the warm-up.
+  * Eq. 7 compares adjacent epochs. In the code only the warm-up and the noisy step store predictions, in
+    the training pass; ``oscillation: published`` keeps that, ``paper`` stores those of every division.
+    The divergence runs from the present prediction to the stored one.
+  * The code stores predictions under positions inside either side of the division, which mixes pairs up;
+    plainly broken. Here the memory is keyed by position in the full training split.
+  * If every probability exceeds the threshold, the lowest hundredth falls below it all the same.
+  * The code keeps the checkpoint that is best on the test split; here that split is not opened.
+  * In the noisy step the clean images get their global vectors as well, so that running statistics of
+    batch normalisation move once more than in the code.
+  * Backbones that pool (none published): C takes the pooled vector, and that is what is borrowed.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, cast
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from baselines.backbones.base import Backbone, Encoded
+from baselines.backbones.encoders import valid_items
+from baselines.batches import Batch, TrainingBatches
+from baselines.losses import hardest_triplet, mean_triplet
+from baselines.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.methods.ncr import Curve, soft_margin
+from baselines.methods.pseudo_classifier import (
+    FLOOR,
+    PseudoClassifier,
+    classification_loss,
+    classify,
+    entropy,
+    resized,
+)
+from baselines.mixture import clean_posterior, is_clean
+from baselines.pair_memory import PairMemory
+from baselines.parallel import split_by_captions
+from baselines.randomness import derive_seed
+
+
+class PC2Config(BaseModel):
+    """Every constant of the paper, in its order.
+
+    Attributes:
+        margin: alpha of Eq. 1, at least 0 (section 5.2: 0.2).
+        clean_threshold: tau, of the division and of Eq. 8, in [0, 1) (section 5.2: 0.5).
+        classes: K of section 4.2, at least 2 (section 5.2: 128).
+        hidden_size: of the pseudo-classifier (code: 256).
+        entropy: see Deviations.
+        pseudo_caption: see Deviations.
+        similarity_threshold: smaller similarities of Eq. 4 count as zero, in [0, 1] (code: 0.5).
+        curve: how a label becomes a margin; Eq. 5 and Eq. 8 are ``exponential``, the others are the code's.
+        curve_base: m of Eq. 5 and Eq. 8, above 1 (section 5.2: 10).
+        label_shape: see Deviations.
+        oscillation: see Deviations.
+        noisy_weight: lambda^n of Eq. 10, at least 0 (section 5.2: 1).
+        classification_weight: lambda^pse of Eq. 10, at least 0 (section 5.2: 1).
+        entropy_weight: lambda^ent of Eq. 10, at least 0 (section 5.2: 10).
+        warmup_pairs: ``all`` of a warm-up batch, or the half with the ``lowest`` losses (a mode of the code).
+        warmup_epochs: (section 5.2: 5 Flickr30K, 10 COCO and NoW; code: 5 COCO).
+        epochs: after the warm-up (section 5.2: 50).
+        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 25).
+        learning_rate: of Adam (code: 2e-4).
+        lr_update: epochs between decays, counted after the warm-up (code: 30).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    margin: Annotated[float, Field(ge=0)] = 0.2
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    classes: Annotated[int, Field(ge=2)] = 128
+    hidden_size: Annotated[int, Field(ge=1)] = 256
+    entropy: Literal["per_sample", "batch_mean"] = "per_sample"
+    pseudo_caption: Literal["published", "paper"] = "published"
+    similarity_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    curve: Curve = "exponential"
+    curve_base: Annotated[float, Field(gt=1)] = 10.0
+    label_shape: Literal["published", "paper"] = "published"
+    oscillation: Literal["published", "paper"] = "published"
+    noisy_weight: Annotated[float, Field(ge=0)] = 1.0
+    classification_weight: Annotated[float, Field(ge=0)] = 1.0
+    entropy_weight: Annotated[float, Field(ge=0)] = 10.0
+    warmup_pairs: Literal["all", "lowest"] = "all"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    epochs: Annotated[int, Field(ge=1)] = 50
+    noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    lr_update: Annotated[int, Field(ge=1)] = 30
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+
+def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq. 4: cosine and row of the clean prediction nearest to each noisy one ``(B, K)``, both ``(B,)``."""
+    cosines = nn.functional.normalize(noisy, dim=1) @ nn.functional.normalize(clean, dim=1).T
+    nearest = cosines.max(dim=1)
+    return nearest.values, nearest.indices
+
+
+def borrowed(captions: Encoded, rows: Tensor, longest: int, form: str) -> Encoded:
+    """T^p of Eq. 4: captions of the clean batch for the noisy images, as published or as in the paper.
+
+    Args:
+        captions: of the clean batch.
+        rows: int64 ``(B,)``, the caption that each noisy image takes.
+        longest: words of the noisy batch's longest caption.
+        form: ``published`` or ``paper``.
+    """
+    vectors, lengths = captions.vectors[rows], captions.lengths[rows]
+    if vectors.dim() == 2 or form == "paper":
+        return Encoded(vectors, lengths, None if captions.pooled is None else captions.pooled[rows])
+    lengths = lengths.clamp(max=longest)
+    return Encoded(resized(vectors, longest) * valid_items(lengths, longest)[..., None], lengths)
+
+
+def oscillation(before: Tensor, now: Tensor) -> Tensor:
+    """o of Eq. 7, ``(B,)``: divergence of predictions ``(B, K)`` from those stored; 0 where none is."""
+    divergence = (now * (now.clamp(min=FLOOR).log() - before.clamp(min=FLOOR).log())).sum(dim=1)
+    return divergence.where(before.sum(dim=1) > 0, 0.0)
+
+
+def rectified_label(clean_probability: Tensor, stable_probability: Tensor, stable: Tensor) -> Tensor:
+    """Exponent of Eq. 8, ``(B,)``: ``w + (1 - w) 1[stable] w_o``."""
+    return clean_probability + (1 - clean_probability) * stable * stable_probability
+
+
+def soft_triplet(
+    similarities: Tensor, labels: Tensor, side: Literal["row", "column"], config: PC2Config
+) -> Tensor:
+    """Eq. 6 and Eq. 9, ``(B,)``: hardest negatives, margin from the label of each pair.
+
+    Args:
+        similarities: float ``(B, B)``.
+        labels: in [0, 1], ``(B,)``.
+        side: where the published code puts a pair's margin in both directions.
+        config: curve and label shape.
+    """
+    margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
+    rows, columns = margins[:, None], margins[None, :]
+    if config.label_shape == "published":
+        rows = columns = rows if side == "row" else columns
+    return hardest_triplet(similarities, rows, columns, floor=FLOOR)
+
+
+def warmup_triplet(similarities: Tensor, margin: float, pairs: str) -> Tensor:
+    """NCR's Eq. 2 on all pairs of the batch, or on the half with the lowest values."""
+    losses = mean_triplet(similarities, margin, floor=FLOOR)
+    return losses if pairs == "all" else losses.sort().values[: len(losses) // 2]
+
+
+class PC2(Method):
+    """Two networks with a pseudo-classifier each, trained on the division that the other one makes."""
+
+    Config = PC2Config
+    config: PC2Config
+    n_networks = 2
+
+    def __init__(self, config: PC2Config, setting: Setting) -> None:
+        super().__init__(config, setting)
+        self.clean_probability = self._memories(initial=1.0)
+        self.stable_probability = self._memories(initial=1.0)
+        self.prediction = self._memories(initial=0.0, width=config.classes)
+
+    def _memories(self, *, initial: float, width: int | None = None) -> Sequence[PairMemory]:
+        n_pairs = self.setting.n_pairs
+        memories = (PairMemory(n_pairs, initial=initial, width=width) for _ in range(self.n_networks))
+        return cast(Sequence[PairMemory], nn.ModuleList(memories))
+
+    def make_network(self) -> Backbone:
+        """A backbone that carries its pseudo-classifier."""
+        network, c = super().make_network(), self.config
+        n_vectors = self.setting.n_regions if network.fixed_regions else 1  # backbones that pool hand out one
+        network.pseudo_classifier = PseudoClassifier(n_vectors, network.embed_size, c.hidden_size, c.classes)
+        return network
+
+    def plan(self) -> Sequence[EpochPlan]:
+        """Warm-up at constant rate, then fresh optimisers and step decay."""
+        c = self.config
+        warmup = [EpochPlan(0, epoch, "warmup", c.learning_rate) for epoch in range(c.warmup_epochs)]
+        rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
+        return warmup + [
+            EpochPlan(
+                0, epoch, "train", rate, new_optimizers=epoch == 0, forget_best=epoch == c.noisy_from_epoch
+            )
+            for epoch, rate in enumerate(rates)
+        ]
+
+    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        """Adam with default parameters (section 5.2)."""
+        return torch.optim.Adam(network.parameters(), lr=learning_rate)
+
+    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Warm-up, or one epoch of division and training."""
+        self.train()
+        if plan.phase == "warmup":
+            for k in range(self.n_networks):
+                for batch in batches.shuffled("warmup", k):
+                    self.matched_step(k, batch, None, step)
+            return
+        self.co_divide(plan, batches)
+        self.train()
+        for k in range(self.n_networks):
+            self.train_network(k, plan, batches, step)
+
+    @torch.no_grad()
+    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
+        """w and w^o of every pair under either network: mixtures over loss and oscillation (Eq. 7)."""
+        self.eval()
+        ids = batches.pair_ids.to(self.prediction[0].values.device)
+        for k, network in enumerate(self.networks):
+            losses, oscillations = torch.zeros(
+                2, self.setting.n_pairs, dtype=torch.float64, device=ids.device
+            )
+            for batch in batches.shuffled("divide", k):
+                images, captions = encode(network, batch)
+                similarities = compare(network, images, captions)
+                losses[batch.pair_ids] = mean_triplet(similarities, self.config.margin, floor=FLOOR).double()
+                now = classify(network, images).softmax(dim=1)
+                before = self.prediction[k].read(batch.pair_ids)
+                oscillations[batch.pair_ids] = oscillation(before, now).double()
+                if self.config.oscillation == "paper":
+                    self.prediction[k].write(batch.pair_ids, now)
+            for memory, values, purpose in (
+                (self.clean_probability[k], losses, "mixture"),
+                (self.stable_probability[k], oscillations, "oscillation"),
+            ):
+                seed = derive_seed(batches.seed, purpose, plan.epoch, k)
+                memory.write(ids, clean_posterior(values[ids], random_state=seed))
+
+    def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Clean batches, later each followed by a noisy one, as the peer divides them."""
+        c, peer = self.config, 1 - k
+        ids = batches.pair_ids.to(self.prediction[k].values.device)
+        w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
+        clean = is_clean(w, c.clean_threshold)
+        labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
+        labels[ids] = rectified_label(w, w_o, is_clean(w_o, c.clean_threshold))
+        noisy_ids = ids[~clean]
+        train_noisy = plan.epoch >= c.noisy_from_epoch and len(noisy_ids) > 1
+        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else None
+        for batch in batches.shuffled("clean", k, pair_ids=ids[clean]):
+            self.matched_step(k, batch, labels[batch.pair_ids], step)
+            if noisy_batches is not None:
+                self.pseudo_captioned_step(k, batch, next(noisy_batches), step)
+
+    def matched_step(self, k: int, batch: Batch, labels: Tensor | None, step: Step) -> None:
+        """Pairs as they are: Eq. 9, or the warm-up where there are no labels, plus pseudo-classification."""
+        c, network = self.config, self.networks[k]
+        images, captions = encode(network, batch)
+        similarities = compare(network, images, captions)
+        logits = classify(network, images)
+        probabilities = logits.softmax(dim=1)
+        if labels is None:
+            triplet = warmup_triplet(similarities, c.margin, c.warmup_pairs).sum()
+            self.prediction[k].write(batch.pair_ids, probabilities)
+        else:
+            triplet = soft_triplet(similarities, labels, "row", c).sum()
+        with torch.no_grad():
+            caption_logits = classify(network, captions)
+        classification = classification_loss(logits, caption_logits).mean()
+        spread = entropy(probabilities if c.entropy == "per_sample" else probabilities.mean(dim=0)).mean()
+        loss = triplet + c.classification_weight * classification - c.entropy_weight * spread
+        step(network, loss, batch, triplet=triplet, classification=classification, entropy=spread)
+
+    def pseudo_captioned_step(self, k: int, clean: Batch, noisy: Batch, step: Step) -> None:
+        """Eq. 4 to Eq. 6: the noisy images with borrowed captions."""
+        c, network = self.config, self.networks[k]
+        clean_images, clean_captions = encode(network, clean)
+        images = cast(Backbone, network).encode_images(noisy.image_features, noisy.image_lengths)
+        donors, predictions = (classify(network, x).softmax(dim=1) for x in (clean_images, images))
+        self.prediction[k].write(noisy.pair_ids, predictions)
+        self.prediction[k].write(clean.pair_ids, donors)
+        likeness, rows = most_alike(predictions, donors)
+        labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
+        captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1], c.pseudo_caption)
+        triplet = soft_triplet(compare(network, images, captions), labels, "column", c).sum()
+        step(network, c.noisy_weight * triplet, noisy, pseudo_captioned=triplet)
+
+    def estimates(self) -> dict[str, Tensor]:
+        """Clean probabilities by loss and by oscillation, each the mean of both networks."""
+        return {
+            name: torch.stack([memory.values for memory in memories]).mean(dim=0)
+            for name, memories in (
+                ("clean_probability", self.clean_probability),
+                ("stable_probability", self.stable_probability),
+            )
+        }
+
+
+def encode(network: nn.Module, batch: Batch) -> tuple[Encoded, Encoded]:
+    """Images and captions of a batch in the joint space."""
+    backbone = cast(Backbone, network)
+    images = backbone.encode_images(batch.image_features, batch.image_lengths)
+    return images, backbone.encode_captions(batch.caption_tokens, batch.caption_lengths)
+
+
+def compare(network: nn.Module, images: Encoded, captions: Encoded) -> Tensor:
+    """Similarities, float ``(n_images, n_captions)``."""
+    backbone = cast(Backbone, network)
+    return split_by_captions(lambda block: backbone.similarities(images, captions[block]), len(captions))

@@ -1,0 +1,259 @@
+"""PC2 against the published code's numbers, and what its configuration changes."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from method_parity import (
+    ENCODERS,
+    Arrays,
+    Golden,
+    GradientStep,
+    OptimizerStep,
+    assert_gradients_match,
+    assert_trajectory_matches,
+    gradient_norm,
+    published_network,
+)
+from torch import Tensor, nn
+
+from baselines.backbones import BACKBONES
+from baselines.backbones.base import Backbone, Encoded
+from baselines.batches import Batch
+from baselines.losses import mean_triplet
+from baselines.method import EpochPlan, Setting
+from baselines.methods.pc2 import (
+    PC2,
+    PC2Config,
+    borrowed,
+    most_alike,
+    oscillation,
+    rectified_label,
+    soft_triplet,
+    warmup_triplet,
+)
+from baselines.methods.pseudo_classifier import (
+    FLOOR,
+    PseudoClassifier,
+    classification_loss,
+    classify,
+    entropy,
+    resized,
+)
+from baselines.mixture import clean_posterior, is_clean, min_max_normalised
+
+MATRICES = ("random", "mostly_clean", "some_noisy", "all_equal", "hinge_at_zero", "clean_margin_met")
+CURVES = ("exponential", "linear", "sin")
+NETWORKS = ("sgr", "saf")
+
+
+def tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(array))
+
+
+def assert_near(got: Tensor, expected: np.ndarray, atol: float) -> None:
+    np.testing.assert_allclose(got.detach().numpy(), expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_losses_and_their_gradients_match_the_published_code(matrix: str, golden: Golden) -> None:
+    stored = golden("F_pc2_losses")
+    column, vector = tensor(stored["labels_column"])[:, 0], tensor(stored["labels_vector"])
+    configs = {curve: PC2Config(curve=curve) for curve in CURVES}
+    modes = {
+        "warmup": lambda s: warmup_triplet(s, 0.2, "all").sum(),
+        "warmup_sele": lambda s: warmup_triplet(s, 0.2, "lowest").sum(),
+        "eval_loss": lambda s: mean_triplet(s, 0.2, floor=FLOOR),
+    }
+    for curve, config in configs.items():
+        modes[f"lb_train.column.{curve}"] = lambda s, c=config: soft_triplet(s, column, "row", c).sum()
+        modes[f"ulb_train.vector.{curve}"] = lambda s, c=config: soft_triplet(s, vector, "column", c).sum()
+    for mode, loss_of in modes.items():
+        similarities = tensor(stored[f"scores.{matrix}"]).requires_grad_()
+        loss = loss_of(similarities)
+        np.testing.assert_allclose(
+            loss.detach(), stored[f"{matrix}.{mode}.value"], rtol=2e-6, atol=5e-7, err_msg=mode
+        )
+        loss.sum().backward()
+        if matrix != "all_equal":  # there the gradient of the maximum may go to any of the tied entries
+            expected = stored[f"{matrix}.{mode}.grad"]
+            tolerance = 2e-4 * max(np.abs(expected).max(), 1e-3)
+            np.testing.assert_allclose(similarities.grad, expected, rtol=0, atol=tolerance, err_msg=mode)
+
+
+@pytest.mark.parametrize("case", ["flat", "peaky", "saturated"])
+def test_pseudo_classification_matches_the_published_code(case: str, golden: Golden) -> None:
+    stored = golden("F_pc2_losses")
+    logits, targets = (tensor(stored[f"nc.{case}.{name}"]) for name in ("logits", "targets"))
+    logits.requires_grad_()
+    cross_entropy = classification_loss(logits, targets.log()).mean()
+    spread = entropy(logits.softmax(dim=1)).mean()
+    for got, name in (
+        (cross_entropy, "hard.ce_mean"),
+        (spread, "hard.mean_entropy_of_softmax_logits"),
+        (entropy(targets.mean(dim=0)), "hard.entropy_of_mean_targets"),
+        (entropy(logits.softmax(dim=1).mean(dim=0)), "soft.entropy_of_mean_softmax_logits"),
+    ):
+        assert got.item() == pytest.approx(float(stored[f"nc.{case}.{name}"]), rel=1e-6)
+    (cross_entropy - 10 * spread).backward()
+    assert_near(logits.grad, stored[f"nc.{case}.hard.grad_of_ce_minus_10_entropy"], 1e-7)
+
+
+def test_division_by_loss_and_oscillation_matches_the_published_code(golden: Golden) -> None:
+    stored = golden("F_pc2_cotrain")
+    state = np.random.RandomState(int(stored["np_seed"]))
+    for network in "AB":
+        bank, now = (tensor(stored[f"{network}.{name}"]) for name in ("bank", "pseudo_label_now"))
+        assert_near(oscillation(bank, now), stored[f"{network}.kl_raw_all"], 1e-6)
+        bank[stored[f"{network}.missing_from_bank"]] = 0
+        oscillations = oscillation(bank, now).double()
+        losses = tensor(stored[f"{network}.loss"]).double()
+        for values, name in ((losses, "loss_normalised"), (oscillations, "ctt_normalised")):
+            normalised = min_max_normalised(values.numpy())
+            np.testing.assert_allclose(normalised, stored[f"{network}.{name}"], rtol=0, atol=1e-6)
+        for values, name in ((losses, "loss"), (oscillations, "ctt")):
+            probability = clean_posterior(values, random_state=state)
+            assert_near(probability, stored[f"prob_{name}_{network}"], 1e-5)
+            assert np.array_equal(is_clean(probability, 0.5), stored[f"pred_{name}_{network}"])
+
+
+def test_rectified_labels_match_the_published_code(golden: Golden) -> None:
+    stored = golden("F_pc2_cotrain")
+    names = ("targets.w", "targets.w_oscillation", "targets.pred_oscillation")
+    labels = rectified_label(*(tensor(stored[name]) for name in names))
+    for phase in ("before_warmup_epoch_2", "from_warmup_epoch_2"):
+        assert_near(labels, stored[f"targets.{phase}.lb_labels"][:, 0], 1e-6)
+
+
+def published(stored: Arrays, name: str, pair_ids: Tensor | None = None) -> Batch:
+    images, captions, lengths = (
+        tensor(stored[f"batch.{name}.{part}"]) for part in ("images", "captions", "lengths")
+    )
+    ids = torch.arange(len(images)) if pair_ids is None else pair_ids
+    return Batch(images, torch.full((len(images),), images.shape[1]), captions, lengths, ids)
+
+
+def method_on(backbone: str, golden: Golden, **options: object) -> PC2:
+    stored = golden("F_pc2_network")
+    head = PseudoClassifier.from_published_state_dict(
+        {name: tensor(stored[name]) for name in stored if name.startswith("img_pro_head.")}, 24
+    )
+    config = PC2Config(classes=head.out.out_features, **options)
+    method = PC2(config, Setting(12, 36, 50, lambda: published_network(backbone, golden)))
+    for network in method.networks:
+        network.pseudo_classifier.load_state_dict(head.state_dict())
+    return method.train()
+
+
+def assert_gradients(method: PC2, backbone: str, golden: Golden, case: str) -> None:
+    """Compare what the last step left in network 0 with the norm and, where stored, every gradient of a case."""
+    stored, network = golden("F_pc2_network"), method.networks[0]
+    assert gradient_norm(network) == pytest.approx(float(stored[f"{case}.grad_norm"]), rel=2e-4)
+    prefix = f"{case}.grad."
+    given = {name.removeprefix(prefix): stored[name] for name in stored if name.startswith(prefix)}
+    if given:
+        body = {name: array for name, array in given.items() if name.startswith(ENCODERS)}
+        head = {name: tensor(array) for name, array in given.items() if name not in body}
+        expected = published_network(backbone, golden, "", body)
+        expected.pseudo_classifier = PseudoClassifier.from_published_state_dict(head, 24)
+        assert_gradients_match(network, expected)
+
+
+@pytest.mark.parametrize("size", ["mid", "long"])
+@pytest.mark.parametrize("mode", ["lb_train", "warmup", "warmup_sele"])
+@pytest.mark.parametrize("backbone", NETWORKS)
+def test_one_step_on_given_pairs_matches_the_published_code(
+    backbone: str, mode: str, size: str, golden: Golden
+) -> None:
+    stored = golden("F_pc2_network")
+    method = method_on(backbone, golden, warmup_pairs="lowest" if mode == "warmup_sele" else "all")
+    labels = tensor(stored["lb.labels"])[:, 0] if mode == "lb_train" else None
+    step, case = GradientStep(), f"{backbone}.{mode}.{size}"
+    method.matched_step(0, published(stored, size), labels, step)
+    assert step.loss == pytest.approx(float(stored[f"{case}.loss"]), rel=1e-4)
+    for ours, theirs in (
+        ("triplet", "triplet_loss"),
+        ("classification", "ce_loss_img"),
+        ("entropy", "en_loss_img"),
+    ):
+        assert step.terms[ours] == pytest.approx(float(stored[f"{case}.{theirs}"]), rel=1e-4), ours
+    if mode != "lb_train":
+        assert_near(method.prediction[0].values[:10], stored[f"{case}.bank"], 5e-6)
+    assert_gradients(method, backbone, golden, case)
+
+
+@pytest.mark.parametrize("size", ["mid", "long"])
+def test_captions_at_the_length_of_the_images_match_the_published_code(size: str, golden: Golden) -> None:
+    stored = golden("F_pc2_network")
+    method = method_on("sgr", golden)
+    batch = published(stored, size)
+    captions = method.networks[0].encode_captions(batch.caption_tokens, batch.caption_lengths)
+    case = f"sgr.lb_train.{size}"
+    assert_near(resized(captions.vectors, 36), stored[f"{case}.cap_embs_36"], 5e-6)
+    assert_near(classify(method.networks[0], captions), stored[f"{case}.txt_logits"], 2e-5)
+
+
+@pytest.mark.parametrize("size", ["short", "mid", "long"])
+@pytest.mark.parametrize("backbone", NETWORKS)
+def test_one_pseudo_captioned_step_matches_the_published_code(
+    backbone: str, size: str, golden: Golden
+) -> None:
+    stored = golden("F_pc2_network")
+    method, step, case = method_on(backbone, golden), GradientStep(), f"{backbone}.ulb_train.{size}"
+    method.pseudo_captioned_step(0, published(stored, size), published(stored, "unlabelled"), step)
+    assert step.loss == pytest.approx(float(stored[f"{case}.triplet_loss"]), rel=1e-4)
+    assert stored[f"{case}.bank_keys"].tolist() == list(range(12))
+    assert_near(method.prediction[0].values, stored[f"{case}.bank"], 5e-6)
+    assert_gradients(method, backbone, golden, case)
+
+
+@pytest.mark.parametrize("size", ["short", "mid", "long"])
+def test_borrowed_captions_match_the_published_code(size: str, golden: Golden) -> None:
+    stored = golden("F_pc2_network")
+    case, network = f"sgr.ulb_train.{size}", method_on("sgr", golden).networks[0]
+    clean, noisy = published(stored, size), published(stored, "unlabelled")
+    likeness, rows = most_alike(
+        *(tensor(stored[f"{case}.pseudo_label_{x}"]) for x in ("unlabelled", "labelled"))
+    )
+    assert rows.tolist() == stored[f"{case}.chosen"].tolist()
+    assert_near(likeness, stored[f"{case}.cosine"].max(axis=1), 5e-6)
+    assert_near(likeness.where(likeness >= 0.5, 0.0), stored[f"{case}.labels_after"], 5e-6)
+    captions = network.encode_captions(clean.caption_tokens, clean.caption_lengths)
+    longest = noisy.caption_tokens.shape[1]
+    pseudo = borrowed(captions, rows, longest, "published")
+    within = np.arange(longest)[:, None] < pseudo.lengths.numpy()[:, None, None]
+    assert_near(pseudo.vectors, stored[f"{case}.cap_embs_after"] * within, 5e-6)
+    assert pseudo.lengths.tolist() == np.minimum(stored[f"{case}.cap_lens_after"], longest).tolist()
+    images = network.encode_images(noisy.image_features, noisy.image_lengths)
+    assert_near(network.similarities(images, pseudo), stored[f"{case}.sims"], 5e-6)
+
+
+@pytest.mark.parametrize("backbone", NETWORKS)
+def test_losses_for_the_division_match_the_published_code(backbone: str, golden: Golden) -> None:
+    stored = golden("F_pc2_network")
+    network = method_on(backbone, golden).eval().networks[0]
+    batch = published(stored, "unlabelled")
+    images = network.encode_images(batch.image_features, batch.image_lengths)
+    losses = mean_triplet(network(batch), 0.2, floor=FLOOR)
+    assert_near(losses, stored[f"{backbone}.eval_loss.loss"], 5e-6)
+    assert_near(classify(network, images).softmax(dim=1), stored[f"{backbone}.eval_loss.pseudo_label"], 5e-6)
+
+
+@pytest.mark.parametrize("backbone", NETWORKS)
+def test_trajectory_matches_the_published_code(backbone: str, golden: Golden) -> None:
+    stored = golden("F_pc2_network")
+    method = method_on(backbone, golden)
+    step = OptimizerStep(method, 1e-3)
+    triplets: list[float] = []
+
+    def watched(network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
+        triplets.append(next(iter(terms.values())).item())
+        step(network, loss, batch)
+
+    mid, labels = published(stored, "mid"), tensor(stored["lb.labels"])[:, 0]
+    for given in (None, None, labels, labels):
+        method.matched_step(0, mid, given, watched)
+    method.pseudo_captioned_step(0, mid, published(stored, "unlabelled"), watched)
+    assert_trajectory_matches(triplets, stored[f"{backbone}.trajectory.returned"][:, 0])

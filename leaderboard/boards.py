@@ -1,0 +1,163 @@
+"""Rows into boards: one per cell, divided so that only comparable rows are ranked against each other."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from leaderboard.rows import RECALLS, Cell, Recalls, Row
+from ncl_bench.datasets import DATASETS
+
+DIVISIONS = {
+    "single": "Region features, single network",
+    "ensemble": "Region features, several networks averaged",
+    "unstated": "Region features, number of networks not stated",
+    "extra": "Extra clean data or a pre-trained filter",
+    "pretrained": "Pre-trained vision-language encoder",
+    "encoder-unstated": "Encoder not stated",
+    "controls": "Ablations and oracles, not ranked",
+}
+UNITS = {
+    "none": "no added noise",
+    "caption": "caption noise",
+    "image": "image noise",
+    "unknown": "noise, unit unknown",
+    "natural": "natural noise",
+}
+PROTOCOLS = {"1k": "1K test", "5fold-1k": "mean of five 1K folds", "5k": "5K test", "200": "200 test images"}
+
+Alike = Callable[[Row, Row], bool]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A row and its rank: an integer from 1, or None for a row that takes none."""
+
+    rank: int | None
+    row: Row
+
+
+@dataclass(frozen=True)
+class Division:
+    """Rows that may be ranked against each other, best first."""
+
+    key: str
+    rows: tuple[Ranked, ...]
+
+    @property
+    def title(self) -> str:
+        """Heading of the division."""
+        return DIVISIONS[self.key]
+
+    @property
+    def best(self) -> Row | None:
+        """The row of rank 1, a verified one first; None where nothing is ranked."""
+        leaders = [ranked.row for ranked in self.rows if ranked.rank == 1]
+        return min(leaders, key=lambda row: row.status != "verified", default=None)
+
+    @property
+    def best_verified(self) -> Row | None:
+        """The best verified row; None where there is none."""
+        return next((r.row for r in self.rows if r.rank is not None and r.row.status == "verified"), None)
+
+
+@dataclass(frozen=True)
+class Board:
+    """All rows of one cell."""
+
+    cell: Cell
+    divisions: tuple[Division, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all divisions."""
+        return [ranked.row for division in self.divisions for ranked in division.rows]
+
+
+def division_of(row: Row) -> str:
+    """Key in ``DIVISIONS`` of the division a row belongs to."""
+    if row.kind != "entry":
+        return "controls"
+    if row.features != "region":
+        return "pretrained" if row.features == "pretrained" else "encoder-unstated"
+    if row.extra:
+        return "extra"
+    return {"single": "single", "ensemble": "ensemble", "unknown": "unstated"}[row.networks]
+
+
+def boards_of(rows: Iterable[Row], alike: Alike = lambda a, b: False) -> list[Board]:
+    """All boards, in the order of ``Cell.order``.
+
+    Args:
+        rows: rows of any cells.
+        alike: whether a paired test cannot tell two rows apart; they then share a rank.
+    """
+    cells: dict[Cell, dict[str, list[Row]]] = {}
+    for row in rows:
+        cells.setdefault(row.cell, {}).setdefault(division_of(row), []).append(row)
+    return [
+        Board(cell, tuple(Division(key, _ranked(cells[cell][key], alike)) for key in DIVISIONS if key in cells[cell]))
+        for cell in sorted(cells, key=lambda cell: cell.order)
+    ]
+
+
+def _ranked(rows: Sequence[Row], alike: Alike) -> tuple[Ranked, ...]:
+    """Best first; a row shares the rank of the first row of the running group when the two cannot be told apart."""
+    ordered = sorted(rows, key=lambda row: (-(row.r_sum or 0.0), row.method, row.backbone, row.source, row.table))
+    ranked, leader, rank, place = [], None, 0, 0
+    for row in ordered:
+        if not row.ranked:
+            ranked.append(Ranked(None, row))
+            continue
+        place += 1
+        if leader is None or not (_equal(leader, row) or alike(leader, row)):
+            leader, rank = row, place
+        ranked.append(Ranked(rank, row))
+    return tuple(ranked)
+
+
+def _equal(a: Row, b: Row) -> bool:
+    return f"{a.r_sum:.1f}" == f"{b.r_sum:.1f}"
+
+
+def merge_seeds(rows: Iterable[Row]) -> list[Row]:
+    """Rows that differ only in their training seed as one row: mean, standard deviation, and the seeds.
+
+    Reported rows are left as they are. The status of a merged row is the weakest of its parts, its intervals
+    are dropped (each belongs to one trained model), and the sum of the mean recalls is its rSum.
+    """
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for number, row in enumerate(rows):
+        same = (row.method, row.backbone, row.features, row.networks, row.extra, row.kind, row.cell, row.source)
+        groups.setdefault((number,) if row.status == "reported" else same, []).append(row)
+    return [_merged(group) for group in groups.values()]
+
+
+def _merged(rows: list[Row]) -> Row:
+    if len(rows) == 1:
+        return rows[0]
+    values = {name: [getattr(row.recalls, name) for row in rows] for name in RECALLS}
+    sums = [row.r_sum for row in rows]
+    spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
+    statuses: tuple[Literal["submitted", "verified"], ...] = ("submitted", "verified")
+    return rows[0].model_copy(
+        update={
+            "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
+            "intervals": {},
+            "spread": spread,
+            "seeds": tuple(sorted(seed for row in rows for seed in row.seeds)),
+            "status": next(status for status in statuses if any(row.status == status for row in rows)),
+            "files": tuple(sorted(path for row in rows for path in row.files)),
+            "notes": tuple(dict.fromkeys(note for row in rows for note in row.notes)),
+        }
+    )
+
+
+def cell_title(cell: Cell) -> str:
+    """A cell in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
+    noise = UNITS[cell.noise_unit]
+    if cell.noise_ratio:
+        noise = f"{cell.percent} % {noise}"
+    parts = [DATASETS[cell.dataset].title, PROTOCOLS.get(cell.protocol, cell.protocol), noise]
+    return ", ".join([*parts, f"text {cell.text}"] if cell.text else parts)

@@ -1,0 +1,117 @@
+"""What each method is: methods.yaml, typed, and the commands that reproduce a row."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from leaderboard.rows import Cell
+from leaderboard.yaml_files import read_yaml
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import SubmissionError, first_problem
+
+METHODS_FILE = Path(__file__).parent / "methods.yaml"
+RECIPES = Path(__file__).parents[1] / "baselines" / "recipes"
+_BACKBONES = {"SGR": ("sgr",), "SAF": ("saf",), "SGRAF": ("sgr", "saf"), "VSE∞": ("vse_infinity",)}
+
+
+class Family(BaseModel):
+    """One page: a method in all its published spellings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: Annotated[str, Field(max_length=120)]
+    summary: Annotated[str, Field(max_length=900)]
+    names: tuple[str, ...]
+    single: tuple[str, ...] = ()
+    ensemble: tuple[str, ...] = ()
+    source: str = ""
+    recipes: str = ""
+
+    def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
+        """Whether a row stands for one network, for an average of several, or nobody says."""
+        if backbone == "SGRAF":
+            return "ensemble"
+        for name in (method, base_name(method)):
+            if name in self.single:
+                return "single"
+            if name in self.ensemble:
+                return "ensemble"
+        return "unknown"
+
+
+def base_name(method: str) -> str:
+    """A method's name without what stands in brackets after it."""
+    return method.split(" (")[0]
+
+
+def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
+    """The families of methods.yaml by key, in the file's order.
+
+    Raises:
+        SubmissionError: an entry does not fit the schema, or two families claim one name.
+    """
+    families: dict[str, Family] = {}
+    claimed: dict[str, str] = {}
+    for key, content in read_yaml(path).items():
+        try:
+            families[key] = Family.model_validate(content)
+        except ValidationError as error:
+            raise SubmissionError(f"{path}: {key}: {first_problem(error)}") from None
+        for name in {*families[key].names, key}:
+            if claimed.setdefault(name, key) != key:
+                raise SubmissionError(f"{path}: {name!r} is claimed by {claimed[name]} and {key}; name it once")
+    return families
+
+
+def family_of(method: str, families: dict[str, Family]) -> str:
+    """Key of the family that claims a method's name; ``""`` where none does.
+
+    The key itself, and names in other letter case, are understood too.
+    """
+    wanted = base_name(method).lower()
+    for key, family in families.items():
+        if wanted == key or wanted in (name.lower() for name in family.names):
+            return key
+    return ""
+
+
+def commands(family: Family, backbone: str, cell: Cell, *, recipes: Path = RECIPES) -> tuple[str, ...]:
+    """The command lines that train, score and evaluate a row with the recipes of this repository.
+
+    Returns:
+        One command per line, empty where the repository has no recipe for this dataset and backbone.
+    """
+    parts = _BACKBONES.get(backbone.split(" (")[0], ())
+    names = [f"{family.recipes}/{cell.dataset}_{part}" for part in parts]
+    if not family.recipes or not names or not all((recipes / f"{name}.yaml").is_file() for name in names):
+        return ()
+    noise = ""
+    if DATASETS[cell.dataset].noise == "synthetic" and cell.noise_ratio:
+        unit = "image" if cell.noise_unit == "image" else "caption"
+        noise = f" --noise-ratio {cell.noise_ratio:g} --noise-unit {unit}"
+    runs = [f"runs/{name.replace('/', '-')}" for name in names]
+    train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
+    target = f"submissions/{family.recipes}-{cell.slug}"
+    return (*train, f"ncl-bench score {' '.join(runs)} --to {target}", f"ncl-bench evaluate {target}")
+
+
+def family_recipes(family: Family, *, recipes: Path = RECIPES) -> list[tuple[str, tuple[str, ...]]]:
+    """The repository's recipes of a method by name, each with the commands that use it."""
+    folder = recipes / family.recipes
+    if not family.recipes or not folder.is_dir():
+        return []
+    names = [f"{family.recipes}/{path.stem}" for path in sorted(folder.glob("*.yaml"))]
+    return [(name, recipe_commands(name)) for name in names]
+
+
+def recipe_commands(name: str) -> tuple[str, ...]:
+    """Train, score and evaluate with one recipe; synthetic noise at 40 % of captions as an example."""
+    spec = next((DATASETS[key] for key in DATASETS if name.split("/")[1].startswith(f"{key}_")), None)
+    noise = " --noise-ratio 0.4 --noise-unit caption" if spec and spec.noise == "synthetic" else ""
+    run = name.replace("/", "-")
+    return (
+        f"ncl-bench train {name}{noise} --to runs/{run}",
+        f"ncl-bench score runs/{run} --to submissions/{run}",
+        f"ncl-bench evaluate submissions/{run}",
+    )

@@ -1,0 +1,152 @@
+"""The numbers that papers print: published/results.csv with our remarks, as rows of status ``reported``."""
+
+import csv
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from leaderboard.methods import Family, commands, family_of
+from leaderboard.rows import RECALLS, Cell, Recalls, Row
+from leaderboard.yaml_files import read_yaml
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import SubmissionError, first_problem
+
+PUBLISHED = Path(__file__).parent / "published"
+
+
+class Source(BaseModel):
+    """A paper, repository or poster that prints numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    short: str
+    method: str
+    authors: str
+    title: str
+    venue: str
+    year: int
+    read_from: str
+    doi: str = ""
+    arxiv: str = ""
+    code: str = ""
+
+    @property
+    def link(self) -> str:
+        """Where to read it: DOI, arXiv or code; empty where none is known."""
+        return (self.doi and f"https://doi.org/{self.doi}") or (
+            self.arxiv and f"https://arxiv.org/abs/{self.arxiv}"
+        ) or self.code
+
+
+class Rule(BaseModel):
+    """A remark and the rows it is about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    where: dict[str, Any]
+    note: str = ""
+    doubt: str = ""
+    kind: Literal["ablation", "oracle"] | None = None
+    extra: str = ""
+    features: Literal["pretrained", "unknown"] | None = None
+
+    def applies(self, facts: dict[str, str]) -> bool:
+        """Whether a row of results.csv has all the values under ``where``."""
+        wanted = ((facts[key], value if isinstance(value, list) else [value]) for key, value in self.where.items())
+        return all(got in [str(value) for value in values] for got, values in wanted)
+
+
+def read_sources(folder: Path = PUBLISHED) -> dict[str, Source]:
+    """The sources by key."""
+    path = folder / "sources.yaml"
+    return {key: _checked(Source, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
+
+
+def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Row]:
+    """The reported rows, in the file's order.
+
+    Args:
+        families: the methods, from ``read_families``.
+        folder: holds results.csv, notes.yaml and sources.yaml.
+
+    Raises:
+        SubmissionError: a row does not fit the schema, names an unknown method or source, or a rule fits no row.
+    """
+    sources, path = read_sources(folder), folder / "results.csv"
+    rules_path = folder / "notes.yaml"
+    listed = read_yaml(rules_path).get("rules", [])
+    rules = [_checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
+    used: set[int] = set()
+    rows = []
+    with path.open(encoding="utf-8", newline="") as stream:
+        for line, facts in enumerate(csv.DictReader(stream), start=2):
+            matching = [n for n, rule in enumerate(rules) if rule.applies(facts)]
+            used.update(matching)
+            rows.append(_row(facts, [rules[n] for n in matching], families, sources, f"{path}:{line}"))
+    for n, rule in enumerate(rules):
+        if n not in used:
+            raise SubmissionError(f"{rules_path}: rule {n + 1} fits no row; its `where` is {rule.where}")
+    return rows
+
+
+def _row(
+    facts: dict[str, str], rules: list[Rule], families: dict[str, Family], sources: dict[str, Source], where: str
+) -> Row:
+    if facts["source"] not in sources:
+        raise SubmissionError(f"{where}: source {facts['source']!r} is not in sources.yaml")
+    key = family_of(facts["method"], families)
+    if not key:
+        raise SubmissionError(f"{where}: method {facts['method']!r} is in no family of methods.yaml")
+    cell = _checked(Cell, _cell(facts), where)
+    content: dict[str, Any] = {
+        "method": facts["method"],
+        "family": key,
+        "backbone": facts["backbone"],
+        "networks": families[key].networks(facts["method"], facts["backbone"]),
+        "cell": cell,
+        "recalls": {name: _number(facts[name]) for name in RECALLS},
+        "printed_r_sum": _number(facts["r_sum"]),
+        "status": "reported",
+        "source": facts["source"],
+        "table": facts["table"],
+        "command": "\n".join(commands(families[key], facts["backbone"], cell)),
+    }
+    for rule in rules:
+        facets = {"kind": rule.kind, "extra": rule.extra, "features": rule.features}
+        content |= {name: value for name, value in facets.items() if value}
+    content["notes"] = [rule.note for rule in rules if rule.note]
+    content["doubts"] = [rule.doubt for rule in rules if rule.doubt]
+    row: Row = _checked(Row, content, where)
+    return row.model_copy(update={"doubts": (*row.doubts, *_computed_doubts(row))})
+
+
+def _computed_doubts(row: Row) -> list[str]:
+    doubts = []
+    if row.printed_gap is not None:
+        printed, computed = row.printed_r_sum, row.recalls.r_sum
+        doubts.append(f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({row.printed_gap:+.1f}).")
+    if row.recalls.falling:
+        large, small = (name.replace("_r", " R@") for name in row.recalls.falling.split(" < "))
+        doubts.append(f"{large} lies below {small}, which is impossible.")
+    return doubts
+
+
+def _cell(facts: dict[str, str]) -> dict[str, Any]:
+    text = facts["tokenizer"] if DATASETS.get(facts["dataset"]) and facts["dataset"] == "now" else ""
+    ratio = _number(facts["noise_ratio"])
+    return {name: facts[name] for name in ("dataset", "protocol", "noise_unit")} | {"noise_ratio": ratio, "text": text}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise SubmissionError(f"{PUBLISHED / 'results.csv'} holds {text!r} where a number is expected") from None
+
+
+def _checked(model: Any, content: Any, where: str) -> Any:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise SubmissionError(f"{where}: {first_problem(error)}") from None

@@ -1,0 +1,186 @@
+"""One row of the leaderboard: one result in one cell, typed and checked."""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from ncl_bench.datasets import DATASETS
+
+RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
+SUM_TOLERANCE = 0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
+
+Unit = Literal["none", "caption", "image", "unknown", "natural"]
+Status = Literal["reported", "submitted", "verified"]
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cell(_Model):
+    """What must be equal before two numbers may be compared.
+
+    Attributes:
+        dataset: name of the dataset.
+        protocol: ``1k``, ``5fold-1k``, ``5k`` or ``200``.
+        noise_unit: ``none`` (ratio 0), ``caption``, ``image``, ``natural``, or ``unknown``: the source does not say.
+        noise_ratio: nominal ratio of synthetic noise in [0, 1); None under natural noise.
+        text: language and tokenizer, named only where they are not the usual ones (always for NoW).
+    """
+
+    dataset: str
+    protocol: str
+    noise_unit: Unit
+    noise_ratio: Annotated[float, Field(ge=0, lt=1)] | None
+    text: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]*$", max_length=20)] = ""
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, value: str) -> str:
+        if value not in DATASETS:
+            raise ValueError(f"unknown dataset; choose one of: {', '.join(sorted(DATASETS))}")
+        return value
+
+    @model_validator(mode="after")
+    def _agrees_with_the_protocol(self) -> Self:
+        spec = DATASETS[self.dataset]
+        if self.protocol not in spec.protocols:
+            raise ValueError(f"protocol {self.protocol!r} of {spec.name}; choose one of: {', '.join(spec.protocols)}")
+        if (self.noise_unit == "natural") != (spec.noise == "natural"):
+            raise ValueError(f"noise_unit {self.noise_unit!r} does not fit {spec.name}, whose noise is {spec.noise}")
+        if (self.noise_ratio is None) != (self.noise_unit == "natural"):
+            raise ValueError(f"noise_ratio {self.noise_ratio} does not fit noise_unit {self.noise_unit!r}")
+        if (self.noise_ratio == 0) != (self.noise_unit == "none"):
+            raise ValueError(f"noise_ratio {self.noise_ratio} does not fit noise_unit {self.noise_unit!r}")
+        return self
+
+    @property
+    def percent(self) -> str:
+        """The nominal noise ratio in percent, such as ``40``; empty under natural noise."""
+        return "" if self.noise_ratio is None else f"{100 * self.noise_ratio:g}"
+
+    @property
+    def slug(self) -> str:
+        """Name of the cell in links, such as ``flickr30k-1k-caption-40``."""
+        return "-".join(filter(None, (self.dataset, self.protocol, self.noise_unit, self.percent, self.text)))
+
+    @property
+    def order(self) -> tuple[int, int, int, float, str]:
+        """Sort key: dataset, protocol, unit, ratio, text."""
+        units = ("none", "caption", "image", "unknown", "natural")
+        protocols = DATASETS[self.dataset].protocols
+        return (
+            list(DATASETS).index(self.dataset),
+            protocols.index(self.protocol),
+            units.index(self.noise_unit),
+            self.noise_ratio or 0.0,
+            self.text,
+        )
+
+
+class Recalls(_Model):
+    """The six recalls in percent; None where a source does not give the value."""
+
+    i2t_r1: Percent | None = None
+    i2t_r5: Percent | None = None
+    i2t_r10: Percent | None = None
+    t2i_r1: Percent | None = None
+    t2i_r5: Percent | None = None
+    t2i_r10: Percent | None = None
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """Name to value, in printed order."""
+        return {name: getattr(self, name) for name in RECALLS}
+
+    @property
+    def r_sum(self) -> float | None:
+        """Sum of the six, None when one is missing."""
+        known = [value for value in self.values.values() if value is not None]
+        return math.fsum(known) if len(known) == len(RECALLS) else None
+
+    @property
+    def falling(self) -> str:
+        """The first pair of recalls that falls while K grows, such as ``i2t_r10 < i2t_r5``; empty if none does."""
+        for small, large in zip(RECALLS, RECALLS[1:], strict=False):
+            low, high = getattr(self, small), getattr(self, large)
+            if small[:3] == large[:3] and low is not None and high is not None and high < low:
+                return f"{large} < {small}"
+        return ""
+
+
+class Row(_Model):
+    """One line of a table.
+
+    Attributes:
+        method: the name as its source prints it.
+        family: key of the method's page.
+        backbone: network that computes similarities; empty where the source does not say.
+        features: ``region`` features, a ``pretrained`` vision-language encoder, or ``unknown``.
+        networks: ``single``, or ``ensemble`` when several networks' similarities are averaged at test time.
+        extra: help beyond the noisy pairs (extra clean data, a pre-trained filter); empty for none.
+        kind: ``entry`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
+        cell: what it may be compared within.
+        recalls: the six recalls, averaged over seeds.
+        intervals: 95 % bootstrap interval per recall, where scores were evaluated.
+        spread: standard deviation over training seeds per recall and ``r_sum``, where there are several.
+        seeds: training seeds, where known.
+        printed_r_sum: the sum that the source prints, if any.
+        status: ``reported``, ``submitted`` or ``verified``.
+        source: key of the source in sources.yaml, or the submitter.
+        table: where in the source.
+        files: submission files behind the row, below ``submissions/``.
+        command: what reproduces the row; empty where unknown.
+        notes: remarks. doubts: reasons not to trust the number; a row with one takes no rank.
+    """
+
+    method: Name
+    family: str
+    backbone: Name | Literal[""] = ""
+    features: Literal["region", "pretrained", "unknown"] = "region"
+    networks: Literal["single", "ensemble", "unknown"] = "unknown"
+    extra: str = ""
+    kind: Literal["entry", "ablation", "oracle"] = "entry"
+    cell: Cell
+    recalls: Recalls
+    intervals: dict[str, tuple[float, float]] = {}
+    spread: dict[str, float] = {}
+    seeds: tuple[int, ...] = ()
+    printed_r_sum: Annotated[float, Field(ge=0, le=600)] | None = None
+    status: Status
+    source: str
+    table: str = ""
+    files: tuple[str, ...] = ()
+    command: str = ""
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_a_number(self) -> Self:
+        if self.r_sum is None and not any(self.recalls.values.values()):
+            raise ValueError("neither a recall nor a printed rSum is given")
+        return self
+
+    @property
+    def r_sum(self) -> float | None:
+        """Sum of the six recalls; the printed one where recalls are missing; None where that is missing too."""
+        computed = self.recalls.r_sum
+        return self.printed_r_sum if computed is None else computed
+
+    @property
+    def printed_gap(self) -> float | None:
+        """Printed rSum minus the recomputed one, where that is more than rounding explains; else None."""
+        computed = self.recalls.r_sum
+        if computed is None or self.printed_r_sum is None:
+            return None
+        gap = self.printed_r_sum - computed
+        return gap if abs(gap) > SUM_TOLERANCE else None
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the row takes a rank."""
+        return self.kind == "entry" and not self.doubts and self.r_sum is not None

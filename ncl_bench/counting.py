@@ -1,8 +1,8 @@
 """Ranks by counting, not sorting: one pass over the similarities in blocks of rows.
 
-For each query the rank is one plus the number of wrong items that score greater than or equal to the best true item
-(protocol.md, Metrics). Beside it the optimistic rank counts strictly greater items only; where the two differ, the
-rank depends on ties. Everything is an integer, so block size and threads cannot change a result.
+For each query the rank is one plus the number of wrong items that score greater than or equal to the best true
+item (protocol.md, Metrics). Beside it the optimistic rank counts strictly greater items only; where the two
+differ, the rank depends on ties. Everything is an integer, so block size and threads cannot change a result.
 """
 
 import mmap
@@ -113,7 +113,7 @@ class ArrayRows:
 
     def release(self, start: int, stop: int) -> None:
         """Give the pages of a mapped file back, so that a pass keeps a few blocks in memory and no more."""
-        mapping = self.array.base
+        mapping: object = self.array.base
         if isinstance(mapping, mmap.mmap) and self.array.flags.c_contiguous and hasattr(mapping, "madvise"):
             offset = len(mapping) - self.array.nbytes
             first, last = (offset + row * self.array.strides[0] for row in (start, stop))
@@ -138,7 +138,9 @@ class _Geometry:
     def fold_columns(self, row: int) -> slice:
         """Columns of the fold that holds a row."""
         first = row - row % self.images_per_fold
-        return slice(first * self.captions_per_image, (first + self.images_per_fold) * self.captions_per_image)
+        return slice(
+            first * self.captions_per_image, (first + self.images_per_fold) * self.captions_per_image
+        )
 
 
 class _Tally:
@@ -213,7 +215,7 @@ def count_ranks(
         ScoresError: a score is not finite.
     """
     n_images, n_captions = scores.shape
-    assert n_captions == n_images * captions_per_image and n_images > 0
+    assert n_captions == n_images * captions_per_image > 0
     geometry = _Geometry(n_images, n_captions, captions_per_image, images_per_fold or n_images)
     size = max(1, min(block, LARGEST_BLOCK, n_images))
     blocks = list(geometry.blocks(size))
@@ -236,8 +238,8 @@ def _refuse_non_finite(workers: list[_Worker]) -> None:
     if bad:
         row, column = min(worker.first_bad for worker in workers)
         raise ScoresError(
-            f"similarities hold {bad:,} numbers that are not finite, the first in row {row}, column {column}; "
-            "score these pairs again"
+            f"similarities hold {bad:,} numbers that are not finite, the first in row {row}, "
+            f"column {column}; score these pairs again"
         )
 
 

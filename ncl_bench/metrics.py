@@ -1,4 +1,4 @@
-"""Retrieval metrics of ranks, their bootstrap intervals, and the correspondence track (protocol.md, Metrics)."""
+"""Metrics of ranks, their bootstrap intervals, and the correspondence track (protocol.md, Metrics)."""
 
 from collections.abc import Callable
 
@@ -66,8 +66,8 @@ def hits_per_image(ranks: Ranks) -> Int64Array:
         ranks: of ``n_images`` images and their captions.
 
     Returns:
-        int64 ``(n_images, 6)`` in the order of ``RECALLS``; at most 1 in the first three columns, at most the number
-        of captions per image in the others.
+        int64 ``(n_images, 6)`` in the order of ``RECALLS``; at most 1 in the first three columns, at most
+        the number of captions per image in the others.
     """
     t2i = ranks.t2i.reshape(len(ranks.i2t), -1)
     columns = [ranks.i2t <= k for k in CUTOFFS] + [np.count_nonzero(t2i <= k, axis=1) for k in CUTOFFS]
@@ -77,8 +77,9 @@ def hits_per_image(ranks: Ranks) -> Int64Array:
 def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_per_fold: int) -> Float64Array:
     """The six recalls of resampled images; images are drawn within their fold, captions go with their image.
 
-    Resample ``b`` of a fold draws ``images_per_fold`` images with replacement from ``RandomState(0).randint``; folds
-    one after the other from one stream. Sums are of integers, so the order of adding cannot matter.
+    A resample of a fold draws ``images_per_fold`` images with replacement by ``RandomState(0).randint``; all
+    resamples of the first fold come first, then the next fold's, from one stream. Sums are of integers, so the
+    order of adding cannot matter.
 
     Args:
         hits: int64 ``(n_images, m)`` of :func:`hits_per_image`.
@@ -116,7 +117,9 @@ def interval(samples: Float64Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def correspondence_metrics(clean_probability: NDArray[np.floating], correspondence: NDArray[np.bool_]) -> dict[str, float]:
+def correspondence_metrics(
+    clean_probability: NDArray[np.floating], correspondence: NDArray[np.bool_]
+) -> dict[str, float]:
     """How well probabilities separate true from false training pairs.
 
     Args:
@@ -124,7 +127,7 @@ def correspondence_metrics(clean_probability: NDArray[np.floating], corresponden
         correspondence: bool ``(n_captions,)``, with both values present.
 
     Returns:
-        ``auroc`` and ``average_precision`` in [0, 1]; ``accuracy`` at 0.5 in percent, where 0.5 counts as clean.
+        ``auroc`` and ``average_precision`` in [0, 1]; ``accuracy`` at 0.5 in percent (0.5 counts as clean).
     """
     order = np.argsort(-clean_probability.astype(np.float64), kind="stable")
     values, truth = clean_probability[order], correspondence[order]

@@ -70,8 +70,8 @@ def evaluate(
     """Every metric of every protocol of a split, from one matrix.
 
     Args:
-        similarities: float ``(n_images, n_captions)``, images as rows; in memory or mapped from disk. Caption ``c``
-            belongs to image ``c // captions_per_image``. Dev holds the images of selection only.
+        similarities: float ``(n_images, n_captions)``, images as rows; in memory or mapped from disk.
+            Caption ``c`` belongs to image ``c // captions_per_image``. Dev holds the images of selection only.
         dataset: its name.
         split: ``test`` or ``dev``.
         intervals: compute the bootstrap intervals.
@@ -113,7 +113,9 @@ def count(scores: Rows, spec: DatasetSpec, split: str) -> Counted:
     return count_ranks(scores, captions_per_image=spec.captions_per_image, images_per_fold=fold)
 
 
-def evaluate_counted(counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True) -> Evaluation:
+def evaluate_counted(
+    counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True
+) -> Evaluation:
     """Every metric of every protocol of a split, from ranks.
 
     Args:
@@ -174,7 +176,9 @@ def _direction(
     name: str,
 ) -> DirectionResult:
     folds = ranks.reshape(-1, fold_size)
-    values = {metric: float(np.mean([compute(fold) for fold in folds])) for metric, compute in METRICS.items()}
+    values = {
+        metric: float(np.mean([compute(fold) for fold in folds])) for metric, compute in METRICS.items()
+    }
     bounds = None if optimistic is None else {f"r{k}": recall_at(optimistic, k) for k in CUTOFFS}
     mine = {key[4:]: value for key, value in intervals.items() if key.startswith(name)}
     return DirectionResult(

@@ -14,7 +14,9 @@ def results_table(evaluation: "Evaluation") -> "Table":
     """A rich table: one line per protocol and direction, intervals in brackets."""
     from rich.table import Table
 
-    table = Table(title=f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})")
+    table = Table(
+        title=f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})"
+    )
     table.add_column("protocol")
     table.add_column("")
     for column in COLUMNS:

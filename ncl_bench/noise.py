@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -81,7 +80,7 @@ def inject_noise(
         raise NoiseError(unknown_name("noise unit", noise_unit, UNITS))
     if not 0 <= noise_ratio < 1:
         raise NoiseError(f"noise_ratio is {noise_ratio}, expected a number in [0, 1), such as 0.4")
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
+    if not 0 <= seed < 2**32 or seed != int(seed):
         raise NoiseError(f"noise seed is {seed}, expected an integer in [0, 2**32)")
     clean = np.arange(len(caption_to_image)) // captions_per_image
     if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):

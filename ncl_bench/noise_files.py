@@ -2,6 +2,7 @@
 
 from math import ceil, sqrt
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -161,6 +162,6 @@ def _header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dtype[An
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     try:
         shape, _, dtype = readers[npy_format.read_magic(stream)](stream)
-    except (ValueError, KeyError, EOFError):
+    except (ValueError, KeyError, EOFError, SyntaxError, TokenError, RecursionError):
         raise NoiseError(f"noise file {path} is not a numpy .npy file; {_REMEDY}") from None
     return shape, dtype

@@ -1,0 +1,426 @@
+"""Noise: published hashes, golden arrays, invariants, files that are refused, and what an index is."""
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ncl_bench.cli import app
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import NclBenchError, NoiseError
+from ncl_bench.noise import (
+    NoiseUnit,
+    clean_pairing,
+    draw_noise,
+    inject_noise,
+    noise_sha256,
+    standard_seed,
+)
+from ncl_bench.noise_files import nominal_ratios, read_index, read_noise_file
+from ncl_bench.noise_identity import identify
+from ncl_bench.published_noise import PUBLISHED, PublishedNoise, find_published
+
+DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
+CAPTION_FILES = [file for file in PUBLISHED if file.unit == "caption"]
+
+
+def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "caption") -> np.ndarray:
+    clean = clean_pairing(n_images, each)
+    return inject_noise(clean, noise_ratio=ratio, noise_unit=unit, seed=seed, captions_per_image=each)
+
+
+# The protocol's algorithm and its published results
+
+
+@pytest.mark.parametrize("file", CAPTION_FILES, ids=lambda file: file.title.split()[0])
+def test_published_caption_files_come_out_of_their_seed(file: PublishedNoise) -> None:
+    noisy, record = draw_noise(
+        DATASETS[file.dataset], noise_ratio=file.ratio, noise_unit="caption", seed=file.seed
+    )
+    assert record.sha256 == file.sha256 == noise_sha256(noisy)
+    assert find_published(noisy) == file
+
+
+@pytest.mark.parametrize(
+    ("dataset", "ratio", "sha256"),
+    [
+        ("flickr30k", 0.8, "bf6ee338a5169b62b0a413e6b6a9d437b68d1b5bff0f7dbebddd0b7bfff4c5fb"),
+        *((file.dataset, file.ratio, file.sha256) for file in CAPTION_FILES if ".np.npy" not in file.title),
+    ],
+)
+def test_standard_seeds_give_the_protocols_hashes(dataset: str, ratio: float, sha256: str) -> None:
+    noisy, record = draw_noise(DATASETS[dataset], noise_ratio=ratio, noise_unit="caption")
+    assert record.sha256 == sha256
+    assert record.seed == standard_seed(dataset, "caption", ratio)
+    assert len(noisy) == DATASETS[dataset].n_captions("train")
+
+
+def test_every_other_cell_has_seed_0() -> None:
+    assert standard_seed("flickr30k", "caption", 0.4) == 96
+    assert {standard_seed("flickr30k", "image", ratio) for ratio in (0.2, 0.4, 0.5, 0.6)} == {0}
+    assert standard_seed("digits", "caption", 0.4) == standard_seed("flickr30k", "caption", 0.8) == 0
+
+
+def test_published_image_files_are_listed_for_both_datasets_and_five_ratios() -> None:
+    files = [file for file in PUBLISHED if file.unit == "image"]
+    assert {(file.dataset, file.ratio) for file in files} == {
+        (dataset, ratio) for dataset in ("flickr30k", "coco") for ratio in (0.2, 0.4, 0.5, 0.6, 0.8)
+    }
+    assert all(len(file.sha256) == 16 and file.seed is None for file in files)
+    assert len({file.sha256 for file in PUBLISHED}) == len(PUBLISHED)
+
+
+def test_golden_arrays(golden) -> None:
+    arrays = golden("H_noise")
+    n_images, each = int(arrays["n_images"]), int(arrays["per_image"])
+    assert n_images * each == arrays["n_captions"]
+    checked = 0
+    for name in arrays:
+        level, _, rest = name.partition(".seed")
+        if not rest.endswith(".index") or level == "image_level_gsc":
+            continue
+        seed, _, ratio = rest.removesuffix(".index").partition(".ratio")
+        unit = "caption" if level == "caption_level" else "image"
+        noisy = draw(n_images, each, float(ratio), int(seed), unit)
+        expected = arrays[name] if unit == "caption" else np.repeat(arrays[name], each)
+        np.testing.assert_array_equal(noisy, expected)
+        stem = name.removesuffix("index")
+        assert int((noisy != clean_pairing(n_images, each)).sum()) == arrays[stem + "n_wrong"]
+        checked += 1
+    assert checked == 2 * len(arrays["seeds"]) * len(arrays["ratios"])
+
+
+def test_golden_published_files(golden) -> None:
+    arrays = golden("H_noise")
+    for row, name in enumerate(arrays["published.names"].tolist()):
+        dataset = "coco" if name.startswith("coco") else "flickr30k"
+        noisy, record = draw_noise(
+            DATASETS[dataset],
+            noise_ratio=float(arrays["published.nominal_ratio"][row]),
+            noise_unit="caption",
+            seed=int(arrays["published.numpy_seed"][row]),
+        )
+        content = io.BytesIO()
+        np.save(content, noisy)
+        assert len(content.getvalue()) == arrays["published.n_bytes"][row]
+        assert hashlib.sha256(content.getvalue()).hexdigest() == arrays["published.sha256"][row]
+        assert record.realised_ratio == pytest.approx(arrays["published.effective_rate"][row], abs=1e-12)
+        stem = name.removesuffix(".npy")
+        positions = arrays[f"published.{stem}.positions"]
+        np.testing.assert_array_equal(noisy[positions], arrays[f"published.{stem}.values"])
+
+
+# Invariants
+
+sizes = st.tuples(st.integers(1, 40), st.integers(1, 5), st.floats(0, 0.99), st.integers(0, 2**32 - 1))
+
+
+@given(sizes, st.sampled_from(["caption", "image"]))
+def test_noise_permutes_images_and_moves_no_more_than_asked(
+    size: tuple[int, int, float, int], unit: NoiseUnit
+) -> None:
+    n_images, each, ratio, seed = size
+    clean = clean_pairing(n_images, each)
+    before = clean.copy()
+    noisy = draw(n_images, each, ratio, seed, unit)
+    np.testing.assert_array_equal(np.sort(noisy), clean)
+    n_units = n_images if unit == "image" else n_images * each
+    moved = (noisy != clean).sum() // (each if unit == "image" else 1)
+    assert moved <= int(ratio * n_units)
+    assert noisy.dtype == np.int64
+    np.testing.assert_array_equal(clean, before)
+    if unit == "image":
+        assert (noisy.reshape(n_images, each) == noisy[::each, None]).all()
+
+
+@given(sizes)
+def test_same_seed_same_noise(size: tuple[int, int, float, int]) -> None:
+    np.testing.assert_array_equal(draw(*size), draw(*size))
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    np.random.seed(3)
+    expected = np.random.random_sample(4)
+    np.random.seed(3)
+    draw(50, 5, 0.5, 7)
+    np.testing.assert_array_equal(np.random.random_sample(4), expected)
+
+
+@pytest.mark.parametrize("ratio", [1, 1.5, -0.1, float("nan"), float("inf")])
+def test_ratio_outside_the_range_is_refused(ratio: float) -> None:
+    with pytest.raises(NoiseError, match=rf"noise_ratio is {ratio}, expected a number in \[0, 1\)"):
+        draw(10, 5, ratio, 0)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5])
+def test_seed_outside_the_range_is_refused(seed: int) -> None:
+    with pytest.raises(NoiseError, match=rf"noise seed is {seed}, expected an integer in \[0, 2\*\*32\)"):
+        draw(10, 5, 0.2, seed)
+
+
+def test_unknown_unit_is_refused() -> None:
+    with pytest.raises(NoiseError, match="unknown noise unit 'word'; choose one of: caption, image"):
+        draw(10, 5, 0.2, 0, "word")  # type: ignore[arg-type]
+
+
+def test_noise_on_noise_is_refused() -> None:
+    with pytest.raises(NoiseError, match="not the clean pairing of 5 captions per image"):
+        inject_noise(draw(10, 5, 0.5, 0), noise_ratio=0.2, noise_unit="caption", seed=1, captions_per_image=5)
+
+
+# Reading files
+
+
+def save(folder: Path, index: np.ndarray, name: str = "index.npy") -> Path:
+    np.save(folder / name, index)
+    return folder / name
+
+
+@pytest.mark.parametrize("unit", ["caption", "image"])
+@pytest.mark.parametrize("ratio", [0.0, 0.2, 0.45, 0.6])
+def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) -> None:
+    noisy, drawn = draw_noise(DIGITS, noise_ratio=ratio, noise_unit=unit, seed=4)
+    forms = [noisy] if unit == "caption" else [noisy, noisy[::5]]
+    for form in forms:
+        path = save(tmp_path, form)
+        index, record = read_noise_file(path, DIGITS, unit)
+        np.testing.assert_array_equal(index, noisy)
+        assert record.sha256 == drawn.sha256
+        assert (record.unit, record.seed, record.source) == (unit, None, str(path))
+        assert record.ratio == pytest.approx(ratio)
+        assert record.realised_ratio == drawn.realised_ratio
+
+
+def test_image_level_index_is_refused_as_caption_noise(tmp_path: Path) -> None:
+    noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image")
+    with pytest.raises(
+        NoiseError,
+        match=r"has 29000 entries, flickr30k/train has 145000 captions; it is an image-level index: .*"
+        r"`ncl-bench noise make flickr30k --unit caption`",
+    ):
+        read_noise_file(save(tmp_path, noisy[::5]), FLICKR30K, "caption")
+    with pytest.raises(NoiseError, match="it is image-level although it has one entry per caption"):
+        read_noise_file(save(tmp_path, noisy), FLICKR30K, "caption")
+
+
+def test_caption_level_index_is_refused_as_image_noise(tmp_path: Path) -> None:
+    noisy, _ = draw_noise(DIGITS, noise_ratio=0.4, noise_unit="caption")
+    with pytest.raises(NoiseError, match="moves captions one by one, expected all 5 captions"):
+        read_noise_file(save(tmp_path, noisy), DIGITS, "image")
+
+
+CLEAN = clean_pairing(2000, 5)
+
+
+@pytest.mark.parametrize(
+    ("index", "sentence"),
+    [
+        (CLEAN[:-1], "has 9999 entries, digits/train has 10000 captions; rebuild it"),
+        (np.append(CLEAN[:-1], 2000), "holds 2000 at entry 9999, digits/train has images 0 to 1999"),
+        (np.append(-1, CLEAN[1:]), "holds -1 at entry 0, digits/train has images 0 to 1999"),
+        (CLEAN.astype(np.int32), "holds int32 of shape"),
+        (CLEAN.astype(float), "holds float64 of shape"),
+        (CLEAN.astype(">i8"), "holds >i8 of shape"),
+        (CLEAN.reshape(-1, 5), r"holds int64 of shape \(2000, 5\)"),
+        (np.array(3), r"holds int64 of shape \(\)"),
+    ],
+)
+def test_wrong_arrays_are_refused(tmp_path: Path, index: np.ndarray, sentence: str) -> None:
+    with pytest.raises(NoiseError, match=sentence):
+        read_noise_file(save(tmp_path, index), DIGITS, "caption")
+
+
+def test_pickled_file_is_refused_and_never_loaded(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    array = np.empty(3, dtype=object)
+    array[:] = Trap()
+    np.save(tmp_path / "index.npy", array, allow_pickle=True)
+    with pytest.raises(NoiseError, match="holds pickled objects, which are never loaded"):
+        read_index(tmp_path / "index.npy")
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("cut", [-1, -8, 128, 100, 20, 3, 0])
+def test_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
+    path = save(tmp_path, CLEAN)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(NoiseError, match=r"was cut short|is not a numpy \.npy file"):
+        read_index(path)
+
+
+def test_added_bytes_and_absurd_headers_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, CLEAN)
+    content = path.read_bytes()
+    path.write_bytes(content + b"\0" * 8)
+    with pytest.raises(NoiseError, match="holds 80008 bytes of numbers, its header promises 80000"):
+        read_index(path)
+    path.write_bytes(content.replace(b"(10000,), }" + b" " * 9, b"(10000000000000,), }"))
+    with pytest.raises(NoiseError, match="its header promises 80000000000000"):
+        read_index(path)
+    path.write_bytes(content.replace(b", }", b",  "))
+    with pytest.raises(NoiseError, match=r"is not a numpy \.npy file"):
+        read_index(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "index.npz", CLEAN)
+    (tmp_path / "index.txt").write_text("0\n1\n")
+    for name in ("index.npz", "index.txt"):
+        with pytest.raises(
+            NoiseError, match=r"is not a numpy \.npy file; give a file that numpy\.save wrote"
+        ):
+            read_index(tmp_path / name)
+    with pytest.raises(NoiseError, match="cannot be read"):
+        read_index(tmp_path)
+
+
+def test_wrong_path_fails_and_names_the_likely_file(tmp_path: Path) -> None:
+    save(tmp_path, CLEAN, "f30k_precomp_0.4.npy")
+    with pytest.raises(NoiseError, match=r"never redrawn instead: did you mean f30k_precomp_0\.4\.npy\?"):
+        read_noise_file(tmp_path / "f30k_precomp_0.4", DIGITS, "caption")
+    with pytest.raises(NoiseError, match="does not exist"):
+        read_noise_file(tmp_path / "absent.npy", DIGITS, "caption")
+    assert [path.name for path in tmp_path.iterdir()] == ["f30k_precomp_0.4.npy"]
+
+
+# Identity
+
+
+def test_identify_a_published_file() -> None:
+    noisy, record = draw_noise(FLICKR30K, noise_ratio=0.5, noise_unit="caption")
+    found = identify(noisy)
+    assert found.published == "f30k_precomp_0.5.npy of BiCro and PC2"
+    assert (found.dataset, found.unit, found.ratio, found.seed) == ("flickr30k", "caption", 0.5, 34)
+    assert (found.sha256, found.realised_ratio) == (record.sha256, record.realised_ratio)
+
+
+def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
+    file = PublishedNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
+    monkeypatch.setattr("ncl_bench.published_noise.PUBLISHED", (file,))
+    for index in (noisy, noisy[::5]):
+        found = identify(index)
+        assert (found.published, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
+        assert found.per_image == (len(index) == 29_000)
+
+
+@pytest.mark.parametrize("unit", ["caption", "image"])
+@pytest.mark.parametrize(("ratio", "seed"), [(0.2, 0), (0.4, 17), (0.35, 3), (0.42, 1), (0.8, 5)])
+def test_identify_finds_unit_ratio_and_seed(unit: NoiseUnit, ratio: float, seed: int) -> None:
+    noisy, record = draw_noise(DIGITS, noise_ratio=ratio, noise_unit=unit, seed=seed)
+    found = identify(noisy, seeds=range(20))
+    assert (found.dataset, found.unit, found.ratio, found.seed) == ("digits", unit, ratio, seed)
+    assert found.realised_ratio == pytest.approx(record.realised_ratio)
+    assert found.balanced
+    good = (noisy == CLEAN).reshape(-1, 5).sum(axis=1)
+    shares = (np.mean(good == 5), np.mean((good > 0) & (good < 5)), np.mean(good == 0))
+    assert (found.all_good, found.some_good, found.none_good) == pytest.approx(shares)
+    if unit == "image":
+        short = identify(noisy[::5], seeds=range(20))
+        assert (short.unit, short.per_image, short.ratio, short.seed) == ("image", True, ratio, seed)
+        assert short.none_good == found.none_good
+
+
+def test_identify_without_the_seed_still_guesses_the_ratio() -> None:
+    noisy, _ = draw_noise(DIGITS, noise_ratio=0.6, noise_unit="caption", seed=500)
+    found = identify(noisy, seeds=range(3))
+    assert (found.ratio, found.seed) == (0.6, None)
+
+
+def test_identify_a_clean_and_an_unbalanced_index() -> None:
+    clean = identify(CLEAN)
+    assert (clean.unit, clean.ratio, clean.realised_ratio, clean.all_good) == (None, 0.0, 0.0, 1.0)
+    index = CLEAN.copy()
+    index[:3] = 7
+    found = identify(index, seeds=range(2))
+    assert (found.unit, found.balanced, found.ratio) == ("caption", False, None)
+
+
+def test_identify_golden_caption_noise(golden) -> None:
+    arrays = golden("H_noise")
+    each, seed, ratio = int(arrays["per_image"]), int(arrays["seeds"][0]), float(arrays["ratios"][0])
+    index = arrays[f"caption_level.seed{seed}.ratio{ratio:g}.index"]
+    found = identify(index, captions_per_image=each, seeds=[seed])
+    assert (found.dataset, found.unit, found.ratio, found.seed) == (None, "caption", ratio, seed)
+
+
+def test_identify_refuses_what_is_no_index() -> None:
+    with pytest.raises(NoiseError, match=r"145000 or 29000 \(flickr30k\).*give captions_per_image"):
+        identify(np.arange(777))
+    with pytest.raises(NoiseError, match="captions_per_image is 5, the noise index has 777 entries"):
+        identify(np.arange(777), captions_per_image=5)
+    with pytest.raises(NoiseError, match="holds 2000 at entry 9999, expected images 0 to 1999"):
+        identify(np.append(CLEAN[:-1], 2000))
+
+
+@given(st.integers(100, 5000), st.sampled_from([0.2, 0.4, 0.5, 0.6, 0.8]))
+def test_no_own_image_back_means_the_ratio_itself_is_a_candidate(n_units: int, ratio: float) -> None:
+    assert ratio in nominal_ratios(int(ratio * n_units), n_units)
+
+
+# Commands
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["noise", *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_make_check_identify(tmp_path: Path) -> None:
+    path = str(tmp_path / "new" / "index.npy")
+    assert "10,000 entries, caption noise of nominal ratio 0.4 with seed 0" in run(
+        "make", "digits", "--ratio", "0.4", "--to", path
+    )
+    np.testing.assert_array_equal(np.load(path), draw_noise(DIGITS, noise_ratio=0.4, noise_unit="caption")[0])
+    assert "fits digits/train, caption noise of nominal ratio 0.4" in run(
+        "check", path, "--dataset", "digits", "--unit", "caption"
+    )
+    lines = dict(line.split(None, 1) for line in run("identify", path).splitlines())
+    assert (lines["dataset"], lines["unit"], lines["seed"]) == ("digits", "caption", "0")
+
+
+def test_make_writes_image_noise_as_a_permutation(tmp_path: Path) -> None:
+    path = tmp_path / "index.npy"
+    run("make", "digits", "--ratio", "0.4", "--unit", "image", "--seed", "9", "--to", str(path))
+    assert sorted(np.load(path)) == list(range(2000))
+    assert "one per image" in run("identify", str(path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["digits", "--ratio", "1.0"], "noise_ratio is 1.0"),
+        (["digits", "--ratio", "0.2", "--unit", "word"], "unknown noise unit 'word'"),
+        (["mnist", "--ratio", "0.2"], "unknown dataset 'mnist'"),
+        (["now", "--ratio", "0.2"], "now carries natural noise"),
+    ],
+)
+def test_make_refuses_and_writes_nothing(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    with pytest.raises(NclBenchError, match=sentence):
+        run("make", *arguments, "--to", str(tmp_path / "index.npy"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_make_never_overwrites(tmp_path: Path) -> None:
+    path = tmp_path / "index.npy"
+    path.write_text("precious")
+    with pytest.raises(NoiseError, match="exists and is not overwritten"):
+        run("make", "digits", "--ratio", "0.4", "--to", str(path))
+    with pytest.raises(NoiseError, match=r"expected a name that ends in \.npy"):
+        run("make", "digits", "--ratio", "0.4", "--to", str(tmp_path / "index"))
+    assert path.read_text() == "precious"
+
+
+def test_every_command_shows_an_example() -> None:
+    for command in ("make", "identify", "check"):
+        assert "Example: ncl-bench noise" in run(command, "--help")

@@ -54,7 +54,7 @@ def hardest_triplet(
 ) -> Tensor:
     """Triplet loss with the hardest negative of the batch on either side, ``(B,)`` (VSE++; NCR Eq. 6)."""
     caption_costs, image_costs = hinge_costs(similarities, margin, caption_margin, floor=floor)
-    return caption_costs.amax(dim=1) + image_costs.amax(dim=0)
+    return caption_costs.max(dim=1).values + image_costs.max(dim=0).values
 
 
 def info_nce(similarities: Tensor, temperature: float) -> Tensor:

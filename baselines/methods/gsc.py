@@ -170,9 +170,9 @@ class GSC(Method):
         for batch in batches.shuffled("train"):
             for k in range(self.n_networks):
                 self.train_step(k, batch, step)
-        ids = batches.pair_ids.to(batch.pair_ids.device)
-        for k, indicators in enumerate(self.indicators):
-            indicators.update(ids, self.config, derive_seed(batches.seed, "mixture", plan.epoch, k))
+        for k, own in enumerate(self.indicators):
+            seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
+            own.update(batches.pair_ids, self.config, seed)
 
     def train_step(self, k: int, batch: Batch, step: Step) -> None:
         """Eq. 6 to Eq. 9 for network k on the other network's labels (its own where there is no other)."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncl_bench.datasets import digits
 from ncl_bench.datasets.origin import Origin
 from ncl_bench.datasets.paired import FloatArray, ImageFeatures, TokenTable
 from ncl_bench.datasets.spec import SPLITS, DatasetSpec
@@ -58,12 +59,10 @@ class FeaturesInMemory:
 
 def digits_material(spec: DatasetSpec) -> Material:
     """The digits in every language, with the token ids and fingerprints of the embedded dataset."""
-    from ncl_bench.datasets import load_dataset
-
     captions, features, fingerprints = {}, {}, {}
     vocabularies: dict[Cut, tuple[bytes, str]] = {}
     for split in SPLITS:
-        found = {lang: load_dataset(spec.name, split=split, language=lang) for lang in spec.languages}
+        found = {lang: digits.load_embedded(split, language=lang) for lang in spec.languages}
         first = found[spec.languages[0]]
         tokens: dict[Cut, TokenTable] = {
             (lang, spec.tokenizers[lang]): dataset.tokens for lang, dataset in found.items()

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -14,7 +13,7 @@ from ncl_bench.datasets.paired import FloatArray
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.prepare.material import Advance
-from ncl_bench.prepare.source import Source, require
+from ncl_bench.prepare.source import READ_ERRORS, Source, require
 
 SCAN_ROWS = 60
 LARGEST_FLOAT16 = 65504.0
@@ -109,7 +108,7 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dty
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     try:
         shape, fortran_order, dtype = readers[npy_format.read_magic(stream)](stream)
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, OSError):
+    except (ValueError, KeyError, *READ_ERRORS):
         raise DataError(f"{name} is not a numpy array file; download it again") from None
     if dtype.hasobject:
         raise DataError(
@@ -195,5 +194,5 @@ def _fill(stream: IO[bytes], block: FloatArray, name: str) -> None:
             if not count:
                 raise EOFError("it ends too early")
             done += count
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+    except READ_ERRORS as error:
         raise DataError(f"{name} cannot be read ({error}); download it again") from None

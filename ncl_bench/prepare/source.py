@@ -2,6 +2,7 @@
 
 import stat
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
@@ -12,6 +13,8 @@ from ncl_bench.errors import DataError
 LARGEST_MEMBER = 64 * 2**30
 LARGEST_RATIO = 1000
 LARGEST_TEXT = 512 * 2**20
+READ_ERRORS = (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What reading a damaged file or zip member raises."""
 
 
 class Source(Protocol):
@@ -73,7 +76,7 @@ class ZipSource:
         self.place = place
         try:
             self._zip = zipfile.ZipFile(place)
-        except (zipfile.BadZipFile, OSError) as error:
+        except READ_ERRORS as error:
             raise DataError(f"{place} is not a readable zip file ({error}); download it again") from None
         members = [info for info in self._zip.infolist() if not info.is_dir()]
         for info in members:
@@ -163,5 +166,5 @@ def read_text(source: Source, path: str) -> bytes:
     try:
         with source.open(path) as stream:
             return stream.read()
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except READ_ERRORS as error:
         raise DataError(f"{source.place}/{path} cannot be read ({error}); download it again") from None

@@ -1,0 +1,34 @@
+"""Miniature datasets in place of the real ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import miniatures
+import pytest
+
+from ncl_bench.datasets import DATASETS
+from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.prepare.run import prepare
+
+
+@pytest.fixture(autouse=True)
+def small_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry holds datasets of a few images."""
+    for name, spec in miniatures.SPECS.items():
+        monkeypatch.setitem(DATASETS, name, spec)
+
+
+Prepared = Callable[..., PairedDataset]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    """Prepare a miniature once and open one of its splits: ``prepared("coco", "dev")``."""
+
+    def opened(name: str, split: str, **choice: str) -> PairedDataset:
+        if not (tmp_path / "root" / name).exists():
+            prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")
+        return load_prepared(tmp_path / "root", miniatures.SPECS[name], split, **choice)
+
+    return opened

@@ -1,0 +1,92 @@
+"""``ncl-bench datasets`` and ``ncl-bench prepare`` from the command line."""
+
+import miniatures
+import pytest
+from typer.testing import CliRunner
+
+from ncl_bench.cli import app
+from ncl_bench.datasets import DATASETS
+from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.errors import DataError
+from ncl_bench.prepare.origins import ORIGINS
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refusal(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(result.exception, DataError), result.output
+    return str(result.exception)
+
+
+def test_datasets_lists_every_dataset():
+    listed = run("datasets")
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == list(DATASETS)
+
+
+@pytest.mark.parametrize("name", ORIGINS)
+def test_show_names_source_licence_size_and_files(name):
+    shown, origin = run("datasets", "show", name), ORIGINS[name]
+    for fact in (origin.summary, origin.homepage, *origin.obtain, origin.licence, origin.terms):
+        assert fact in shown
+    for split, images in DATASETS[name].images.items():
+        assert f"{split:<6}{images:>9,} images" in shown
+        for file in origin.split_files(split):
+            assert file in shown
+    assert ("Upload: refused" in shown) == (name == "flickr30k")
+
+
+def test_prepare_writes_a_folder_that_loads(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    options = ("--dtype", "float16", "--tokenizer", "word", "--tokenizer", "bpe")
+    out = run("prepare", "flickr30k", "--from", source.parent, "--to", tmp_path / "data", *options)
+    assert f"flickr30k is prepared in {tmp_path / 'data' / 'flickr30k'}" in out
+    spec = miniatures.SPECS["flickr30k"]
+    dataset = load_prepared(tmp_path / "data", spec, "train", tokenizer="bpe")
+    assert dataset.image_features.dtype == "float16"
+
+
+def test_prepare_takes_the_folder_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCL_BENCH_DATA", str(tmp_path / "data"))
+    run("prepare", "cc152k", "--from", miniatures.make_cc152k(tmp_path / "from"))
+    assert (tmp_path / "data" / "cc152k" / "manifest.json").exists()
+
+
+def test_check_lists_every_file_and_writes_nothing(tmp_path):
+    source = miniatures.make_now(tmp_path / "from")
+    out = run("prepare", "now", "--from", source, "--check", "--to", tmp_path / "data")
+    assert "now: every file is as published" in out
+    assert "h5100k_precomp/train_ims.npy" in out
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("prepare", "nope"), "unknown dataset 'nope'; choose one of: cc152k, coco"),
+        (
+            ("prepare", "coco", "--to", "x"),
+            "coco is made from downloaded files; give their folder with --from",
+        ),
+        (("prepare", "coco", "--download"), "--download fetches now only"),
+        (("prepare", "now", "--download", "--from", "x"), "exclude each other"),
+        (
+            ("prepare", "flickr30k", "--from", "x", "--push-to-hub", "a/b"),
+            "cannot be uploaded: the Flickr terms",
+        ),
+        (("prepare", "digits", "--check"), "digits is embedded and has no download to check"),
+        (("datasets", "show", "nope"), "unknown dataset 'nope'"),
+    ],
+)
+def test_misuse_is_refused(arguments, message):
+    assert message in refusal(*arguments)
+
+
+def test_a_missing_target_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    source = miniatures.make_scan(tmp_path / "from", "coco")
+    assert "give --to DIR or set NCL_BENCH_DATA" in refusal("prepare", "coco", "--from", source)

@@ -1,0 +1,314 @@
+"""Damaged and dangerous downloads: a sentence that names file and row, and nothing written."""
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import miniatures
+import numpy as np
+import pytest
+
+from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.errors import DataError
+from ncl_bench.prepare.run import check, prepare
+from ncl_bench.prepare.settings import PrepareOptions
+
+
+def refused(name: str, source: Path, tmp_path: Path, message: str) -> None:
+    """Both commands refuse, and nothing is left."""
+    for attempt in (lambda: check(name, source), lambda: prepare(name, source, tmp_path / "root")):
+        with pytest.raises(DataError, match=message) as error:
+            attempt()
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "root" / name).exists()
+
+
+def edit(path: Path, change) -> None:
+    """Change the lines of a text file."""
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join(change(lines)))
+
+
+def resave(path: Path, change) -> None:
+    """Change the array of a feature file."""
+    np.save(path, change(np.load(path)))
+
+
+def with_value(row: int, value: float):
+    def change(array):
+        array[row, 1, 2] = value
+        return array
+
+    return change
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def pickled_array(path: Path) -> None:
+    np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
+
+
+class Bomb:
+    """Does harm when it is unpickled."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("harm",))
+
+
+FAULTS = {
+    "truncated": (
+        truncated,
+        "train_ims.npy",
+        r"train_ims\.npy has 697 bytes, its header promises 704: the download was cut short",
+    ),
+    "too long": (
+        lambda p: p.write_bytes(p.read_bytes() + b"x"),
+        "train_ims.npy",
+        r"705 bytes, its header promises 704: it has bytes too many",
+    ),
+    "float64": (
+        lambda p: resave(p, lambda a: a.astype(np.float64)),
+        "dev_ims.npy",
+        r"dev_ims\.npy holds float64 numbers, expected row-major little-endian float32",
+    ),
+    "float16": (lambda p: resave(p, lambda a: a.astype(np.float16)), "dev_ims.npy", "holds float16 numbers"),
+    "big-endian": (lambda p: resave(p, lambda a: a.astype(">f4")), "dev_ims.npy", "holds >f4 numbers"),
+    "column-major": (lambda p: resave(p, np.asfortranarray), "dev_ims.npy", "float32, column-major numbers"),
+    "nan": (
+        lambda p: resave(p, with_value(7, np.nan)),
+        "train_ims.npy",
+        r"train_ims\.npy row 7 holds nan, expected finite numbers",
+    ),
+    "infinite": (lambda p: resave(p, with_value(11, -np.inf)), "train_ims.npy", "row 11 holds -inf"),
+    "repeats differ": (
+        lambda p: resave(p, with_value(13, 9.0)),
+        "dev_ims.npy",
+        r"dev_ims\.npy rows 10 and 13 differ, expected each image 5 times in a row",
+    ),
+    "wrong shape": (
+        lambda p: resave(p, lambda a: a[:, :2]),
+        "test_ims.npy",
+        r"test_ims\.npy has shape \(15, 2, 4\), expected \(rows, 3, 4\)",
+    ),
+    "flat": (lambda p: resave(p, lambda a: a.reshape(len(a), -1)), "test_ims.npy", r"shape \(15, 12\)"),
+    "wrong rows": (
+        lambda p: resave(p, lambda a: a[:14]),
+        "test_ims.npy",
+        r"holds 14 rows, flickr30k/test has 3 images \(or 15, one per caption\)",
+    ),
+    "pickled array": (
+        pickled_array,
+        "train_ims.npy",
+        r"train_ims\.npy holds pickled Python objects, which are never",
+    ),
+    "pickle": (
+        lambda p: p.write_bytes(pickle.dumps(Bomb())),
+        "train_ims.npy",
+        "is not a numpy array file",
+    ),
+    "empty": (lambda p: p.write_bytes(b""), "train_ims.npy", "is not a numpy array file"),
+    "no train": (
+        Path.unlink,
+        "train_ims.npy",
+        r"holds no train_ims\.npy, neither itself nor in f30k_precomp/",
+    ),
+    "missing split": (Path.unlink, "dev_ims.npy", r"dev_ims\.npy is missing"),
+    "missing ids": (Path.unlink, "test_ids.txt", r"test_ids\.txt is missing"),
+    "too few captions": (
+        lambda p: edit(p, lambda lines: lines[:-2]),
+        "train_caps.txt",
+        r"train_caps\.txt has 59 captions, flickr30k/train has 60 \(12 images, 5 each\)",
+    ),
+    "blank line": (
+        lambda p: edit(p, lambda lines: [*lines[:4], " ", *lines[5:]]),
+        "train_caps.txt",
+        r"train_caps\.txt line 5 is blank",
+    ),
+    "not UTF-8": (
+        lambda p: p.write_bytes(p.read_bytes().replace(b"\n", b" caf\xe9\n", 3)),
+        "train_caps.txt",
+        r"train_caps\.txt line 1: byte 0xe9 is not UTF-8",
+    ),
+    "duplicate id": (
+        lambda p: edit(p, lambda lines: [*lines[:8], lines[2], *lines[9:]]),
+        "train_ids.txt",
+        r"train_ids\.txt line 9: id 14 is also on line 3",
+    ),
+    "ids out of order": (
+        lambda p: edit(p, lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]]),
+        "dev_ids.txt",
+        r"dev_ids\.txt line 5: id 1007 follows 1000|line 6: id 1000 is also on line 1",
+    ),
+    "ids too few": (
+        lambda p: edit(p, lambda lines: lines[:-3]),
+        "dev_ids.txt",
+        r"dev_ids\.txt has 18 lines, expected 4 or 20",
+    ),
+    "id in two splits": (
+        lambda p: p.write_text("".join("0\n" * 5 + "1\n" * 5 + "2\n" * 5 + "3\n" * 5)),
+        "dev_ids.txt",
+        "image id 0 is in train and in dev, expected it in one of them",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_damaged_flickr30k_is_refused(fault, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    damage, name, message = FAULTS[fault]
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    damage(source / name)
+    refused("flickr30k", source, tmp_path, message)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_features_too_large_for_float16_are_refused(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "coco")
+    resave(source / "train_ims.npy", with_value(3, 70_000.0))
+    with pytest.raises(DataError, match=r"train_ims\.npy row 3 holds 70000\.0, more than float16 can"):
+        prepare("coco", source, tmp_path / "root", PrepareOptions(dtype="float16"))
+    prepare("coco", source, tmp_path / "root")
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    (source / "dev_ims.npy").rename(tmp_path / "elsewhere.npy")
+    (source / "dev_ims.npy").symlink_to(tmp_path / "elsewhere.npy")
+    refused("flickr30k", source, tmp_path, r"dev_ims\.npy is a symbolic link to .*elsewhere\.npy, outside")
+
+
+def test_a_link_within_the_folder_is_followed(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    (source / "dev_ims.npy").rename(source / "other.npy")
+    (source / "dev_ims.npy").symlink_to("other.npy")
+    assert len(check("flickr30k", source)) == 9
+
+
+@pytest.mark.parametrize("place", ["absent", "note.txt"])
+def test_what_is_neither_folder_nor_zip_is_refused(place, tmp_path):
+    (tmp_path / "note.txt").write_text("hello")
+    refused(
+        "flickr30k", tmp_path / place, tmp_path, f"{place} (does not exist|is neither a folder nor a zip)"
+    )
+
+
+def test_two_candidate_folders_are_refused(tmp_path):
+    miniatures.make_now(tmp_path / "from", "h5100k_precomp")
+    (tmp_path / "from" / "vocab").rename(tmp_path / "vocab")
+    miniatures.make_now(tmp_path / "from", "now100k_precomp")
+    refused("now", tmp_path / "from", tmp_path, r"more than once \(.*h5100k_precomp.*\); give one of these")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no tab here", r"line 3: expected an id, a tab and a caption, got 'no tab here'"),
+        ("0002_4\t", "line 3: expected an id"),
+        ("0001_1\ta dog", r"line 3: id 0001_1 is also on line 2"),
+    ],
+)
+def test_damaged_cc152k_rows_are_refused(line, message, tmp_path):
+    source = miniatures.make_cc152k(tmp_path / "from")
+    edit(source / "train_caps.tsv", lambda lines: [*lines[:2], line, *lines[3:]])
+    refused("cc152k", source, tmp_path, rf"train_caps\.tsv {message}")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("4,12,5", r"line 2: token id 12 is outside the vocabulary of 12"),
+        ("4,-1,5", r"line 2: token id -1 is outside"),
+        ("[1, 508, 9, 2]", r"line 2: .*got '\[1, 508, 9, 2\]'; this is an older, incompatible release"),
+        ("4,dog", r"line 2: expected token ids separated by commas, got '4,dog'; download"),
+        (",,", "line 2 holds no token id"),
+    ],
+)
+def test_damaged_now_captions_are_refused(line, message, tmp_path):
+    source = miniatures.make_now(tmp_path / "from")
+    path = source / "h5100k_precomp" / "train_caps_bert.txt"
+    edit(path, lambda lines: [lines[0], line, *lines[2:]])
+    refused("now", source, tmp_path, rf"train_caps_bert\.txt {message}")
+
+
+def test_a_missing_vocabulary_is_named(tmp_path):
+    source = miniatures.make_now(tmp_path / "from")
+    (source / "vocab" / "now100k_precomp_vocab_bert.json").unlink()
+    refused("now", source, tmp_path, r"holds no now100k_precomp_vocab_bert\.json")
+
+
+ZIP_FAULTS = {
+    "leads out": (("../h5100k_precomp/x.npy", b"x", 0), "leads out of the archive"),
+    "absolute": (("/etc/x.npy", b"x", 0), "leads out of the archive"),
+    "link": (("h5100k_precomp/x.npy", b"/etc/passwd", 0o120777 << 16), "is a symbolic link"),
+    "bomb": (("h5100k_precomp/x.npy", b"\0" * 10_000_000, 0), "claims 10000000 bytes out of"),
+}
+
+
+@pytest.mark.parametrize("fault", ZIP_FAULTS)
+def test_dangerous_zips_are_refused(fault, tmp_path):
+    (name, content, attributes), message = ZIP_FAULTS[fault]
+    archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as members:
+        info = zipfile.ZipInfo(name)
+        info.external_attr = attributes
+        info.compress_type = zipfile.ZIP_DEFLATED
+        members.writestr(info, content)
+    refused("now", archive, tmp_path, f"NoW.zip: member '{name}' {message}")
+
+
+def test_a_zip_with_a_name_twice_is_refused(tmp_path):
+    archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
+    with zipfile.ZipFile(archive, "a") as members, pytest.warns(UserWarning, match="Duplicate"):
+        members.writestr("h5100k_precomp/dev_ids.txt", "1\n")
+    refused("now", archive, tmp_path, "holds a file name twice")
+
+
+@pytest.mark.parametrize("member", ["h5100k_precomp/train_ims.npy", "h5100k_precomp/train_caps_bpe.txt"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+@pytest.mark.parametrize("place", [0, 10, 25])
+def test_a_damaged_zip_member_is_refused(member, compression, place, tmp_path):
+    source = miniatures.make_now(tmp_path / "from")
+    archive = miniatures.zipped(source, tmp_path / "NoW.zip", compression)
+    with zipfile.ZipFile(archive) as members:
+        info = members.getinfo(member)
+    content = bytearray(archive.read_bytes())
+    content[info.header_offset + 30 + len(member) + place] ^= 0xFF
+    archive.write_bytes(content)
+    refused(
+        "now", archive, tmp_path, f"{member}.* (cannot be read|is not a numpy array file|holds|is not UTF-8)"
+    )
+
+
+HARMLESS = {
+    "CRLF": lambda text: text.replace(b"\n", b"\r\n"),
+    "byte-order mark": lambda text: b"\xef\xbb\xbf" + text,
+    "trailing blank lines": lambda text: text + b"\n \n",
+    "no final line end": lambda text: text.removesuffix(b"\n"),
+}
+
+
+@pytest.mark.parametrize("quirk", HARMLESS)
+@pytest.mark.parametrize("name", ["flickr30k", "cc152k", "now"])
+def test_harmless_quirks_change_nothing(quirk, name, tmp_path):
+    plain = miniatures.make(tmp_path / "plain", name)
+    quirky = miniatures.make(tmp_path / "quirky", name)
+    for path in [*quirky.rglob("*.txt"), *quirky.rglob("*.tsv")]:
+        path.write_bytes(HARMLESS[quirk](path.read_bytes()))
+    prepare(name, plain, tmp_path / "a")
+    prepare(name, quirky, tmp_path / "b")
+    for split in miniatures.IMAGES:
+        spec = miniatures.SPECS[name]
+        fingerprints = {load_prepared(tmp_path / root, spec, split).fingerprint for root in "ab"}
+        assert len(fingerprints) == 1
+
+
+@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_rare_line_separators_stay_inside_captions(separator, tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    edit(source / "dev_caps.txt", lambda lines: [f"a{separator}dog", *lines[1:]])
+    prepare("flickr30k", source, tmp_path / "root")
+    dataset = load_prepared(tmp_path / "root", miniatures.SPECS["flickr30k"], "dev")
+    assert dataset.captions[0] == f"a{separator}dog"

@@ -1,0 +1,112 @@
+"""Download and upload, against a Hub that is only pretended."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import miniatures
+import pytest
+from huggingface_hub import DatasetCard
+
+from ncl_bench.datasets import now
+from ncl_bench.errors import DataError
+from ncl_bench.prepare import hub
+from ncl_bench.prepare.run import prepare
+
+
+class PretendedHub:
+    """Records what would be uploaded."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.fault = fault
+        self.calls: list[tuple[str, dict[str, object]]] = []
+
+    def create_repo(self, repo_id: str, **options: object) -> None:
+        if self.fault:
+            raise self.fault
+        self.calls.append(("create_repo", {"repo_id": repo_id, **options}))
+
+    def upload_folder(self, **options: object) -> None:
+        self.calls.append(("upload_folder", options))
+
+    def upload_file(self, **options: object) -> None:
+        self.calls.append(("upload_file", options))
+
+    def list_repo_commits(self, repository: str, repo_type: str) -> list[SimpleNamespace]:
+        if self.fault:
+            raise self.fault
+        assert (repository, repo_type) == ("NJUyued/NoW", "dataset")
+        return [SimpleNamespace(commit_id="f" * 40), SimpleNamespace(commit_id=now.REVISION + "0" * 33)]
+
+
+@pytest.mark.parametrize(
+    ("name", "tables"), [("now", {"captions", "images"}), ("coco", {"captions"}), ("cc152k", {"captions"})]
+)
+def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path):
+    folder = prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")
+    api = PretendedHub()
+    assert set(hub.push_to_hub(folder, "someone/data", api=api)) == tables
+    (_, made), (_, sent), (_, card) = api.calls
+    assert made["private"]
+    assert made["repo_id"] == sent["repo_id"] == "someone/data"
+    patterns = set(sent["allow_patterns"])
+    assert {pattern for pattern in patterns if pattern.startswith(("images", "captions"))} == {
+        f"{table}/**" for table in tables
+    }
+    assert "README.md" not in patterns
+    front = DatasetCard(card["path_or_fileobj"].decode()).data.to_dict()
+    assert {config["config_name"] for config in front["configs"]} == tables
+
+
+def test_flickr30k_is_refused_with_the_reason(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    folder = prepare("flickr30k", source, tmp_path / "root")
+    api = PretendedHub()
+    with pytest.raises(
+        DataError, match="flickr30k cannot be uploaded: the Flickr terms allow non-commercial"
+    ):
+        hub.push_to_hub(folder, "someone/data", api=api)
+    assert api.calls == []
+
+
+def test_a_refusing_hub_is_one_sentence(tmp_path):
+    folder = prepare("now", miniatures.make_now(tmp_path / "from"), tmp_path / "root")
+    fault = PermissionError("no token\nlong story")
+    with pytest.raises(DataError, match=r"was not uploaded to a/b: no token$"):
+        hub.push_to_hub(folder, "a/b", api=PretendedHub(fault))
+
+
+def fetching(path: Path):
+    """A download function that checks what it is asked for."""
+
+    def fetch(repository: str, name: str, *, repo_type: str, revision: str) -> str:
+        assert (repository, name, repo_type) == ("NJUyued/NoW", "NoW.zip", "dataset")
+        assert revision == now.REVISION + "0" * 33
+        return str(path)
+
+    return fetch
+
+
+def test_download_is_pinned_and_verified(tmp_path, monkeypatch):
+    archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
+    with pytest.raises(
+        DataError, match=rf"has {archive.stat().st_size} bytes, expected 3534902435; delete it"
+    ):
+        hub.download_now(api=PretendedHub(), fetch=fetching(archive))
+    monkeypatch.setattr(now, "ARCHIVE_BYTES", archive.stat().st_size)
+    with pytest.raises(DataError, match=f"expected {now.ARCHIVE_SHA256}; delete it"):
+        hub.download_now(api=PretendedHub(), fetch=fetching(archive))
+    monkeypatch.setattr(now, "ARCHIVE_SHA256", hub.sha256_of_file(archive))
+    path = hub.download_now(api=PretendedHub(), fetch=fetching(archive))
+    assert prepare("now", path, tmp_path / "root").name == "now"
+
+
+def test_offline_says_what_to_do_by_hand():
+    fault = OSError("Name or service not known\nmore")
+    with pytest.raises(DataError) as error:
+        hub.download_now(api=PretendedHub(fault))
+    message = str(error.value)
+    assert "cannot be downloaded (Name or service not known); fetch it by hand from" in message
+    assert "https://huggingface.co/datasets/NJUyued/NoW" in message
+    assert now.ARCHIVE_SHA256 in message
+    assert "ncl-bench prepare now --from NoW.zip --to DIR" in message
+    assert "\n" not in message

@@ -1,0 +1,342 @@
+"""From published files to a prepared folder: contents, options, resuming, one owner, nothing half-written."""
+
+import errno
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import miniatures
+import numpy as np
+import pytest
+
+from ncl_bench.datasets import digits
+from ncl_bench.datasets.layout import read_manifest
+from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.files import sole_owner
+from ncl_bench.prepare import settings, write
+from ncl_bench.prepare.cuts import TextOptions
+from ncl_bench.prepare.run import check, prepare
+from ncl_bench.prepare.settings import PrepareOptions
+from ncl_bench.text import SPECIAL_WORDS, Vocabulary, tokenizer, vocabulary_json
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """sha256 of every file below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("name", ["flickr30k", "coco", "cc152k"])
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_every_row_and_caption_arrives(name, split, prepared, tmp_path):
+    dataset = prepared(name, split)
+    number = list(miniatures.IMAGES).index(split)
+    n_images = miniatures.IMAGES[split]
+    per_image = miniatures.SPECS[name].captions_per_image
+    expected = miniatures.features(n_images, number)
+    np.testing.assert_array_equal(dataset.image_features[np.arange(n_images)], expected)
+    np.testing.assert_array_equal(dataset.caption_to_image, np.arange(n_images * per_image) // per_image)
+    for c in range(2, len(dataset)):
+        assert dataset.captions[c] == miniatures.caption(100 * number + c)
+        words = tokenizer("word")(dataset.captions[c])
+        tokens, lengths = dataset.tokens.padded(np.array([c]))
+        assert tokens[0].tolist() == dataset.vocabulary.encode(words)
+        assert lengths[0] == len(words) + 2
+
+
+def test_image_ids_are_those_of_the_files(prepared):
+    assert prepared("flickr30k", "dev").image_ids.tolist() == ["1000", "1007", "1014", "1021"]
+    assert prepared("cc152k", "test").image_ids.tolist() == ["2000_0", "2001_1", "2002_4"]
+
+
+def test_a_stray_quotation_mark_swallows_no_line(prepared):
+    assert prepared("cc152k", "train").captions[1] == '"quoted at the start only'
+
+
+def test_now_keeps_the_shipped_ids_and_vocabulary_size(prepared, tmp_path):
+    for shift, name in enumerate(["bpe", "bert", "jieba"]):
+        dataset = prepared("now", "train", tokenizer=name)
+        tokens, _ = dataset.tokens.padded(np.array([0]))
+        assert tokens[0].tolist() == [1, *(4 + (j + shift) % 5 for j in range(3)), 2]
+        assert dataset.vocabulary.size == len(dataset.vocabulary.words) + 3
+        assert dataset.captions is None
+        source = tmp_path / "from" / "vocab" / f"now100k_precomp_vocab_{name}.json"
+        copy = tmp_path / "root" / "now" / "vocab" / f"{name}.json"
+        assert source.read_bytes() == copy.read_bytes()
+
+
+@pytest.mark.parametrize("folder", ["h5100k_precomp", "now100k_precomp"])
+def test_now_reads_the_zip_in_place_under_both_names(folder, tmp_path):
+    source = miniatures.make_now(tmp_path / "now", folder)
+    prepare("now", miniatures.zipped(source, tmp_path / "NoW.zip"), tmp_path / "zipped")
+    prepare("now", source, tmp_path / "plain")
+    assert contents(tmp_path / "zipped") == contents(tmp_path / "plain")
+
+
+def test_features_keep_the_dtype_of_the_source(prepared):
+    assert prepared("now", "dev").image_features.dtype == np.float16
+    assert prepared("coco", "dev").image_features.dtype == np.float32
+
+
+def test_float16_halves_the_features_and_changes_the_fingerprint(prepared, tmp_path):
+    whole = prepared("flickr30k", "train")
+    prepare("flickr30k", tmp_path / "from", tmp_path / "half", PrepareOptions(dtype="float16"))
+    half = load_prepared(tmp_path / "half", miniatures.SPECS["flickr30k"], "train")
+    rows = np.arange(12)
+    np.testing.assert_array_equal(half.image_features[rows], whole.image_features[rows].astype(np.float16))
+    assert half.fingerprint != whole.fingerprint
+
+
+def test_the_fingerprint_depends_on_content_only(prepared, tmp_path):
+    first = prepared("flickr30k", "train")
+    folder = miniatures.make_scan(tmp_path / "again", "flickr30k")
+    os.utime(folder / "train_ims.npy", (1, 1))
+    (folder / "train_tags.txt").write_text("not read")
+    text = TextOptions(("jieba",))
+    prepare("flickr30k", folder, tmp_path / "other", PrepareOptions(text=text))
+    spec = miniatures.SPECS["flickr30k"]
+    assert (
+        load_prepared(tmp_path / "other", spec, "train", tokenizer="jieba").fingerprint == first.fingerprint
+    )
+    captions = (folder / "train_caps.txt").read_text().replace("dog", "cat", 1)
+    (folder / "train_caps.txt").write_text(captions)
+    prepare("flickr30k", folder, tmp_path / "changed")
+    assert load_prepared(tmp_path / "changed", spec, "train").fingerprint != first.fingerprint
+    assert (
+        load_prepared(tmp_path / "changed", spec, "dev").fingerprint
+        == prepared("flickr30k", "dev").fingerprint
+    )
+
+
+def test_the_fingerprint_does_not_depend_on_file_sizes(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    monkeypatch.setattr(write, "BLOCK_ROWS", 4)
+    found = []
+    for shard_bytes, n_files in ((1, 3), (10**9, 1)):
+        monkeypatch.setattr(write, "SHARD_BYTES", shard_bytes)
+        folder = prepare("flickr30k", source, tmp_path / str(n_files))
+        train = read_manifest(folder).splits["train"]
+        assert len(train.files) == 1 + n_files
+        found.append(train.fingerprint)
+    assert found[0] == found[1]
+
+
+def test_an_imported_vocabulary_is_kept_bit_for_bit(tmp_path):
+    words = (*SPECIAL_WORDS, "'stop", "dog", "never")
+    published = tmp_path / "f30k_precomp_vocab.json"
+    published.write_text(vocabulary_json(Vocabulary(words, 7)).replace(", ", ",  "))
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    options = PrepareOptions(text=TextOptions(vocabulary=published))
+    folder = prepare("flickr30k", source, tmp_path / "root", options)
+    assert (folder / "vocab" / "word.json").read_bytes() == published.read_bytes()
+    dataset = load_prepared(tmp_path / "root", miniatures.SPECS["flickr30k"], "train")
+    assert dataset.vocabulary.words == words
+    cut = read_manifest(folder).tokenizations[0]
+    assert cut.origin == "imported"
+    assert cut.vocabulary_sha256 == hashlib.sha256(published.read_bytes()).hexdigest()
+
+
+def test_the_vocabulary_is_built_from_train_alone(prepared):
+    dataset = prepared("flickr30k", "dev")
+    train = prepared("flickr30k", "train").captions
+    counts: dict[str, int] = {}
+    for word in (word for caption in train for word in tokenizer("word")(caption)):
+        counts[word] = counts.get(word, 0) + 1
+    assert set(dataset.vocabulary.words[4:]) == {word for word, count in counts.items() if count >= 4}
+
+
+def test_several_tokenizers_in_one_preparation(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "coco")
+    options = PrepareOptions(text=TextOptions(("word", "jieba", "bpe")))
+    folder = prepare("coco", source, tmp_path / "root", options)
+    pieces = tokenizer("bpe", file=folder / "vocab" / "bpe_tokenizer.json")
+    for name in ("word", "jieba", "bpe"):
+        dataset = load_prepared(tmp_path / "root", miniatures.SPECS["coco"], "test", tokenizer=name)
+        cut = pieces if name == "bpe" else tokenizer(name)
+        tokens, _ = dataset.tokens.padded(np.array([3]))
+        assert tokens[0].tolist() == dataset.vocabulary.encode(cut(dataset.captions[3]))
+
+
+def test_digits_are_the_same_prepared_and_embedded(tmp_path):
+    prepare("digits", None, tmp_path)
+    for language in digits.SPEC.languages:
+        embedded = digits.load_embedded("dev", language=language)
+        opened = load_prepared(tmp_path, digits.SPEC, "dev", language=language)
+        rows = np.arange(embedded.n_images)
+        np.testing.assert_array_equal(opened.image_features[rows], embedded.image_features[rows])
+        assert list(opened.captions) == list(embedded.captions)
+        np.testing.assert_array_equal(opened.tokens.ids, embedded.tokens.ids)
+        assert opened.vocabulary == embedded.vocabulary
+        assert opened.fingerprint == embedded.fingerprint
+        assert opened.image_ids.tolist() == embedded.image_ids.tolist()
+
+
+def test_check_reads_everything_and_writes_nothing(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    before = contents(tmp_path)
+    records = check("flickr30k", source)
+    assert contents(tmp_path) == before
+    assert {Path(record.name).name for record in records} == {path.name for path in source.iterdir()}
+    for record in records:
+        assert record.sha256 == hashlib.sha256((source / record.name).read_bytes()).hexdigest()
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+import miniatures
+from pathlib import Path
+from ncl_bench.datasets import DATASETS
+from ncl_bench.prepare import write
+from ncl_bench.prepare.run import prepare
+DATASETS.update(miniatures.SPECS)
+write.BLOCK_ROWS, write.SHARD_BYTES = 2, 1
+finish, steps = write.Journal.finish, []
+def killing(self, step, result):
+    finish(self, step, result)
+    steps.append(step)
+    if len(steps) == {limit}:
+        os.kill(os.getpid(), signal.SIGKILL)
+write.Journal.finish = killing
+prepare("flickr30k", Path({source!r}), Path({root!r}))
+"""
+
+
+@pytest.mark.parametrize("limit", [2, 6, 11])
+def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(write, "SHARD_BYTES", 1)
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    root = tmp_path / "killed"
+    script = KILLED.format(folder=str(Path(__file__).parent), limit=limit, source=str(source), root=str(root))
+    process = subprocess.run([sys.executable, "-c", script], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert not (root / "flickr30k").exists()
+    finished = {path: path.stat().st_mtime_ns for path in root.rglob("images/*/data-*.arrow")}
+    prepare("flickr30k", source, root)
+    whole = prepare("flickr30k", source, tmp_path / "whole")
+    assert contents(root) == contents(whole.parent)
+    for path, changed in finished.items():
+        kept = root / "flickr30k" / path.relative_to(root / ".flickr30k.partial" / "result")
+        assert kept.stat().st_mtime_ns == changed, "a finished file was written again"
+    assert os.listdir(root) == ["flickr30k"]
+
+
+def test_unfinished_work_of_other_settings_is_dropped(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    with monkeypatch.context() as patch:
+        fail_after(patch, blocks=2)
+        with pytest.raises(DataError, match="No space left"):
+            prepare("flickr30k", source, tmp_path / "root")
+    options = PrepareOptions(dtype="float16")
+    prepare("flickr30k", source, tmp_path / "root", options)
+    prepare("flickr30k", source, tmp_path / "fresh", options)
+    assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
+
+
+def fail_after(monkeypatch, blocks):
+    """Writing images runs out of space after some blocks."""
+    real, left = write.image_batch, [blocks]
+
+    def full(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments)
+
+    monkeypatch.setattr(write, "image_batch", full)
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    with monkeypatch.context() as patch:
+        fail_after(patch, blocks=1)
+        with pytest.raises(DataError, match=r"No space left on device; mend that and run the same command"):
+            prepare("flickr30k", source, tmp_path / "root")
+    assert not (tmp_path / "root" / "flickr30k").exists()
+    prepare("flickr30k", source, tmp_path / "root")
+    prepare("flickr30k", source, tmp_path / "fresh")
+    assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
+
+
+def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    usage = shutil.disk_usage(tmp_path)._replace(free=100)
+    monkeypatch.setattr(settings.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(DataError, match=r"0\.0 GB free, flickr30k as float32 needs"):
+        prepare("flickr30k", source, tmp_path / "root")
+    assert os.listdir(tmp_path / "root") == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    (tmp_path / "root").write_text("a file, not a folder")
+    with pytest.raises(
+        DataError, match=r"cannot write .*\.flickr30k\.partial: (Not a directory|File exists)"
+    ):
+        prepare("flickr30k", source, tmp_path / "root")
+
+
+def test_a_second_process_is_told_so(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    with sole_owner(tmp_path / "root" / "flickr30k"):
+        script = (
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import miniatures; "
+            "from pathlib import Path; from ncl_bench.datasets import DATASETS; "
+            "from ncl_bench.prepare.run import prepare; DATASETS.update(miniatures.SPECS); "
+            f"prepare('flickr30k', Path({str(source)!r}), Path({str(tmp_path / 'root')!r}))"
+        )
+        process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "is in use by another ncl-bench process" in process.stderr
+    assert not (tmp_path / "root").exists()
+    prepare("flickr30k", source, tmp_path / "root")
+
+
+def test_the_same_command_again_changes_nothing(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    folder = prepare("flickr30k", source, tmp_path / "root")
+    stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert prepare("flickr30k", source, tmp_path / "root") == folder
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == stamps
+
+
+def test_other_settings_do_not_overwrite(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    prepare("flickr30k", source, tmp_path / "root")
+    with pytest.raises(
+        DataError, match="other files or with other settings; delete it or choose another --to"
+    ):
+        prepare("flickr30k", source, tmp_path / "root", PrepareOptions(dtype="float16"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("now", TextOptions(("word",)), r"published as token ids \(bert, bpe, jieba\) only"),
+        ("coco", TextOptions(("ids",)), "has text; choose another"),
+        ("coco", TextOptions(("bert",)), "needs a tokenizer.json"),
+        ("coco", TextOptions(("jieba",), vocabulary=Path("v.json")), "word and word-punkt only"),
+        ("coco", TextOptions(tokenizer_file=Path("t.json")), "add --tokenizer bert"),
+        ("coco", TextOptions(("wrod",)), "unknown tokenizer 'wrod'"),
+        ("coco", TextOptions(vocabulary=Path("absent.json")), "vocabulary absent.json: No such file"),
+    ],
+)
+def test_text_options_are_checked_before_writing(name, text, message, tmp_path):
+    source = miniatures.make(tmp_path / "from", name)
+    with pytest.raises(NclBenchError, match=message):
+        prepare(name, source, tmp_path / "root", PrepareOptions(text=text))
+    assert not (tmp_path / "root").exists()
+
+
+def test_float16_sources_do_not_become_float32(tmp_path):
+    source = miniatures.make_now(tmp_path / "from")
+    with pytest.raises(DataError, match="cannot bring back"):
+        prepare("now", source, tmp_path / "root", PrepareOptions(dtype="float32"))

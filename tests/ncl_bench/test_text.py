@@ -1,0 +1,218 @@
+"""Tokenizers and vocabularies: frozen rules, published files bit for bit, four languages."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import nltk
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.tokenize import NLTKWordTokenizer
+
+from ncl_bench.errors import DataError
+from ncl_bench.text import (
+    SPECIAL_WORDS,
+    TOKENIZERS,
+    Vocabulary,
+    build_vocabulary,
+    load_vocabulary,
+    parse_vocabulary,
+    tokenizer,
+    train_bpe,
+    vocabulary_json,
+)
+from ncl_bench.text.word import split_words
+
+# What NLTKWordTokenizer of nltk 3.8.1 gives.
+NLTK_3_8_1 = {
+    "A red 'stop' sign isn't far.": "A red 'stop ' sign is n't far .",
+    "a man with a sign that says 'no parking": "a man with a sign that says 'no parking",
+    "a bike. a dog": "a bike. a dog",
+    "a dog runs.": "a dog runs .",
+    "they're the dog's toys, aren't they?": "they 're the dog 's toys , are n't they ?",
+    "he can't; she cannot -- gonna go": "he ca n't ; she can not -- gon na go",
+    'a "quoted" word (in brackets) at 10:30, for $3.50': (
+        "a `` quoted '' word ( in brackets ) at 10:30 , for $ 3.50"
+    ),
+    "two... dogs & 'tis fun!": "two ... dogs & 't is fun !",
+    "the boys' bikes": "the boys ' bikes",
+    "a café – open": "a café – open",
+    "wanna play more'n one game, d'ye?": "wan na play more 'n one game , d 'ye ?",
+    "“curly” ‘quotes’": "“ curly ” ‘ quotes ’",
+}
+SAMPLES = {
+    "en": "A dog runs over the green field.",
+    "zh": "左上角是数字三，右下角是七。",
+    "ja": "公園で犬が走っています。",
+    "ru": "Собака бежит по полю.",
+}
+
+
+@pytest.mark.parametrize("sentence", NLTK_3_8_1)
+def test_word_rules_are_those_of_nltk_3_8_1(sentence):
+    assert " ".join(split_words(sentence)) == NLTK_3_8_1[sentence]
+
+
+@given(st.lists(st.text('abcdnt019.,:;?!()[]{}<>-@#$%&*"`', min_size=1), min_size=1))
+def test_word_rules_agree_with_installed_nltk_where_no_version_changed_them(parts):
+    sentence = " ".join(parts)
+    assert split_words(sentence) == NLTKWordTokenizer().tokenize(sentence)
+
+
+def test_word_keeps_leading_apostrophes_that_newer_nltk_cuts_off():
+    assert tokenizer("word")("A 'STOP sign") == ["a", "'stop", "sign"]
+
+
+def test_word_splits_a_final_full_stop_only():
+    assert tokenizer("word")("a bike. a dog.") == ["a", "bike.", "a", "dog", "."]
+
+
+def test_word_punkt_says_how_to_get_missing_data(monkeypatch, tmp_path):
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    with pytest.raises(DataError, match=r"punkt_tab.*nltk\.downloader punkt_tab"):
+        tokenizer("word-punkt")
+
+
+def test_word_punkt_splits_sentences_first(monkeypatch, tmp_path):
+    folder = tmp_path / "tokenizers" / "punkt_tab" / "english"
+    folder.mkdir(parents=True)
+    (folder / "collocations.tab").write_text("")
+    (folder / "sent_starters.txt").write_text("a\n")
+    (folder / "abbrev_types.txt").write_text("mr\n")
+    (folder / "ortho_context.tab").write_text("")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    cut = tokenizer("word-punkt")
+    assert cut("a bike. a dog") == ["a", "bike", ".", "a", "dog"]
+    assert cut("mr. a runs.") == ["mr.", "a", "runs", "."]
+
+
+def test_jieba_cuts_chinese_words_and_keeps_everything_in_every_language():
+    cut = tokenizer("jieba")
+    assert cut(SAMPLES["zh"]) == ["左上角", "是", "数字", "三", "，", "右下角", "是", "七", "。"]
+    for sample in SAMPLES.values():
+        assert "".join(cut(sample)) == sample.lower()
+
+
+@pytest.mark.parametrize("language", SAMPLES)
+def test_bpe_loses_nothing_but_spaces_and_case(language, tmp_path):
+    train_bpe(SAMPLES.values(), tmp_path / "bpe.json", size=120)
+    sample = SAMPLES[language]
+    pieces = tokenizer("bpe", file=tmp_path / "bpe.json")(sample)
+    assert "".join(pieces) == sample.lower().replace(" ", "").replace("，", ",")
+
+
+def test_bpe_training_gives_equal_bytes_in_every_process(tmp_path):
+    captions = [f"{sample} {i % 7}" for i in range(50) for sample in SAMPLES.values()]
+    train_bpe(captions, tmp_path / "here.json", size=150)
+    script = (
+        "import json, sys; from pathlib import Path; from ncl_bench.text import train_bpe; "
+        "train_bpe(json.load(sys.stdin), Path(sys.argv[1]), size=150)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "there.json"],
+        input=json.dumps(captions).encode(),
+        env={**os.environ, "RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "7"},
+        check=True,
+    )
+    assert (tmp_path / "here.json").read_bytes() == (tmp_path / "there.json").read_bytes()
+
+
+def test_bert_reads_any_local_tokenizer_json(tmp_path):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    pieces = Tokenizer(models.WordPiece({"[UNK]": 0, "run": 1, "##s": 2, "犬": 3}, unk_token="[UNK]"))
+    pieces.normalizer = normalizers.BertNormalizer()
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    (tmp_path / "bert.json").write_text(pieces.to_str())
+    cut = tokenizer("bert", file=tmp_path / "bert.json")
+    assert cut("Runs 犬犬 x") == ["run", "##s", "犬", "犬", "[UNK]"]
+    assert cut.version.startswith("tokenizers-")
+
+
+def test_ids_skips_empty_fields():
+    assert tokenizer("ids")("4, 17,,256,") == ["4", "17", "256"]
+
+
+def test_every_tokenizer_names_itself_and_a_version():
+    for name in set(TOKENIZERS) - {"bpe", "bert", "word-punkt"}:
+        cut = tokenizer(name)
+        assert cut.name == name
+        assert cut.version
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "message"),
+    [
+        ("wrod", None, "unknown tokenizer 'wrod'; choose one of: bert, bpe, ids, jieba, word, word-punkt"),
+        ("word", Path("x.json"), r"takes no file, got x\.json"),
+        ("bert", None, "needs a tokenizer.json"),
+        ("bert", Path("absent.json"), "absent.json: No such file"),
+        ("bpe", Path(__file__), "is not a tokenizer.json"),
+    ],
+)
+def test_tokenizer_refuses(name, file, message):
+    with pytest.raises(DataError, match=message):
+        tokenizer(name, file=file)
+
+
+def test_vocabulary_is_ordered_by_count_then_alphabet():
+    captions = [["b", "a", "c"]] * 4 + [["c", "d"]] * 3
+    assert build_vocabulary(captions).words == (*SPECIAL_WORDS, "c", "a", "b")
+    assert build_vocabulary(captions, threshold=3).words == (*SPECIAL_WORDS, "c", "a", "b", "d")
+
+
+@given(st.lists(st.lists(st.text(max_size=3).filter(bool)), max_size=20), st.integers(1, 5))
+def test_vocabulary_holds_exactly_the_frequent_words(captions, threshold):
+    counts = Counter(word for caption in captions for word in caption)
+    vocabulary = build_vocabulary(captions, threshold=threshold)
+    assert set(vocabulary.words) - set(SPECIAL_WORDS) == {
+        word for word in counts if counts[word] >= threshold
+    } - set(SPECIAL_WORDS)
+    assert vocabulary.words[:4] == SPECIAL_WORDS
+
+
+@given(st.lists(st.text(max_size=3).filter(bool), unique=True), st.integers(0, 5))
+def test_published_format_round_trips(words, spare):
+    words = (*SPECIAL_WORDS, *(word for word in words if word not in SPECIAL_WORDS))
+    vocabulary = Vocabulary(words, len(words) + spare)
+    assert parse_vocabulary(vocabulary_json(vocabulary).encode(), "x") == vocabulary
+
+
+def test_published_ids_stay_as_they_are(tmp_path):
+    words = {"<start>": 5, "<end>": 2, "<unk>": 0, "chien": 9, "été": 3}
+    content = {"word2idx": words, "idx2word": {str(i): w for w, i in words.items()}, "idx": 20}
+    (tmp_path / "v.json").write_text(json.dumps(content))
+    vocabulary = load_vocabulary(tmp_path / "v.json")
+    assert vocabulary.size == 20
+    assert vocabulary.encode(["chien", "été", "chat"]) == [5, 9, 3, 0, 2]
+    assert vocabulary.decode([5, 9, 3, 2]) == ["chien", "été"]
+    assert json.loads(vocabulary_json(vocabulary)) == {**content, "word2idx": words}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: "not json", "is not json"),
+        (lambda v: {"word2idx": {}}, "not in the published format"),
+        (lambda v: [1], "not in the published format"),
+        (lambda v: {**v, "idx": "9"}, "not in the published format"),
+        (lambda v: {**v, "idx2word": {**v["idx2word"], "4": "cat"}}, "disagree"),
+        (lambda v: {**v, "idx": 4}, "'dog' has id 4, expected 0 to idx - 1 = 3"),
+        (lambda v: {"word2idx": {"a": 0}, "idx2word": {"0": "a"}, "idx": 1}, "lacks <start>, <end>, <unk>"),
+    ],
+)
+def test_damaged_vocabularies_are_refused(change, message):
+    good = json.loads(vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog"), 5)))
+    changed = change(good)
+    content = changed if isinstance(changed, str) else json.dumps(changed)
+    with pytest.raises(DataError, match=message):
+        parse_vocabulary(content.encode(), "v.json")
+
+
+def test_missing_vocabulary_is_refused(tmp_path):
+    with pytest.raises(DataError, match="give an existing json file"):
+        load_vocabulary(tmp_path / "absent.json")

@@ -15,6 +15,7 @@ Deviations between paper and published code; we follow the code unless said othe
     forward pass of the training step, once per epoch.
   * Eq. 7 weighs the structures by y; the code also weighs each pair's loss by y.
   * The weight of Eq. 9 is called gamma and, in section 4.2, lambda; the scripts set it per dataset.
+  * The published warm-up stops with an error and no script asks for it; there is none here.
   * The published tables of labels have fixed lengths for three datasets and are missing from its
     checkpoints; here they have the dataset's length and are part of the state.
   * The published training script looks at the test split after every epoch; here it is not opened.

@@ -2,29 +2,31 @@
 
 https://proceedings.neurips.cc/paper/2021/hash/f5e62af885293cf4d511ceef31e61c80-Abstract.html
 
-Networks memorise clean pairs first, so a mixture over the per-pair loss tells clean from noisy pairs (co-divide);
-predictions of two networks turn the labels soft (co-rectify); soft labels become the margin of a triplet loss with
-hardest negatives (robust matching).
+Networks memorise clean pairs first, so a mixture over the per-pair loss tells clean from noisy pairs
+(co-divide); predictions of two networks turn the labels soft (co-rectify); soft labels become the margin of a
+triplet loss with hardest negatives (robust matching).
 
 Deviations between paper and published code; we follow the code unless said otherwise:
-  * Eq. 2 sums over negatives; the code takes the mean over the B entries of a row, the own entry counting as zero.
+  * Eq. 2 sums over negatives; the code takes the mean over the B entries of a row, the own entry counting as
+    zero.
   * Eq. 4: for clean batches the code's w is a column and P a row, so the rectified label is a (B, B) matrix
     ``w_i + (1 - w_i) P_j`` and noisy labels a column, whose margin sits in row i of both directions.
-    ``label_shape: published`` keeps that; ``label_shape: paper`` gives every pair one label in both directions.
+    ``label_shape: published`` keeps that; ``paper`` gives every pair one label in both directions.
   * Eq. 5 subtracts the mean similarity of the negatives; the code works with the clamped mean triplet costs:
-    ``clamp(alpha - (mean row cost + mean column cost) / 2, 0, alpha)``, and tau is the mean of the B // 10 + 1 largest.
-  * If no pair of a batch has a positive prediction the code divides by zero and goes on with NaN; we return 0.
-  * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a second
-    optimiser step of its own.
+    ``clamp(alpha - (mean row cost + mean column cost) / 2, 0, alpha)``, and tau is the mean of the
+    B // 10 + 1 largest.
+  * If no pair of a batch has a positive prediction the code divides by zero and goes on with NaN; we take 0.
+  * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a
+    second optimiser step of its own.
   * If every clean probability exceeds the threshold the code counts the lowest hundredth as noisy; so do we.
-  * A batch of one ends the code's epoch; we leave a single left-over pair out. A side of the division with fewer
-    than two pairs, with which the code stops, is skipped.
+  * A batch of one ends the code's epoch; we leave a single left-over pair out. A side of the division with
+    fewer than two pairs, with which the code stops, is skipped.
   * The embedding size is 2048 in the paper and 1024 in the code.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -71,7 +73,7 @@ class NCRConfig(BaseModel):
 
 
 def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
-    """P of Eq. 5, ``(B,)`` in [0, 1]: the pair's margin over its negatives, relative to the batch's best tenth."""
+    """P of Eq. 5, ``(B,)`` in [0, 1]: margin over the negatives, relative to the batch's best tenth."""
     caption_costs, image_costs = hinge_costs(similarities, margin)
     mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
     advantage = (margin - mean_cost).clamp(0, margin)
@@ -123,9 +125,8 @@ class NCR(Method):
 
     def __init__(self, config: NCRConfig, setting: Setting) -> None:
         super().__init__(config, setting)
-        self.clean_probability = nn.ModuleList(
-            PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks)
-        )
+        memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))
+        self.clean_probability = cast(Sequence[PairMemory], memories)
 
     def plan(self) -> Sequence[EpochPlan]:
         """Warm-up at constant rate, then Algorithm 1 with step decay; the optimisers go on."""
@@ -151,7 +152,7 @@ class NCR(Method):
 
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """Clean probability w of every pair under either network (Eq. 3): a mixture over its per-pair loss."""
+        """Clean probability w of every pair under either network (Eq. 3): a mixture over per-pair losses."""
         for k, network in enumerate(self.networks):
             network.eval()
             losses = torch.zeros_like(self.clean_probability[k].values)

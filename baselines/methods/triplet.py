@@ -1,7 +1,8 @@
 """Plain triplet loss: the control without any robustness (VSE++, BMVC 2018, https://arxiv.org/abs/1707.05612).
 
-``negatives: hardest`` is the loss that the robust methods fall back to on clean pairs, and the one that collapses
-under noise; ``negatives: mean`` is NCR's warm-up loss used throughout.
+``negatives: hardest`` is the loss that the robust methods fall back to on clean pairs, and the one that
+collapses under noise; ``negatives: mean`` is NCR's warm-up loss used throughout. With ``warmup_epochs`` it is
+SGR* of NCR's tables, and with the recipe's ``clean_only`` SGR-C.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ class TripletConfig(BaseModel):
     Attributes:
         margin: alpha, at least 0.
         negatives: ``hardest`` in the batch, or the ``mean`` over the batch.
-        warmup_epochs: epochs with the mean over negatives before the hardest; SGR* of NCR's tables warms up so.
+        warmup_epochs: epochs with the mean over negatives before the hardest.
         epochs: epochs after the warm-up.
         learning_rate: of Adam.
         lr_update: epochs between decays.

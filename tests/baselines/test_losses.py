@@ -1,0 +1,95 @@
+"""Shared loss terms against loops written from their definitions."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.losses import hardest_triplet, hinge_costs, info_nce, mean_triplet
+
+SIZES = st.integers(2, 9)
+SEEDS = st.integers(0, 10_000)
+
+
+def similarities_of(size: int, seed: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).random((size, size)))
+
+
+def costs_by_loop(
+    similarities: torch.Tensor, margin: torch.Tensor, caption_margin: torch.Tensor, floor: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Costs of every negative: image i against caption j, and caption j against image i."""
+    n = len(similarities)
+    captions, images = np.zeros((n, n)), np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                captions[i, j] = max(floor, margin[i, j] + similarities[i, j] - similarities[i, i])
+                images[i, j] = max(floor, caption_margin[i, j] + similarities[i, j] - similarities[j, j])
+    return captions, images
+
+
+@given(SIZES, SEEDS, st.sampled_from([0.0, 1e-8, 0.05]))
+@settings(max_examples=30, deadline=None)
+def test_costs_and_their_means_and_maxima_equal_the_loop(size: int, seed: int, floor: float) -> None:
+    similarities = similarities_of(size, seed)
+    margin, caption_margin = 0.3 * similarities_of(size, seed + 1), 0.3 * similarities_of(size, seed + 2)
+    captions, images = costs_by_loop(similarities, margin, caption_margin, floor)
+    for got, expected in zip(
+        hinge_costs(similarities, margin, caption_margin, floor=floor), (captions, images), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, atol=1e-12)
+    hardest = hardest_triplet(similarities, margin, caption_margin, floor=floor)
+    np.testing.assert_allclose(hardest, captions.max(axis=1) + images.max(axis=0), atol=1e-12)
+    captions, images = costs_by_loop(similarities, margin, margin, floor)
+    mean = mean_triplet(similarities, margin, floor=floor)
+    np.testing.assert_allclose(mean, (captions.sum(axis=1) + images.sum(axis=0)) / size, atol=1e-12)
+
+
+@pytest.mark.parametrize("margin_shape", [(), (5, 1), (1, 5), (5, 5)])
+def test_margins_broadcast_to_rows_and_columns(margin_shape: tuple[int, ...]) -> None:
+    similarities, margin = similarities_of(5, 0), torch.rand(margin_shape, dtype=torch.float64)
+    expected = hardest_triplet(similarities, margin.expand(5, 5))
+    torch.testing.assert_close(hardest_triplet(similarities, margin), expected)
+
+
+@given(SIZES, SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_triplet_losses_do_not_care_about_the_order_of_the_pairs(size: int, seed: int) -> None:
+    similarities = similarities_of(size, seed)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(size))
+    for loss_of in (
+        lambda s: mean_triplet(s, 0.2),
+        lambda s: hardest_triplet(s, 0.2),
+        lambda s: info_nce(s, 0.1),
+    ):
+        torch.testing.assert_close(moved, loss(similarities, constant)[order])
+
+
+def test_separated_pairs_cost_nothing() -> None:
+    similarities = torch.eye(4)
+    assert mean_triplet(similarities, 0.2).eq(0).all()
+    assert hardest_triplet(similarities, 0.2).eq(0).all()
+
+
+@given(SIZES, SEEDS, st.floats(0.02, 2))
+@settings(max_examples=30, deadline=None)
+def test_info_nce_equals_the_loop(size: int, seed: int, temperature: float) -> None:
+    similarities = similarities_of(size, seed)
+    logits = (similarities / temperature).tolist()
+    for i, loss in enumerate(info_nce(similarities, temperature).tolist()):
+        row = logits[i][i] - math.log(math.fsum(math.exp(x) for x in logits[i]))
+        column = logits[i][i] - math.log(math.fsum(math.exp(logits[k][i]) for k in range(size)))
+        assert loss == pytest.approx(-(row + column) / 2, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+@pytest.mark.parametrize("case", ["random", "clean", "noisy", "all_equal", "extreme"])
+def test_info_nce_matches_the_published_code(case: str, temperature: float, golden) -> None:
+    stored = golden("E_gsc")
+    loss = info_nce(torch.from_numpy(stored[f"infonce.scores.{case}"]), temperature)
+    rows, columns = (stored[f"infonce.{case}.temp{temperature}.{side}.loss"] for side in ("rows", "cols"))
+    np.testing.assert_allclose(loss, (rows + columns) / 2, rtol=1e-5, atol=2e-5)

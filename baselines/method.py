@@ -76,6 +76,8 @@ class Method(nn.Module, ABC):
     """
 
     Config: ClassVar[type[BaseModel]]
+    title: ClassVar[str]
+    paper: ClassVar[str] = ""
     n_networks: ClassVar[int] = 1
     extra_words: ClassVar[int] = 0
     networks: nn.ModuleList
@@ -86,6 +88,11 @@ class Method(nn.Module, ABC):
         self.setting = setting
         self.networks = nn.ModuleList()
         self.renew_networks()
+
+    @classmethod
+    def title_of(cls, config: Any) -> str:
+        """Name in results; a control with several forms says which one it is."""
+        return cls.title
 
     def make_network(self) -> Backbone:
         """One fresh network; a method that adds a head overrides this."""

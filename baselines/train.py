@@ -58,6 +58,13 @@ def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
         return method(recipe.method_config, setting)
 
 
+def fabric_for(device: str, precision: str) -> Fabric:
+    """Device and arithmetic; ``tf32`` is 32-bit storage with tensor-core products."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    arithmetic: Any = "32-true" if precision == "tf32" else precision
+    return Fabric(accelerator=device, devices=1, precision=arithmetic)
+
+
 class _Step:
     """One optimiser step, and the running mean of what it saw."""
 
@@ -97,9 +104,7 @@ class Trainer:
 
     def __init__(self, job: Job, folder: RunFolder, device: str = "auto") -> None:
         self.job, self.folder = job, folder
-        torch.set_float32_matmul_precision("high" if job.precision == "tf32" else "highest")
-        precision: Any = "32-true" if job.precision == "tf32" else job.precision
-        self.fabric = Fabric(accelerator=device, devices=1, precision=precision)
+        self.fabric = fabric_for(device, job.precision)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         self.correspondence = self._hidden_correspondence()
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
@@ -147,7 +152,9 @@ class Trainer:
         save_state(self.folder.checkpoints, index + 1, self._state())
         self.folder.write("history.json", self.history)
         self._log(entry)
-        progress.finish(f"{plan.phase} {plan.epoch + 1}  loss {entry['loss']:.4g}  dev rSum {entry['dev']['r_sum']:.1f}")
+        progress.finish(
+            f"{plan.phase} {plan.epoch + 1}  loss {entry['loss']:.4g}  dev rSum {entry['dev']['r_sum']:.1f}"
+        )
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -197,7 +204,10 @@ class Trainer:
         return entry
 
     def _hidden_correspondence(self) -> Any:
-        if dataset_spec(self.train_split.name).noise == "natural" or self.train_split.noise.realised_ratio == 0:
+        if (
+            dataset_spec(self.train_split.name).noise == "natural"
+            or self.train_split.noise.realised_ratio == 0
+        ):
             return None
         return true_correspondence(self.train_split)
 

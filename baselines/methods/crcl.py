@@ -102,6 +102,8 @@ def confident_label(labels: Tensor, threshold: float) -> Tensor:
 class CRCL(Method):
     """One network, renewed in every round; the labels stay."""
 
+    title = "CRCL"
+    paper = "https://arxiv.org/abs/2310.17468"
     Config = CRCLConfig
     config: CRCLConfig
     extra_words = 1

@@ -146,6 +146,8 @@ class Indicators(nn.Module):
 class GSC(Method):
     """One network, weighted by its own indicators of the epoch before."""
 
+    title = "GSC"
+    paper = "https://arxiv.org/abs/2405.16996"
     Config = GSCConfig
     config: GSCConfig
     variant: ClassVar[IntraModal] = "gsc"
@@ -209,5 +211,6 @@ class GSC(Method):
 class GSCPlus(GSC):
     """Two networks, each weighted by the other's indicators."""
 
+    title = "GSC+"
     n_networks = 2
     variant = "gsc+"

@@ -38,6 +38,8 @@ class InfoNCEConfig(BaseModel):
 class InfoNCE(Method):
     """One network, one loss."""
 
+    title = "InfoNCE"
+    paper = "https://arxiv.org/abs/1807.03748"
     Config = InfoNCEConfig
     config: InfoNCEConfig
 

@@ -119,6 +119,8 @@ def soft_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Ten
 class NCR(Method):
     """Two networks, each trained on the division that the other one makes."""
 
+    title = "NCR"
+    paper = "https://proceedings.neurips.cc/paper/2021/hash/f5e62af885293cf4d511ceef31e61c80-Abstract.html"
     Config = NCRConfig
     config: NCRConfig
     n_networks = 2

@@ -174,6 +174,8 @@ def warmup_triplet(similarities: Tensor, margin: float, pairs: str) -> Tensor:
 class PC2(Method):
     """Two networks with a pseudo-classifier each, trained on the division that the other one makes."""
 
+    title = "PC2"
+    paper = "https://arxiv.org/abs/2408.01349"
     Config = PC2Config
     config: PC2Config
     n_networks = 2

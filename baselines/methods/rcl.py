@@ -73,6 +73,8 @@ def complementary_contrastive(similarities: Tensor, temperature: float, penalty:
 class RCL(Method):
     """One network, trained on negatives alone."""
 
+    title = "RCL"
+    paper = "https://doi.org/10.1109/TPAMI.2023.3247939"
     Config = RCLConfig
     config: RCLConfig
 

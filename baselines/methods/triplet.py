@@ -44,8 +44,17 @@ class TripletConfig(BaseModel):
 class Triplet(Method):
     """One network, one loss."""
 
+    title = "Triplet"
+    paper = "https://arxiv.org/abs/1707.05612"
     Config = TripletConfig
     config: TripletConfig
+
+    @classmethod
+    def title_of(cls, config: TripletConfig) -> str:
+        """Which of the controls it is."""
+        if config.negatives == "mean":
+            return "Triplet (mean)"
+        return "Triplet (warm-up, hardest)" if config.warmup_epochs else "Triplet (hardest)"
 
     def plan(self) -> Sequence[EpochPlan]:
         """Warm-up at constant rate, then step decay."""

@@ -29,7 +29,11 @@ ORIGIN = Origin(
         "region features of a bottom-up attention detector."
     ),
     homepage="https://github.com/XLearning-SCU/2021-NeurIPS-NCR",
-    obtain=("the archive of NCR: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",),
+    obtain=(
+        "the archive of NCR: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
+        "vocabulary cc152k_precomp_vocab.json (12,072 words, sha256 begins 46b4a19c): folder data/vocab/ "
+        "of https://github.com/penghu-cs/RCL",
+    ),
     folders=("cc152k_precomp",),
     prefixes={"train": "train", "dev": "dev", "test": "test"},
     files=("{split}_ims.npy", "{split}_caps.tsv"),
@@ -41,6 +45,10 @@ ORIGIN = Origin(
     terms=(
         "Captions and image addresses may be used freely for any purpose, and acknowledging Google as the "
         "source is appreciated; the images behind the addresses are not covered."
+    ),
+    noise=(
+        "Natural: alt-texts that do not fit their images, an estimated 3 to 20 % of the pairs in every "
+        "split; no list of the wrong pairs exists."
     ),
     upload=("captions",),
     upload_reason=(

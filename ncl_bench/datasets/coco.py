@@ -27,7 +27,8 @@ ORIGIN = Origin(
     obtain=(
         "SCAN features and captions on Kaggle: https://www.kaggle.com/datasets/kuanghueilee/scan-features",
         "or the archive of NCR, which later papers use: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
-        "vocabulary coco_precomp_vocab.json: folder vocab/ of https://github.com/Paranioar/SGRAF",
+        "vocabulary coco_precomp_vocab.json (11,353 words, sha256 begins 91b208d4): folder vocab/ of "
+        "https://github.com/Paranioar/SGRAF",
     ),
     folders=("coco_precomp",),
     prefixes={"train": "train", "dev": "dev", "test": "testall"},
@@ -35,11 +36,15 @@ ORIGIN = Origin(
     extra_files=(),
     dtypes=("float32",),
     ids_span_splits=True,
-    licence="annotations CC BY 4.0, images under Flickr terms of use",
+    licence="Annotations CC BY 4.0, images under Flickr terms of use",
     licence_id="cc-by-4.0",
     terms=(
         "The captions may be passed on with credit to the COCO Consortium; the consortium does not own the"
         " images, whose use must follow the Flickr terms."
+    ),
+    noise=(
+        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
+        "captions or between whole groups of captions."
     ),
     upload=("captions",),
     upload_reason=(

@@ -27,7 +27,8 @@ ORIGIN = Origin(
     obtain=(
         "SCAN features and captions on Kaggle: https://www.kaggle.com/datasets/kuanghueilee/scan-features",
         "or the archive of NCR, which later papers use: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
-        "vocabulary f30k_precomp_vocab.json: folder vocab/ of https://github.com/Paranioar/SGRAF",
+        "vocabulary f30k_precomp_vocab.json (8,481 words, sha256 begins ece46633): folder vocab/ of "
+        "https://github.com/Paranioar/SGRAF",
     ),
     folders=("f30k_precomp",),
     prefixes={"train": "train", "dev": "dev", "test": "test"},
@@ -40,6 +41,10 @@ ORIGIN = Origin(
     terms=(
         "Images and captions may be used for non-commercial research and education only; the images stay "
         "under the Flickr terms of use and their owners' rights."
+    ),
+    noise=(
+        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
+        "captions or between whole groups of captions."
     ),
     upload=(),
     upload_reason=(

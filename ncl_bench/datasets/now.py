@@ -32,9 +32,9 @@ VOCABULARY_SIZES = {"bpe": 10_000, "bert": 32_702, "jieba": 56_271}
 
 ORIGIN = Origin(
     summary=(
-        "Web pages as pictures, each with the description that its own meta data give, crawled without "
-        "cleaning; captions are Chinese, English, Japanese and Russian and are published as token ids "
-        "only; every image as 36 region features of an APT detector."
+        "Screenshots of web pages, each with the description in its own meta data, gathered without "
+        "annotation or cleaning; captions are mostly Chinese, also English, Japanese and Russian, and are "
+        "published as token ids only; every image as 36 region features of an APT detector."
     ),
     homepage="https://github.com/alipay/PC2-NoiseofWeb",
     obtain=(
@@ -56,6 +56,10 @@ ORIGIN = Origin(
     licence="CC BY-NC 4.0",
     licence_id="cc-by-nc-4.0",
     terms="May be passed on and changed for non-commercial purposes, with credit to its authors.",
+    noise=(
+        "Natural: descriptions that say little of the page as pictured, an estimated 70 % of the pairs in "
+        "every split; no list of the wrong pairs exists."
+    ),
     upload=("captions", "images"),
     upload_reason="the licence asks for credit and forbids commercial use",
     citation="""@inproceedings{duan2024pc2,

@@ -21,6 +21,7 @@ class Origin:
         licence: the licence's name.
         licence_id: its identifier on the Hugging Face Hub.
         terms: what it allows, in one or two sentences.
+        noise: where wrong pairs come from.
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
         upload_reason: why no more than that.
         citation: BibTeX.
@@ -38,6 +39,7 @@ class Origin:
     licence: str
     licence_id: str
     terms: str
+    noise: str
     upload: tuple[str, ...]
     upload_reason: str
     citation: str

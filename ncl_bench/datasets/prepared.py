@@ -12,7 +12,7 @@ from ncl_bench.datasets.layout import Manifest, Tokenization, read_manifest
 from ncl_bench.datasets.paired import FloatArray, Int64Array, PairedDataset, TokenTable
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError, unknown_name
-from ncl_bench.noise import NoiseRecord, noise_sha256
+from ncl_bench.noise import clean_pairing, clean_record
 from ncl_bench.text import Vocabulary, load_vocabulary
 
 
@@ -94,6 +94,10 @@ def load_prepared(
     cut = _tokenization(manifest, spec, language, tokenizer)
     images, captions = (_open_table(folder, manifest, split, table) for table in ("images", "captions"))
     pairing = _int64(captions["image_row"])
+    if not np.array_equal(pairing, clean_pairing(images.num_rows, spec.captions_per_image)):
+        raise DataError(
+            f"{folder}/captions/{split} is not in the order of the clean pairing; prepare it again"
+        )
     text = manifest.texts.get(language or spec.languages[0])
     dataset = PairedDataset(
         name=spec.name,
@@ -108,7 +112,7 @@ def load_prepared(
         captions=None if text is None else ArrowStrings(captions[text]),
         vocabulary=_vocabulary(folder, cut),
         captions_per_image=spec.captions_per_image,
-        noise=NoiseRecord(unit=None, ratio=0.0, seed=None, sha256=noise_sha256(pairing), realised_ratio=0.0),
+        noise=clean_record(pairing),
         fingerprint=manifest.splits[split].fingerprint,
     )
     return dataset if preload is None else dataset.in_ram()

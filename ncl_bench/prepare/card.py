@@ -73,11 +73,12 @@ def render_card(
         _splits(manifest),
         use,
         _columns(manifest),
+        f"## Noise\n\n{origin.noise}\n",
         f"## Licence\n\n{origin.licence}. {origin.terms}\n",
         f"## Citation\n\n```bibtex\n{origin.citation}\n```\n",
     ]
     if manifest.sources:
-        parts.insert(-2, _sources(manifest))
+        parts.insert(-3, _sources(manifest))
     return "\n".join(parts)
 
 

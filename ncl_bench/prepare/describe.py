@@ -32,6 +32,7 @@ def describe(name: str) -> str:
         *(f"  {way}" for way in origin.obtain),
         "",
         f"Licence: {origin.licence}. {origin.terms}",
+        f"Noise: {origin.noise}",
         f"Upload: {uploads if origin.upload else 'refused'}; {origin.upload_reason}.",
         "",
         f"Prepared: {total:.2f} GB as float32, {total / 2:.2f} GB as float16 "

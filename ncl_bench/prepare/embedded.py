@@ -28,6 +28,10 @@ DIGITS_ORIGIN = Origin(
     licence="CC BY 4.0",
     licence_id="cc-by-4.0",
     terms="May be used, changed and passed on for any purpose, with credit to the makers of the digits.",
+    noise=(
+        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
+        "captions or between whole groups of captions."
+    ),
     upload=("captions", "images"),
     upload_reason="the licence asks for credit",
     citation="""@misc{alpaydin1998optical,

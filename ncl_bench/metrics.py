@@ -78,8 +78,8 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
     """The six recalls of resampled images; images are drawn within their fold, captions go with their image.
 
     A resample of a fold draws ``images_per_fold`` images with replacement by ``RandomState(0).randint``; all
-    resamples of the first fold come first, then the next fold's, from one stream. Sums are of integers, so the
-    order of adding cannot matter.
+    resamples of the first fold come first, then the next fold's, from one stream. Sums are of integers, so
+    the order of adding cannot matter.
 
     Args:
         hits: int64 ``(n_images, m)`` of :func:`hits_per_image`.

@@ -52,7 +52,7 @@ def protocols_of(spec: DatasetSpec, split: str) -> tuple[str, ...]:
     return spec.protocols if split == "test" else (split,)
 
 
-def images_per_fold(spec: DatasetSpec, split: str) -> int | None:
+def split_fold_size(spec: DatasetSpec, split: str) -> int | None:
     """Fold size of the split's folded protocol, or None."""
     sizes = [IMAGES_PER_FOLD[name] for name in protocols_of(spec, split) if name in IMAGES_PER_FOLD]
     return sizes[0] if sizes else None
@@ -71,7 +71,7 @@ def evaluate(
 
     Args:
         similarities: float ``(n_images, n_captions)``, images as rows; in memory or mapped from disk.
-            Caption ``c`` belongs to image ``c // captions_per_image``. Dev holds the images of selection only.
+            Caption ``c`` belongs to image ``c // captions_per_image``. Dev holds the images of selection.
         dataset: its name.
         split: ``test`` or ``dev``.
         intervals: compute the bootstrap intervals.
@@ -109,8 +109,20 @@ def check_matrix(
 
 def count(scores: Rows, spec: DatasetSpec, split: str) -> Counted:
     """Ranks of every query of a split, whole and within folds, in one pass."""
-    fold = images_per_fold(spec, split)
+    fold = split_fold_size(spec, split)
     return count_ranks(scores, captions_per_image=spec.captions_per_image, images_per_fold=fold)
+
+
+def ranks_under(counted: Counted, protocol: str) -> Ranks:
+    """The ranks that a protocol is about: within folds, or among all items."""
+    ranks = counted.folds if protocol in IMAGES_PER_FOLD else counted.whole
+    assert ranks is not None
+    return ranks
+
+
+def fold_size(protocol: str, n_images: int) -> int:
+    """Images in a fold of a protocol; all images where it has no folds."""
+    return IMAGES_PER_FOLD.get(protocol, n_images)
 
 
 def evaluate_counted(
@@ -128,22 +140,20 @@ def evaluate_counted(
 
     results = {}
     for name in protocols_of(spec, split):
-        fold = IMAGES_PER_FOLD.get(name)
-        ranks = counted.folds if fold else counted.whole
-        assert ranks is not None
-        results[name] = protocol_result(ranks, fold or len(ranks.i2t), intervals=intervals)
+        ranks = ranks_under(counted, name)
+        results[name] = protocol_result(ranks, fold_size(name, len(ranks.i2t)), intervals=intervals)
     evaluation = Evaluation(
         protocol_version=PROTOCOL_VERSION, dataset=spec.name, split=split, protocols=results
     )
     return evaluation.model_copy(update={"notes": plausibility_notes(evaluation, counted)})
 
 
-def protocol_result(ranks: Ranks, fold_size: int, *, intervals: bool) -> ProtocolResult:
+def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:
     """Metrics of ranks, averaged over consecutive folds of equal size.
 
     Args:
         ranks: of ``n_images`` images, each within its fold.
-        fold_size: images per fold; ``n_images`` for one fold.
+        images_per_fold: ``n_images`` for one fold.
         intervals: compute the bootstrap intervals.
     """
     n_images, n_captions = len(ranks.i2t), len(ranks.t2i)
@@ -151,10 +161,10 @@ def protocol_result(ranks: Ranks, fold_size: int, *, intervals: bool) -> Protoco
     samples = None
     if intervals:
         queries = np.array([1] * len(CUTOFFS) + [per_image] * len(CUTOFFS))
-        samples = bootstrap_recalls(hits_per_image(ranks), queries, fold_size)
+        samples = bootstrap_recalls(hits_per_image(ranks), queries, images_per_fold)
     found = {} if samples is None else {name: interval(samples[:, i]) for i, name in enumerate(RECALLS)}
-    i2t = _direction(ranks.i2t, ranks.i2t_optimistic, fold_size, found, "i2t")
-    t2i = _direction(ranks.t2i, ranks.t2i_optimistic, fold_size * per_image, found, "t2i")
+    i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, found, "i2t")
+    t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, found, "t2i")
     best = [side.optimistic for side in (i2t, t2i) if side.optimistic is not None]
     return ProtocolResult(
         i2t=i2t,
@@ -164,18 +174,18 @@ def protocol_result(ranks: Ranks, fold_size: int, *, intervals: bool) -> Protoco
         r_sum_optimistic=sum(sum(side.values()) for side in best) if len(best) == 2 else None,
         images=n_images,
         captions=n_captions,
-        folds=n_images // fold_size,
+        folds=n_images // images_per_fold,
     )
 
 
 def _direction(
     ranks: NDArray[np.int64],
     optimistic: NDArray[np.int64] | None,
-    fold_size: int,
+    queries_per_fold: int,
     intervals: dict[str, tuple[float, float]],
     name: str,
 ) -> DirectionResult:
-    folds = ranks.reshape(-1, fold_size)
+    folds = ranks.reshape(-1, queries_per_fold)
     values = {
         metric: float(np.mean([compute(fold) for fold in folds])) for metric, compute in METRICS.items()
     }

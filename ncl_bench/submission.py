@@ -104,8 +104,8 @@ class Submission(Record):
         noise: of the training pairs.
         training_seeds: one per training run behind the scores.
         selection_split: where the checkpoint was chosen; ``none`` for the last epoch.
-        extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train"; empty
-            if none.
+        extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train";
+            empty if none.
         pretrained_encoder: encoder pre-trained on image-text pairs, such as "CLIP ViT-B/32"; empty if none.
         hardware: where it was trained.
         hours: of training, all networks together; null if unknown.

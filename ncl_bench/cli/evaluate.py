@@ -1,7 +1,124 @@
-"""Commands of this room."""
+"""Commands from scores to numbers: evaluate, compare, and submission init, check and schema."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+
+Folder = Annotated[Path, typer.Argument(help="A folder with submission.yaml and the files that it names.")]
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+]
+
+
+def evaluate(
+    folder: Folder,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Folder of the output; the submission itself by default.")
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Also write histograms of the ranks, as SVG.")] = False,
+    examples: Annotated[
+        int,
+        typer.Option("--examples", min=0, max=1_000, help="Also write a page of this many worst failures."),
+    ] = 0,
+    root: Root = None,
+) -> None:
+    """Check a submission, compute every metric of the protocol, and write result.json.
+
+    Example: ncl-bench evaluate submissions/ncr --plot --examples 20
+    """
+    from ncl_bench.evaluation.output import evaluate_folder, print_report
+
+    report, written = evaluate_folder(folder, to or folder, root=root, plot=plot, examples=examples)
+    print_report(report, written)
+
+
+def compare(
+    first: Folder,
+    second: Folder,
+    split: Annotated[
+        Literal["test", "dev"], typer.Option("--split", help="Which scores to compare.")
+    ] = "test",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also write the resampled differences to this SVG file.")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Say whether two submissions can be told apart: paired bootstrap over images of the difference of rSum.
+
+    Example: ncl-bench compare submissions/ncr submissions/crcl
+    """
+    from ncl_bench.evaluation.output import compare_folders, print_comparison
+
+    differences, notes = compare_folders(first, second, split, root=root, plot=plot)
+    print_comparison(differences, notes, (str(first), str(second)))
+
+
+submission = typer.Typer(help="Write, check and describe a submission.", no_args_is_help=True)
+
+
+@submission.command()
+def init(
+    method: Annotated[str, typer.Option("--method", help="Name of the method.")],
+    dataset: Annotated[str, typer.Option("--dataset", help="Name of the dataset.")],
+    to: Annotated[Path, typer.Option("--to", help="Folder to write the template into.")] = Path("submission"),
+    noise_ratio: Annotated[
+        float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")
+    ] = 0.0,
+    noise_unit: Annotated[
+        Literal["caption", "image"], typer.Option("--noise-unit", help="What was moved.")
+    ] = "caption",
+    noise_seed: Annotated[
+        int | None, typer.Option("--noise-seed", help="The cell's standard seed by default.")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Write a commented submission.yaml to fill in.
+
+    Example: ncl-bench submission init --method X --dataset flickr30k --noise-ratio 0.4 --to submissions/x
+    """
+    from ncl_bench.evaluation.template import template, write_template
+
+    text = template(
+        to,
+        method,
+        dataset,
+        noise_unit=noise_unit,
+        noise_ratio=noise_ratio,
+        noise_seed=noise_seed,
+        root=root,
+    )
+    typer.echo(write_template(to, text))
+
+
+@submission.command()
+def check(folder: Folder, root: Root = None) -> None:
+    """Check statements and files of a submission without computing a metric.
+
+    Example: ncl-bench submission check submissions/x
+    """
+    from ncl_bench.evaluation.report import open_submission
+
+    opened = open_submission(folder, root=root)
+    for note in opened.notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"{folder} is complete; next: ncl-bench evaluate {folder}")
+
+
+@submission.command()
+def schema() -> None:
+    """Print the JSON Schema of submission.yaml.
+
+    Example: ncl-bench submission schema > submission.schema.json
+    """
+    from ncl_bench.submission import submission_schema
+
+    typer.echo(json.dumps(submission_schema(), indent=2))
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
+    app.command()(evaluate)
+    app.command()(compare)
+    app.add_typer(submission, name="submission")

@@ -26,7 +26,7 @@ class DirectionResult(_Record):
         mean_rank: averaged over folds.
         queries: how many there are.
         tied_queries: queries whose rank depends on ties; None where scores are unknown.
-        optimistic: the recalls if every tie counted for the model; the recalls themselves count ties against it.
+        optimistic: recalls if every tie counted for the model; ``r1`` to ``r10`` count ties against it.
         intervals: 95 % bootstrap interval of each recall; None where not asked for.
     """
 

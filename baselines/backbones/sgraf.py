@@ -189,7 +189,7 @@ class SGRAF(Backbone):
 
     def _bytes_per_position(self, vectors: Tensor) -> int:
         """Temporary memory of one item and one anchor position: the tensors that live at once."""
-        wide, narrow = (3, 8) if torch.is_grad_enabled() else (1, 5)
+        wide, narrow = (2, 8) if torch.is_grad_enabled() else (1, 5)
         width = wide * self.embed_size + narrow * self.head.in_features
         return width * vectors.element_size()
 

@@ -62,30 +62,34 @@ class _AttendedDifference(torch.autograd.Function):
     def forward(
         ctx: Any, attention: Tensor, keys: Tensor, queries: Tensor, weight: Tensor, bias: Tensor
     ) -> Tensor:
-        ctx.save_for_backward(attention, keys, queries, weight)
         ctx.autocast = _same_autocast(keys)
         context = torch.bmm(attention, keys)
-        context.div_(torch.linalg.vector_norm(context, dim=-1, keepdim=True) + EPSILON)
-        return functional.linear(context.sub_(queries).square_(), weight, bias)
+        length = torch.linalg.vector_norm(context, dim=-1, keepdim=True)
+        ctx.save_for_backward(attention, keys, queries, weight, length)
+        difference = torch.addcdiv(-queries, context, length + EPSILON, out=context)
+        return functional.linear(difference.square_(), weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        attention, keys, queries, weight = ctx.saved_tensors
+        attention, keys, queries, weight, length = ctx.saved_tensors
         with ctx.autocast:
-            direction = torch.bmm(attention, keys)
-            length = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
-            direction.div_(length + EPSILON)
-            difference = direction - queries
-            inner = (grad @ weight).mul_(difference).mul_(2)
+            weights = attention / (length + EPSILON)
+            difference = torch.baddbmm(queries, weights, keys, beta=-1)
+            inner = (2 * grad @ weight).mul_(difference)
             flat = grad.flatten(0, 1)
             grad_weight = flat.T @ difference.square_().flatten(0, 1)
             grad_queries = -inner.sum(dim=0)
-            radial = torch.mul(inner, direction, out=difference).sum(dim=-1, keepdim=True)
-            radial.div_(length.clamp_min(torch.finfo(length.dtype).tiny))
-            inner.div_(length + EPSILON).addcmul_(direction, radial, value=-1)
-            grad_attention = torch.bmm(inner, keys.transpose(1, 2))
-            grad_keys = torch.bmm(attention.transpose(1, 2), inner)
+            # The length's gradient takes out what lies along the context; with the keys' inner products this
+            # needs no tensor of the full width.
+            along = torch.bmm(inner, keys.transpose(1, 2))
+            radial = (along * weights).sum(dim=-1, keepdim=True) * (
+                1 + EPSILON / length.clamp_min(EPSILON**2)
+            )
+            gram = torch.bmm(keys, keys.transpose(1, 2))
+            grad_attention = (along - radial * torch.bmm(weights, gram)) / (length + EPSILON)
+            overlap = torch.bmm((radial * weights).transpose(1, 2), weights)
+            grad_keys = torch.bmm(weights.transpose(1, 2), inner).baddbmm_(overlap, keys, alpha=-1)
         return grad_attention, grad_keys, grad_queries, grad_weight, flat.sum(dim=0)
 
 
@@ -102,7 +106,7 @@ class _PositionwiseDifference(torch.autograd.Function):
         items, anchors, weight = ctx.saved_tensors
         with ctx.autocast:
             difference = items[:, None] - anchors
-            inner = (grad @ weight).mul_(difference).mul_(2)
+            inner = (2 * grad @ weight).mul_(difference)
             flat = grad.flatten(0, -2)
             grad_weight = flat.T @ difference.square_().flatten(0, -2)
         return inner.sum(dim=1), -inner.sum(dim=0), grad_weight, flat.sum(dim=0)

@@ -43,6 +43,13 @@ SPEC = DatasetSpec(
     tokenizers={"en": "word", "zh": "jieba"},
 )
 
+FINGERPRINTS = {
+    "train": "330f1ec19c4af61f2ba7d2885ecb6196ddfe353f043e079c366442d448b1acfa",
+    "dev": "5ed4082beb29d4448100d1a2d2ea0b17de40adf985bf8c7059abb57037b3cd58",
+    "test": "05640c77bfac75eb6e0f5f1d1b913b8515c60e5fd7a1333b1e77fab7fdb70349",
+}
+"""What every machine must compose; a test compares."""
+
 EMBEDDED_TOKENIZERS = ("word", "word-punkt", "jieba")
 """Tokenizers that need no file."""
 

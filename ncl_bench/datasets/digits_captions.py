@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-LEFT_OUT_SHARE = 0.5
+LEFT_OUT_SHARE = 0.6
 """Share of captions that leave a digit out, of scenes with more than ``FEWEST_NAMED`` digits."""
 FEWEST_NAMED = 2
 VAGUE_SHARE = 0.15
@@ -38,7 +38,6 @@ class Form:
         joint: between items.
         last_joint: before the last item.
         order: ``free``, ``rows`` (top to bottom) or ``columns`` (left to right).
-        closing: what comes last.
     """
 
     opening: str
@@ -46,7 +45,6 @@ class Form:
     joint: str
     last_joint: str
     order: str = "free"
-    closing: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Writer:
         items = [self._item(form, placed) for placed in self._in_order(self._named(scene), form.order)]
         opening = form.opening.format(count=self._grammar.counts[len(scene)])
         body = form.joint.join(items[:-1]) + form.last_joint + items[-1]
-        return self._grammar.finish(opening + body + form.closing)
+        return self._grammar.finish(opening + body)
 
     def _named(self, scene: tuple[Placed, ...]) -> list[Placed]:
         named = list(scene)
@@ -115,8 +113,7 @@ class Writer:
             return sorted(named)
         if order == "columns":
             return sorted(named, key=lambda placed: (placed.column, placed.row))
-        self._random.shuffle(named)  # type: ignore[arg-type]
-        return named
+        return sorted(named, key=lambda placed: self._random.random_sample())
 
     def _item(self, form: Form, placed: Placed) -> str:
         name = self._one_of(self._grammar.digits[placed.digit])
@@ -136,7 +133,7 @@ class Writer:
         return choices[self._below(len(choices))]
 
     def _below(self, n: int) -> int:
-        return int(self._random.randint(0, n, dtype=np.int64))
+        return int(self._random.random_sample() * n)
 
     def _chance(self, share: float) -> bool:
         return bool(self._random.random_sample() < share)
@@ -156,16 +153,16 @@ ENGLISH = Grammar(
         )
     ),
     nouns=("{name}", "a {name}", "the {name}", "digit {name}"),
-    rows=(("top", "first row"), ("upper", "second row"), ("lower", "third row"), ("bottom", "fourth row")),
+    rows=(("top", "topmost"), ("upper",), ("lower",), ("bottom", "bottommost")),
     columns=(
-        ("far left", "first column"),
-        ("inner left", "second column"),
-        ("inner right", "third column"),
-        ("far right", "fourth column"),
+        ("leftmost", "far-left"),
+        ("mid-left", "left-centre"),
+        ("mid-right", "right-centre"),
+        ("rightmost", "far-right"),
     ),
-    exact=("{row} {column}", "{row} {column}", "{column} {row}", "in {row} {column}"),
-    in_row=("{row}", "in {row}"),
-    in_column=("{column}", "in {column}"),
+    exact=("{row} {column}", "{row} {column}", "{column} {row}", "at the {row} {column}"),
+    in_row=("in the {row} row",),
+    in_column=("in the {column} column",),
     corners={
         (0, 0): ("top left corner",),
         (0, 3): ("top right corner",),
@@ -179,11 +176,11 @@ ENGLISH = Grammar(
         Form("we see ", "{digit} {place}", ", ", " with "),
         Form("", "{place} {digit}", "; ", "; "),
         Form("", "{place} is {digit}", ", ", ", "),
-        Form("{count} digits: ", "{digit} {place}", ", ", " and "),
+        Form("{count} digits, with ", "{digit} {place}", ", ", " and "),
         Form("from the top: ", "{digit} {place}", ", then ", ", last ", "rows"),
         Form("from the left: ", "{digit} {place}", ", then ", ", last ", "columns"),
         Form("someone wrote ", "{digit} {place}", ", ", ", also "),
-        Form("only ", "{digit} {place}", ", ", " and ", closing=", the rest is blank"),
+        Form("a grid with ", "{digit} {place}", ", ", " and "),
     ),
     finish=_english_article,
 )
@@ -191,11 +188,11 @@ ENGLISH = Grammar(
 CHINESE = Grammar(
     digits=tuple((word, str(digit)) for digit, word in enumerate("零一二三四五六七八九")),
     nouns=("{name}", "数字{name}", "一个{name}", "手写的{name}"),
-    rows=(("最上面一行", "第一行"), ("第二行",), ("第三行",), ("最下面一行", "第四行")),
-    columns=(("最左边一列", "第一列"), ("第二列",), ("第三列",), ("最右边一列", "第四列")),
-    exact=("{row}{column}", "{row}、{column}", "{column}{row}", "{row}的{column}"),
-    in_row=("{row}", "{row}里"),
-    in_column=("{column}", "{column}里"),
+    rows=(("第一行",), ("第二行",), ("第三行",), ("第四行", "最后一行")),
+    columns=(("第一列", "左边第一列"), ("第二列",), ("第三列",), ("第四列", "最后一列")),
+    exact=("{row}{column}", "{row}{column}", "{column}{row}", "{row}的{column}"),
+    in_row=("{row}里",),
+    in_column=("{column}里",),
     corners={(0, 0): ("左上角",), (0, 3): ("右上角",), (3, 0): ("左下角",), (3, 3): ("右下角",)},
     counts={3: "三", 4: "四", 5: "五"},
     forms=(
@@ -204,11 +201,11 @@ CHINESE = Grammar(
         Form("图中", "{digit}在{place}", "，", "，以及"),
         Form("图片里", "{digit}位于{place}", "，", "，"),
         Form("", "{digit}写在{place}", "，", "，另外"),
-        Form("共{count}个数字：", "{digit}在{place}", "，", "，"),
+        Form("共{count}个数字，其中", "{digit}在{place}", "，", "，"),
         Form("从上到下，", "{place}是{digit}", "，然后", "，最后", "rows"),
         Form("从左到右，", "{place}是{digit}", "，接着", "，最后", "columns"),
         Form("有人写了", "{place}的{digit}", "、", "和"),
-        Form("只有", "{digit}在{place}", "，", "和", closing="，其余空白"),
+        Form("方格里", "{digit}在{place}", "，", "，同时"),
     ),
     finish=str,
 )

@@ -172,7 +172,7 @@ def test_labels_after_each_epoch_match_the_published_code(code: str, golden: Gol
 
 
 def test_an_epoch_with_all_labels_at_one_is_the_published_warm_up(golden: Golden) -> None:
-    """GSC+ only; the warm-up of GSC's code, which no script can run, leaves out one direction and one term."""
+    """GSC+ only: the warm-up of GSC leaves out one direction and one term, and never ran."""
     stored = golden("E_gscplus")
     method, batch = one_network("E_gscplus", "sgr", golden, "targets_ones_f32")
     step = GradientStep()

@@ -1,3 +1,48 @@
 """The benchmark for noisy-correspondence learning: data, noise, protocol, submissions. Never torch."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ncl_bench.datasets import DATASETS, load_dataset
+    from ncl_bench.datasets.paired import PairedDataset
+    from ncl_bench.errors import NclBenchError
+    from ncl_bench.noise import inject_noise
+    from ncl_bench.protocol import PROTOCOL_VERSION, evaluate
+    from ncl_bench.scores import write_scores
+
 __version__ = "0.1.0"
+__all__ = [
+    "DATASETS",
+    "PROTOCOL_VERSION",
+    "NclBenchError",
+    "PairedDataset",
+    "evaluate",
+    "inject_noise",
+    "load_dataset",
+    "write_scores",
+]
+
+_HOMES = {
+    "DATASETS": "ncl_bench.datasets",
+    "NclBenchError": "ncl_bench.errors",
+    "PROTOCOL_VERSION": "ncl_bench.protocol",
+    "PairedDataset": "ncl_bench.datasets.paired",
+    "evaluate": "ncl_bench.protocol",
+    "inject_noise": "ncl_bench.noise",
+    "load_dataset": "ncl_bench.datasets",
+    "write_scores": "ncl_bench.scores",
+}
+"""Where each public name lives; it is imported when first used, so that `import ncl_bench` stays fast."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

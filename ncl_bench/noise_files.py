@@ -2,22 +2,20 @@
 
 from math import ceil, sqrt
 from pathlib import Path
-from tokenize import TokenError
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NoiseError, unknown_name
+from ncl_bench.errors import NoiseError, ScoresError, unknown_name
 from ncl_bench.noise import UNITS, NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.npy import map_npy, read_header
 from ncl_bench.published_noise import find_published
 
 if TYPE_CHECKING:
     from ncl_bench.datasets.spec import DatasetSpec
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
-_REMEDY = "give a file that numpy.save wrote from a one-dimensional int64 array"
 
 
 def nominal_ratios(n_moved: int, n_units: int) -> list[float]:
@@ -130,38 +128,19 @@ def read_index(path: Path) -> NDArray[np.int64]:
     Raises:
         NoiseError: missing, no plain npy file, cut short, or of another type or shape.
     """
-    try:
-        with path.open("rb") as stream:
-            shape, dtype = _header(stream, path)
-            if dtype.hasobject:
-                raise NoiseError(
-                    f"noise file {path} holds pickled objects, which are never loaded; {_REMEDY}"
-                )
-            if dtype != np.dtype("<i8") or len(shape) != 1:
-                raise NoiseError(f"noise file {path} holds {dtype} of shape {shape}; {_REMEDY}")
-            content = stream.read()
-    except FileNotFoundError:
-        raise NoiseError(_missing(path)) from None
-    except OSError as error:
-        raise NoiseError(f"noise file {path} cannot be read ({error.strerror}); {_REMEDY}") from None
-    if len(content) != 8 * shape[0]:
-        raise NoiseError(
-            f"noise file {path} holds {len(content)} bytes of numbers, its header promises {8 * shape[0]}; "
-            "it was cut short or added to: fetch it again"
-        )
-    return np.frombuffer(content, "<i8").astype(np.int64)
-
-
-def _missing(path: Path) -> str:
     suffixed = path.with_name(path.name + ".npy")
-    hint = f"did you mean {suffixed.name}?" if suffixed.exists() else "give the path of an existing file"
-    return f"noise file {path} does not exist; noise is never redrawn instead: {hint}"
-
-
-def _header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+    if suffixed.exists() and not path.exists():
+        raise NoiseError(
+            f"noise file {path} does not exist, and noise is never redrawn instead; "
+            f"did you mean {suffixed.name}?"
+        )
     try:
-        shape, _, dtype = readers[npy_format.read_magic(stream)](stream)
-    except (ValueError, KeyError, EOFError, SyntaxError, TokenError, RecursionError):
-        raise NoiseError(f"noise file {path} is not a numpy .npy file; {_REMEDY}") from None
-    return shape, dtype
+        header = read_header(path)
+    except ScoresError as error:
+        raise NoiseError(f"noise file {error}") from None
+    if header.dtype != np.dtype("<i8") or len(header.shape) != 1:
+        raise NoiseError(
+            f"noise file {path} holds {header.dtype} of shape {header.shape}; "
+            "give a file that numpy.save wrote from a one-dimensional int64 array"
+        )
+    return np.array(map_npy(path, header), np.int64)

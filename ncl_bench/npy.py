@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> NpyHeader:
     try:
         version = npy_format.read_magic(stream)
         shape, fortran_order, dtype = _READERS[version](stream)
-    except (ValueError, KeyError, EOFError):
+    except (ValueError, KeyError, EOFError, SyntaxError, TokenError, RecursionError):
         stream.seek(0)
         kind = "a zip archive (.npz?)" if stream.read(2) == b"PK" else "not a numpy .npy file"
         raise ScoresError(f"{path} is {kind}; {_REMEDY}, one array per file") from None

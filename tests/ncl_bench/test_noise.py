@@ -252,7 +252,7 @@ def test_pickled_file_is_refused_and_never_loaded(tmp_path: Path) -> None:
 def test_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
     path = save(tmp_path, CLEAN)
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(NoiseError, match=r"was cut short|is not a numpy \.npy file"):
+    with pytest.raises(NoiseError, match=r"was cut short|is not a numpy \.npy file|is empty"):
         read_index(path)
 
 
@@ -260,10 +260,10 @@ def test_added_bytes_and_absurd_headers_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, CLEAN)
     content = path.read_bytes()
     path.write_bytes(content + b"\0" * 8)
-    with pytest.raises(NoiseError, match="holds 80008 bytes of numbers, its header promises 80000"):
+    with pytest.raises(NoiseError, match="has 80,136 bytes, its header promises 80,128; it was added to"):
         read_index(path)
     path.write_bytes(content.replace(b"(10000,), }" + b" " * 9, b"(10000000000000,), }"))
-    with pytest.raises(NoiseError, match="its header promises 80000000000000"):
+    with pytest.raises(NoiseError, match="header promises 80,000,000,000,128; it was cut short"):
         read_index(path)
     path.write_bytes(content.replace(b", }", b",  "))
     with pytest.raises(NoiseError, match=r"is not a numpy \.npy file"):
@@ -273,18 +273,17 @@ def test_added_bytes_and_absurd_headers_are_refused(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "index.npz", CLEAN)
     (tmp_path / "index.txt").write_text("0\n1\n")
-    for name in ("index.npz", "index.txt"):
-        with pytest.raises(
-            NoiseError, match=r"is not a numpy \.npy file; give a file that numpy\.save wrote"
-        ):
-            read_index(tmp_path / name)
-    with pytest.raises(NoiseError, match="cannot be read"):
+    with pytest.raises(NoiseError, match=r"noise file .*index\.npz is a zip archive"):
+        read_index(tmp_path / "index.npz")
+    with pytest.raises(NoiseError, match=r"noise file .*index\.txt is not a numpy \.npy file"):
+        read_index(tmp_path / "index.txt")
+    with pytest.raises(NoiseError, match="is a folder"):
         read_index(tmp_path)
 
 
 def test_wrong_path_fails_and_names_the_likely_file(tmp_path: Path) -> None:
     save(tmp_path, CLEAN, "f30k_precomp_0.4.npy")
-    with pytest.raises(NoiseError, match=r"never redrawn instead: did you mean f30k_precomp_0\.4\.npy\?"):
+    with pytest.raises(NoiseError, match=r"never redrawn instead; did you mean f30k_precomp_0\.4\.npy\?"):
         read_noise_file(tmp_path / "f30k_precomp_0.4", DIGITS, "caption")
     with pytest.raises(NoiseError, match="does not exist"):
         read_noise_file(tmp_path / "absent.npy", DIGITS, "caption")

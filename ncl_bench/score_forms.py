@@ -3,8 +3,23 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+FILL_IN = "FILL-IN"
+"""Stands in a template for what only the submitter knows."""
+
+
+def _is_filled_in(value: str) -> str:
+    if value == FILL_IN:
+        raise ValueError(f"replace {FILL_IN} by what it stands for")
+    return value
+
+
+Text = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=300),
+    AfterValidator(_is_filled_in),
+]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

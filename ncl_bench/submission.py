@@ -29,6 +29,7 @@ from ncl_bench.score_forms import (
     Record,
     Scores,
     Sha256,
+    Text,
 )
 from ncl_bench.yaml_files import read_yaml
 
@@ -49,7 +50,6 @@ __all__ = [
 
 SUBMISSION_FILE = "submission.yaml"
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Unit = Literal["none", "caption", "image", "natural"]

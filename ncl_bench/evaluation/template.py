@@ -9,9 +9,8 @@ from ncl_bench.evaluation.statements import local_split
 from ncl_bench.files import sha256_of_file, write_text
 from ncl_bench.noise import NoiseUnit, draw_noise
 from ncl_bench.protocol import PROTOCOL_VERSION, expected_shape
+from ncl_bench.score_forms import FILL_IN
 from ncl_bench.submission import SUBMISSION_FILE
-
-FILL_IN = "FILL-IN"
 
 _TEMPLATE = """\
 # A submission to ncl-bench. Replace every {fill}, put the score file beside this file, then run:
@@ -38,8 +37,8 @@ hardware: {fill}          # such as 1 GPU of 24 GB
 hours: null                # of training, all networks together
 scores:
   test:
+    # {n_images:,} rows (images), {n_captions:,} columns (captions); caption c belongs to image c // {each}.
     # float16, float32 or float64, by numpy.save. Other forms (embeddings, rankings, ranks) are
-    # float16, float32 or float64, written by numpy.save. Other forms (embeddings, rankings, ranks) are
     # described by: ncl-bench submission schema
     form: matrix
     matrix:

@@ -5,23 +5,20 @@ true item (protocol.md, Metrics). Beside it the optimistic rank counts strictly 
 two differ, the rank depends on ties. Everything is an integer: block size and threads cannot change a result.
 """
 
-import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
+from ncl_bench.rows import BLOCK, FloatArray, Rows
 
 Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.floating]
 
-BLOCK = 50
-"""Rows read at a time."""
 LARGEST_BLOCK = 255
 """Column counts of a block are added up in one byte."""
 
@@ -60,69 +57,17 @@ class Counted:
     dtype: str
 
 
-class Rows(Protocol):
-    """Similarities that can be had in blocks of rows; the same numbers whatever the block."""
+@dataclass(frozen=True)
+class Geometry:
+    """Which rows and columns belong together.
 
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    @property
-    def dtype(self) -> np.dtype[np.floating]: ...
-
-    def rows(self, start: int, stop: int) -> FloatArray:
-        """Rows ``start`` to ``stop`` as native float32 or float64, every column."""
-        ...
-
-    def own(self, captions_per_image: int) -> FloatArray:
-        """Each caption's score with its own image, ``(n_images, captions_per_image)``."""
-        ...
-
-    def release(self, start: int, stop: int) -> None:
-        """The rows are not needed again."""
-        ...
-
-
-class ArrayRows:
-    """Rows of an array in memory or mapped from disk; float16 and foreign byte order become native floats.
-
-    Args:
-        array: float ``(n_images, n_captions)``.
+    Attributes:
+        n_images: rows.
+        n_captions: columns.
+        captions_per_image: a fact of the dataset.
+        images_per_fold: size of consecutive folds; ``n_images`` without folds.
     """
 
-    def __init__(self, array: FloatArray) -> None:
-        self.array = array
-        self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
-        self.dtype: np.dtype[np.floating] = array.dtype
-        self.native = np.dtype(np.float64 if array.dtype.itemsize > 4 else np.float32)
-
-    def rows(self, start: int, stop: int) -> FloatArray:
-        """Rows in native float32 or float64, without a copy where they already are."""
-        return np.asarray(self.array[start:stop], dtype=self.native, order="C")
-
-    def own(self, captions_per_image: int) -> FloatArray:
-        """Each caption's score with its own image, ``(n_images, captions_per_image)``."""
-        images = np.arange(self.shape[0])
-        result = np.empty((self.shape[0], captions_per_image), self.native)
-        for start in range(0, self.shape[0], BLOCK):
-            some = images[start : start + BLOCK, None]
-            result[start : start + BLOCK] = self.array[
-                some, some * captions_per_image + np.arange(captions_per_image)
-            ]
-            self.release(start, min(start + BLOCK, self.shape[0]))
-        return result
-
-    def release(self, start: int, stop: int) -> None:
-        """Give the pages of a mapped file back, so that a pass keeps a few blocks in memory and no more."""
-        mapping: object = self.array.base
-        if isinstance(mapping, mmap.mmap) and self.array.flags.c_contiguous and hasattr(mapping, "madvise"):
-            offset = len(mapping) - self.array.nbytes
-            first, last = (offset + row * self.array.strides[0] for row in (start, stop))
-            first -= first % mmap.PAGESIZE
-            mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
-
-
-@dataclass(frozen=True)
-class _Geometry:
     n_images: int
     n_captions: int
     captions_per_image: int
@@ -146,7 +91,7 @@ class _Geometry:
 class _Tally:
     """Counts of one comparison, greater-or-equal or greater, among all items and among the fold's."""
 
-    def __init__(self, geometry: _Geometry) -> None:
+    def __init__(self, geometry: Geometry) -> None:
         self.i2t = np.zeros((2, geometry.n_images), np.int64)
         self.t2i = np.zeros((2, geometry.n_captions), np.int64)
 
@@ -154,7 +99,7 @@ class _Tally:
 class _Worker:
     """Counts of some blocks, with buffers of its own."""
 
-    def __init__(self, scores: Rows, own: FloatArray, geometry: _Geometry, size: int) -> None:
+    def __init__(self, scores: Rows, own: FloatArray, geometry: Geometry, size: int) -> None:
         self.scores, self.geometry = scores, geometry
         self.true = own.reshape(-1)
         self.mask = np.empty((size, geometry.n_captions), np.bool_)
@@ -216,7 +161,7 @@ def count_ranks(
     """
     n_images, n_captions = scores.shape
     assert n_captions == n_images * captions_per_image > 0
-    geometry = _Geometry(n_images, n_captions, captions_per_image, images_per_fold or n_images)
+    geometry = Geometry(n_images, n_captions, captions_per_image, images_per_fold or n_images)
     size = max(1, min(block, LARGEST_BLOCK, n_images))
     blocks = list(geometry.blocks(size))
     n_workers = max(1, min(threads or len(os.sched_getaffinity(0)), len(blocks)))
@@ -229,18 +174,26 @@ def count_ranks(
 
     with ThreadPoolExecutor(n_workers) as pool:
         list(pool.map(work, range(n_workers)))
-    _refuse_non_finite(workers)
+    bad = sum(worker.bad for worker in workers)
+    if bad:
+        refuse_non_finite(bad, min(worker.first_bad for worker in workers))
     return _joined(workers, folds=images_per_fold is not None, dtype=scores.dtype.name)
 
 
-def _refuse_non_finite(workers: list[_Worker]) -> None:
-    bad = sum(worker.bad for worker in workers)
-    if bad:
-        row, column = min(worker.first_bad for worker in workers)
-        raise ScoresError(
-            f"similarities hold {bad:,} numbers that are not finite, the first in row {row}, "
-            f"column {column}; score these pairs again"
-        )
+def refuse_non_finite(count: int, first: tuple[int, int]) -> NoReturn:
+    """Refuse scores with numbers that are not finite.
+
+    Args:
+        count: of them.
+        first: row and column of the first.
+
+    Raises:
+        ScoresError: always.
+    """
+    raise ScoresError(
+        f"similarities hold {count:,} numbers that are not finite, the first in row {first[0]}, "
+        f"column {first[1]}; score these pairs again"
+    )
 
 
 def _joined(workers: list[_Worker], *, folds: bool, dtype: str) -> Counted:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import ArrayRows, Counted, Ranks, Rows, count_ranks
+from ncl_bench.counting import Counted, Ranks, count_ranks
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError, ScoresError, unknown_name
@@ -19,6 +19,7 @@ from ncl_bench.metrics import (
     interval,
     recall_at,
 )
+from ncl_bench.rows import ArrayRows, Rows
 
 PROTOCOL_VERSION = 1
 SELECTION_IMAGES = 1_000
@@ -81,9 +82,21 @@ def evaluate(
         ScoresError: dtype or shape is wrong, or a score is not finite.
     """
     spec = dataset_spec(dataset)
-    matrix = np.asanyarray(similarities)
+    matrix = _as_array(similarities)
     check_matrix(matrix.shape, matrix.dtype, spec, split)
     return evaluate_counted(count(ArrayRows(matrix), spec, split), spec, split, intervals=intervals)
+
+
+def _as_array(similarities: Any) -> NDArray[Any]:
+    if isinstance(similarities, np.ma.MaskedArray):
+        raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
+    try:
+        return np.asanyarray(similarities)
+    except (TypeError, ValueError) as error:
+        raise ScoresError(
+            f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, "
+            "or tensors on a GPU to baselines.counting.evaluate"
+        ) from None
 
 
 def check_matrix(

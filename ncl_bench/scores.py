@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import FloatArray
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.files import atomic_path
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.protocol import check_matrix
+from ncl_bench.rows import FloatArray
 
 ROWS_AT_ONCE = 100
 

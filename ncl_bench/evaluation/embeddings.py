@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import FloatArray
 from ncl_bench.errors import ScoresError
+from ncl_bench.rows import FloatArray
 
 TILE_IMAGES = 250
 TILE_CAPTIONS = 2_500

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import ArrayRows, Counted, Ranks, Rows
+from ncl_bench.counting import Counted, Ranks
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.embeddings import EmbeddingRows, check_embeddings
 from ncl_bench.evaluation.rankings import count_rankings
 from ncl_bench.npy import NpyHeader, map_npy, read_header
 from ncl_bench.protocol import check_matrix, count, expected_shape, split_fold_size
+from ncl_bench.rows import ArrayRows, Rows
 from ncl_bench.score_forms import (
     ArrayFile,
     EmbeddingScores,

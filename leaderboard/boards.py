@@ -97,14 +97,19 @@ def boards_of(rows: Iterable[Row], alike: Alike = lambda a, b: False) -> list[Bo
     for row in rows:
         cells.setdefault(row.cell, {}).setdefault(division_of(row), []).append(row)
     return [
-        Board(cell, tuple(Division(key, _ranked(cells[cell][key], alike)) for key in DIVISIONS if key in cells[cell]))
+        Board(
+            cell,
+            tuple(Division(key, _ranked(cells[cell][key], alike)) for key in DIVISIONS if key in cells[cell]),
+        )
         for cell in sorted(cells, key=lambda cell: cell.order)
     ]
 
 
 def _ranked(rows: Sequence[Row], alike: Alike) -> tuple[Ranked, ...]:
     """Best first; a row shares the rank of the first row of the running group when the two cannot be told apart."""
-    ordered = sorted(rows, key=lambda row: (-(row.r_sum or 0.0), row.method, row.backbone, row.source, row.table))
+    ordered = sorted(
+        rows, key=lambda row: (-(row.r_sum or 0.0), row.method, row.backbone, row.source, row.table)
+    )
     ranked, leader, rank, place = [], None, 0, 0
     for row in ordered:
         if not row.ranked:
@@ -129,7 +134,8 @@ def merge_seeds(rows: Iterable[Row]) -> list[Row]:
     """
     groups: dict[tuple[object, ...], list[Row]] = {}
     for number, row in enumerate(rows):
-        same = (row.method, row.backbone, row.features, row.networks, row.extra, row.kind, row.cell, row.source)
+        what = (row.method, row.backbone, row.features, row.networks, row.extra, row.kind)
+        same = (*what, row.cell, row.noise, row.paper, row.code)
         groups.setdefault((number,) if row.status == "reported" else same, []).append(row)
     return [_merged(group) for group in groups.values()]
 

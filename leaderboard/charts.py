@@ -43,10 +43,18 @@ def overview_curves(rows: Sequence[Row], name: Callable[[Row], str]) -> list[Cur
 
 def bar_charts(rows: Iterable[Row]) -> Charts:
     """One bar chart per measured row: six recalls, with bootstrap intervals or the deviation over seeds."""
+    measured = sorted((row for row in rows if row.intervals or row.spread), key=lambda row: row.cell.order)
     return [
-        (f"{row.method}: {cell_title(row.cell)}", _markup(_recall_bars(row)))
-        for row in rows
-        if row.intervals or row.spread
+        (
+            f"{row.method} {row.backbone}, {cell_title(row.cell)}. Whiskers: "
+            + (
+                f"standard deviation over {len(row.seeds)} seeds."
+                if row.spread
+                else "95 % bootstrap interval."
+            ),
+            _markup(_recall_bars(row)),
+        )
+        for row in measured
     ]
 
 
@@ -62,7 +70,9 @@ def plain_chart(boards: Sequence[Board], sources: Mapping[str, Source]) -> str:
 
     measured = any(row.status != "reported" for board in boards for row in board.rows)
     for title, series in _series(
-        boards, lambda row: _with_source(row, sources), lambda row: wanted(row) and measured == (row.status != "reported")
+        boards,
+        lambda row: _with_source(row, sources),
+        lambda row: wanted(row) and measured == (row.status != "reported"),
     ):
         return curves(series, title=title, x_title="noise ratio, %", y_title="rSum", standalone=True) + "\n"
     return ""
@@ -91,14 +101,18 @@ def _series(
             noisy.setdefault((*key, cell.noise_unit), []).extend(rows)
     for group, rows in noisy.items():
         names = {name(row) for row in rows}
-        series = overview_curves([*(row for row in clean.get(group[:3], []) if name(row) in names), *rows], name)
+        series = overview_curves(
+            [*(row for row in clean.get(group[:3], []) if name(row) in names), *rows], name
+        )
         series = [curve for curve in series if len(curve.points) > 1]
         if series:
             yield f"{cell_title(_without_ratio(rows[0].cell))}: rSum against noise ratio", series
 
 
 def _with_source(row: Row, sources: Mapping[str, Source]) -> str:
-    return f"{row.method} · {sources[row.source].short.split(',')[0]}" if row.source in sources else row.method
+    return (
+        f"{row.method} · {sources[row.source].short.split(',')[0]}" if row.source in sources else row.method
+    )
 
 
 def _without_ratio(cell: Cell) -> Cell:
@@ -112,7 +126,8 @@ def _mean(rows: Iterable[Row]) -> float:
 
 def _points(rows: Iterable[Row]) -> tuple[tuple[float, float, float], ...]:
     return tuple(
-        (round(100 * (row.cell.noise_ratio or 0.0), 6), row.r_sum or 0.0, row.spread.get("r_sum", 0.0)) for row in rows
+        (round(100 * (row.cell.noise_ratio or 0.0), 6), row.r_sum or 0.0, row.spread.get("r_sum", 0.0))
+        for row in rows
     )
 
 

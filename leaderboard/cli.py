@@ -1,7 +1,106 @@
-"""Commands of this room."""
+"""Commands of the leaderboard: build, add, diff, export, import-published."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+HERE = Path(__file__).parent
+
+board = typer.Typer(help="Build and check the leaderboard, add results.", no_args_is_help=True)
+
+Root = Annotated[Path, typer.Option("--root", help="Folder that holds submissions/.")]
+
+
+@board.command()
+def build(
+    root: Root = HERE,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if anything is stale.")] = False,
+    published: Annotated[bool, typer.Option(help="Show the numbers that papers print too.")] = True,
+) -> None:
+    """Evaluate every row again from its evidence and write the site, the tables and the plot.
+
+    Example: ncl-bench leaderboard build --check
+    """
+    from leaderboard.build import build as run
+
+    built = run(root, published=published, check=check)
+    state = "all current" if check else f"{len(built.changed)} written, {len(built.removed)} removed"
+    typer.echo(f"{built.rows:,} rows in {len(built.files)} files, {state}")
+    if not check:
+        typer.echo(f"look at {root / 'site' / 'index.html'}")
+
+
+@board.command()
+def add(
+    folder: Annotated[Path, typer.Argument(help="The submission folder.")],
+    root: Root = HERE,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+    ] = None,
+    verified_how: Annotated[str, typer.Option(help="For maintainers: how the row was verified.")] = "",
+) -> None:
+    """Check a submission, evaluate it again, and write its row with the evidence beside it.
+
+    Example: ncl-bench leaderboard add submissions/ncr
+    """
+    from leaderboard.add import add as run
+
+    typer.echo(run(folder, root, data_root=data_root, verified_how=verified_how))
+    typer.echo("next: ncl-bench leaderboard build")
+
+
+@board.command()
+def diff(
+    base: Annotated[
+        Path, typer.Argument(help="leaderboard.csv of another build, or a leaderboard's folder.")
+    ],
+    root: Root = HERE,
+    only_new: Annotated[
+        bool, typer.Option("--only-new", help="Fail if a row that stood already is touched.")
+    ] = False,
+) -> None:
+    """Print as Markdown what moved between another build and this one.
+
+    Example: ncl-bench leaderboard diff ../main/leaderboard
+    """
+    from leaderboard.diff import diff as run
+
+    typer.echo(run(base, root, only_new=only_new), nl=False)
+
+
+@board.command()
+def export(
+    to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
+    root: Root = HERE,
+    hub: Annotated[bool, typer.Option("--hub", help="In the forms that the Hugging Face Hub reads.")] = True,
+    repository: Annotated[
+        str, typer.Option(help="Id of the benchmark's dataset repository on the Hub.")
+    ] = "ncl-bench/ncl-bench",
+) -> None:
+    """Write the evaluated rows as the Hub's eval.yaml, .eval_results and model-index metadata.
+
+    Example: ncl-bench leaderboard export --hub --to hub
+    """
+    from leaderboard.hub import export as run
+
+    typer.echo(f"{run(root, to, repository)} files in {to}")
+
+
+@board.command()
+def import_published(
+    collected: Annotated[Path, typer.Argument(help="CSV with one row per published number.")],
+    root: Root = HERE,
+) -> None:
+    """Copy the facts of a collected table into published/results.csv.
+
+    Example: ncl-bench leaderboard import-published published_results.csv
+    """
+    from leaderboard.import_published import import_published as run
+
+    typer.echo(f"{run(collected, root / 'published' / 'results.csv'):,} rows")
 
 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
+    app.add_typer(board, name="leaderboard")

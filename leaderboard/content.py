@@ -1,5 +1,6 @@
 """Everything that the outputs are made from: rows, boards, methods and sources."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +43,22 @@ def read_content(root: Path, *, published: bool) -> Content:
     """
     families = read_families()
     reported = read_published(families) if published else []
-    submitted = read_submitted(root / "submissions", families)
+    submitted, hits = read_submitted(root / "submissions", families)
     single = (*reported, *submitted)
     rows = tuple(merge_seeds(single))
-    alike = Alike(root / "submissions")
-    return Content(single, rows, tuple(boards_of(rows, alike)), families, read_sources() if published else {})
+    boards = tuple(boards_of(rows, Alike(hits)))
+    return Content(single, rows, boards, _with_own_pages(families, rows), read_sources() if published else {})
+
+
+def _with_own_pages(families: dict[str, Family], rows: Iterable[Row]) -> dict[str, Family]:
+    """The families, and one for every submitted method that none of them claims."""
+    own = {
+        row.family: Family(
+            title=row.method,
+            summary="Submitted to this leaderboard; described by its authors.",
+            names=(row.method,),
+        )
+        for row in rows
+        if row.family not in families
+    }
+    return {**families, **dict(sorted(own.items()))}

@@ -10,7 +10,18 @@ from leaderboard.boards import Board, cell_title
 from leaderboard.published import Source
 from leaderboard.rows import RECALLS, Row
 
-_FACTS = ("method", "family", "backbone", "features", "networks", "extra", "kind", "status", "source", "table")
+_FACTS = (
+    "method",
+    "family",
+    "backbone",
+    "features",
+    "networks",
+    "extra",
+    "kind",
+    "status",
+    "source",
+    "table",
+)
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "*": r"$^{*}$", "∞": r"$\infty$", "±": r"$\pm$"}
 
@@ -18,7 +29,18 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "*": r"$^{*}$", "∞":
 def csv_text(boards: Iterable[Board]) -> str:
     """One line per row: its cell, what it is, six recalls, rSum, rank, seeds and remarks."""
     out = io.StringIO()
-    head = ["rank", *_CELL, *_FACTS, *RECALLS, "r_sum", "r_sum_std", "printed_r_sum", "seeds", "doubts", "notes"]
+    head = [
+        "rank",
+        *_CELL,
+        *_FACTS,
+        *RECALLS,
+        "r_sum",
+        "r_sum_std",
+        "printed_r_sum",
+        "seeds",
+        "doubts",
+        "notes",
+    ]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
     for rank, row in _ranked_rows(boards):
@@ -47,7 +69,9 @@ def json_text(boards: Iterable[Board], protocol_version: int) -> str:
         content = row.model_dump(mode="json")
         content |= {"rank": rank, "r_sum": row.r_sum, "cell": content["cell"] | {"name": row.cell.slug}}
         rows.append(_rounded(content))
-    return json.dumps({"protocol_version": protocol_version, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"protocol_version": protocol_version, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
+    )
 
 
 def latex_text(board: Board) -> str:
@@ -74,15 +98,29 @@ def bibtex_text(sources: Mapping[str, Source]) -> str:
     """BibTeX entries of the sources; first authors only, as the collection names no others."""
     entries = []
     for key, source in sorted(sources.items()):
-        fields = {"author": f"{source.authors} and others", "title": f"{{{source.title}}}", "year": str(source.year)}
-        fields |= {"howpublished": source.venue, "doi": source.doi, "eprint": source.arxiv, "url": source.link}
+        fields = {
+            "author": f"{source.authors} and others",
+            "title": f"{{{source.title}}}",
+            "year": str(source.year),
+        }
+        fields |= {
+            "howpublished": source.venue,
+            "doi": source.doi,
+            "eprint": source.arxiv,
+            "url": source.link,
+        }
         body = "".join(f"  {name} = {{{_bib(value)}}},\n" for name, value in fields.items() if value)
         entries.append(f"@misc{{{key},\n{body}}}\n")
     return "\n".join(entries)
 
 
 def _ranked_rows(boards: Iterable[Board]) -> Iterable[tuple[int | None, Row]]:
-    return ((ranked.rank, ranked.row) for board in boards for division in board.divisions for ranked in division.rows)
+    return (
+        (ranked.rank, ranked.row)
+        for board in boards
+        for division in board.divisions
+        for ranked in division.rows
+    )
 
 
 def _shown(value: object) -> str:

@@ -30,7 +30,9 @@ class Bar:
     high: float
 
 
-def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str, standalone: bool = False) -> str:
+def curves(
+    series: Sequence[Curve], *, title: str, x_title: str, y_title: str, standalone: bool = False
+) -> str:
     """A line chart as SVG text.
 
     Args:
@@ -57,7 +59,9 @@ def curves(series: Sequence[Curve], *, title: str, x_title: str, y_title: str, s
             "name": curve.name,
             "colour": number % N_COLOURS,
             "dashed": not curve.solid,
-            "points": [(x(a), y(b), y(b - c), y(b + c), f"{a:g}", f"{b:.1f}", c) for a, b, c in sorted(curve.points)],
+            "points": [
+                (x(a), y(b), y(b - c), y(b + c), f"{a:g}", f"{b:.1f}", c) for a, b, c in sorted(curve.points)
+            ],
         }
         for number, curve in enumerate(series)
     ]
@@ -83,7 +87,7 @@ def bars(groups: Mapping[str, Sequence[Bar]], *, title: str) -> str:
         groups: block title to bars; values in [0, 100].
         title: read by screen readers and shown on hover.
     """
-    left, width, step, gap = 76, 420, 22, 30
+    left, width, step, gap = 52, 250, 22, 30
     blocks, top = [], 4
     for name, members in groups.items():
         placed = []

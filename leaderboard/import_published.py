@@ -13,7 +13,17 @@ from leaderboard.rows import RECALLS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import write_text
 
-COLUMNS = ("source", "table", "method", "backbone", "dataset", "protocol", "noise_unit", "noise_ratio", "tokenizer")
+COLUMNS = (
+    "source",
+    "table",
+    "method",
+    "backbone",
+    "dataset",
+    "protocol",
+    "noise_unit",
+    "noise_ratio",
+    "tokenizer",
+)
 _UNIT_OF_TYPE = {"none": "none", "real": "natural"}
 
 
@@ -33,12 +43,16 @@ def import_published(collected: Path, target: Path) -> int:
         SubmissionError: a column is missing or a row stands twice.
     """
     with collected.open(encoding="utf-8", newline="") as stream:
-        rows = [_facts(row, f"{collected}:{line}") for line, row in enumerate(csv.DictReader(stream), start=2)]
+        rows = [
+            _facts(row, f"{collected}:{line}") for line, row in enumerate(csv.DictReader(stream), start=2)
+        ]
     seen: dict[tuple[str, ...], int] = {}
     for line, row in enumerate(rows, start=2):
         key = tuple(row[name] for name in COLUMNS)
         if key in seen:
-            raise SubmissionError(f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}")
+            raise SubmissionError(
+                f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}"
+            )
         seen[key] = line
     out = io.StringIO()
     writer = csv.DictWriter(out, (*COLUMNS, *RECALLS, "r_sum"), lineterminator="\n")
@@ -52,6 +66,11 @@ def _facts(row: dict[str, str], where: str) -> dict[str, str]:
     try:
         unit = _UNIT_OF_TYPE.get(row["noise_type"], row["noise_unit"])
         facts = {"source": row["source_key"], "noise_unit": unit, "r_sum": row["rsum_reported"]}
-        return {**{name: row[name] for name in (*COLUMNS, *RECALLS) if name not in facts and name != "source"}, **facts}
+        return {
+            **{name: row[name] for name in (*COLUMNS, *RECALLS) if name not in facts and name != "source"},
+            **facts,
+        }
     except KeyError as error:
-        raise SubmissionError(f"{where} has no column {error}; expected the columns of a collected table") from None
+        raise SubmissionError(
+            f"{where} has no column {error}; expected the columns of a collected table"
+        ) from None

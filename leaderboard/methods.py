@@ -1,12 +1,13 @@
 """What each method is: methods.yaml, typed, and the commands that reproduce a row."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leaderboard.rows import Cell
-from leaderboard.yaml_files import read_yaml
+from ncl_bench.yaml_files import read_yaml
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
 
@@ -27,6 +28,7 @@ class Family(BaseModel):
     ensemble: tuple[str, ...] = ()
     source: str = ""
     recipes: str = ""
+    ensemble_recipes: str = ""
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
         """Whether a row stands for one network, for an average of several, or nobody says."""
@@ -60,7 +62,9 @@ def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
             raise SubmissionError(f"{path}: {key}: {first_problem(error)}") from None
         for name in {*families[key].names, key}:
             if claimed.setdefault(name, key) != key:
-                raise SubmissionError(f"{path}: {name!r} is claimed by {claimed[name]} and {key}; name it once")
+                raise SubmissionError(
+                    f"{path}: {name!r} is claimed by {claimed[name]} and {key}; name it once"
+                )
     return families
 
 
@@ -76,15 +80,26 @@ def family_of(method: str, families: dict[str, Family]) -> str:
     return ""
 
 
-def commands(family: Family, backbone: str, cell: Cell, *, recipes: Path = RECIPES) -> tuple[str, ...]:
+def own_key(method: str) -> str:
+    """Key of the page of a method that no family claims."""
+    return "own-" + (re.sub(r"[^a-z0-9]+", "-", method.lower()).strip("-") or "method")
+
+
+def commands(
+    family: Family, method: str, backbone: str, networks: str, cell: Cell, *, recipes: Path = RECIPES
+) -> tuple[str, ...]:
     """The command lines that train, score and evaluate a row with the recipes of this repository.
+
+    A name with something in brackets is a variant; it has commands only where the family lists it in full.
 
     Returns:
         One command per line, empty where the repository has no recipe for this dataset and backbone.
     """
     parts = _BACKBONES.get(backbone.split(" (")[0], ())
-    names = [f"{family.recipes}/{cell.dataset}_{part}" for part in parts]
-    if not family.recipes or not names or not all((recipes / f"{name}.yaml").is_file() for name in names):
+    folder = (networks == "ensemble" and family.ensemble_recipes) or family.recipes
+    names = [f"{folder}/{cell.dataset}_{part}" for part in parts]
+    variant = method != base_name(method) and method not in family.names
+    if variant or not folder or not names or not all((recipes / f"{name}.yaml").is_file() for name in names):
         return ()
     noise = ""
     if DATASETS[cell.dataset].noise == "synthetic" and cell.noise_ratio:
@@ -92,16 +107,16 @@ def commands(family: Family, backbone: str, cell: Cell, *, recipes: Path = RECIP
         noise = f" --noise-ratio {cell.noise_ratio:g} --noise-unit {unit}"
     runs = [f"runs/{name.replace('/', '-')}" for name in names]
     train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
-    target = f"submissions/{family.recipes}-{cell.slug}"
+    target = f"submissions/{folder}-{cell.slug}"
     return (*train, f"ncl-bench score {' '.join(runs)} --to {target}", f"ncl-bench evaluate {target}")
 
 
 def family_recipes(family: Family, *, recipes: Path = RECIPES) -> list[tuple[str, tuple[str, ...]]]:
     """The repository's recipes of a method by name, each with the commands that use it."""
-    folder = recipes / family.recipes
-    if not family.recipes or not folder.is_dir():
-        return []
-    names = [f"{family.recipes}/{path.stem}" for path in sorted(folder.glob("*.yaml"))]
+    folders = [folder for folder in (family.recipes, family.ensemble_recipes) if folder]
+    names = [
+        f"{folder}/{path.stem}" for folder in folders for path in sorted((recipes / folder).glob("*.yaml"))
+    ]
     return [(name, recipe_commands(name)) for name in names]
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from leaderboard.methods import Family, commands, family_of
 from leaderboard.rows import RECALLS, Cell, Recalls, Row
-from leaderboard.yaml_files import read_yaml
+from ncl_bench.yaml_files import read_yaml
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
 
@@ -34,9 +34,11 @@ class Source(BaseModel):
     @property
     def link(self) -> str:
         """Where to read it: DOI, arXiv or code; empty where none is known."""
-        return (self.doi and f"https://doi.org/{self.doi}") or (
-            self.arxiv and f"https://arxiv.org/abs/{self.arxiv}"
-        ) or self.code
+        return (
+            (self.doi and f"https://doi.org/{self.doi}")
+            or (self.arxiv and f"https://arxiv.org/abs/{self.arxiv}")
+            or self.code
+        )
 
 
 class Rule(BaseModel):
@@ -53,7 +55,9 @@ class Rule(BaseModel):
 
     def applies(self, facts: dict[str, str]) -> bool:
         """Whether a row of results.csv has all the values under ``where``."""
-        wanted = ((facts[key], value if isinstance(value, list) else [value]) for key, value in self.where.items())
+        wanted = (
+            (facts[key], value if isinstance(value, list) else [value]) for key, value in self.where.items()
+        )
         return all(got in [str(value) for value in values] for got, values in wanted)
 
 
@@ -91,7 +95,11 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
 
 
 def _row(
-    facts: dict[str, str], rules: list[Rule], families: dict[str, Family], sources: dict[str, Source], where: str
+    facts: dict[str, str],
+    rules: list[Rule],
+    families: dict[str, Family],
+    sources: dict[str, Source],
+    where: str,
 ) -> Row:
     if facts["source"] not in sources:
         raise SubmissionError(f"{where}: source {facts['source']!r} is not in sources.yaml")
@@ -99,18 +107,19 @@ def _row(
     if not key:
         raise SubmissionError(f"{where}: method {facts['method']!r} is in no family of methods.yaml")
     cell = _checked(Cell, _cell(facts), where)
+    networks = families[key].networks(facts["method"], facts["backbone"])
     content: dict[str, Any] = {
         "method": facts["method"],
         "family": key,
         "backbone": facts["backbone"],
-        "networks": families[key].networks(facts["method"], facts["backbone"]),
+        "networks": networks,
         "cell": cell,
         "recalls": {name: _number(facts[name]) for name in RECALLS},
         "printed_r_sum": _number(facts["r_sum"]),
         "status": "reported",
         "source": facts["source"],
         "table": facts["table"],
-        "command": "\n".join(commands(families[key], facts["backbone"], cell)),
+        "command": "\n".join(commands(families[key], facts["method"], facts["backbone"], networks, cell)),
     }
     for rule in rules:
         facets = {"kind": rule.kind, "extra": rule.extra, "features": rule.features}
@@ -125,7 +134,9 @@ def _computed_doubts(row: Row) -> list[str]:
     doubts = []
     if row.printed_gap is not None:
         printed, computed = row.printed_r_sum, row.recalls.r_sum
-        doubts.append(f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({row.printed_gap:+.1f}).")
+        doubts.append(
+            f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({row.printed_gap:+.1f})."
+        )
     if row.recalls.falling:
         large, small = (name.replace("_r", " R@") for name in row.recalls.falling.split(" < "))
         doubts.append(f"{large} lies below {small}, which is impossible.")
@@ -135,14 +146,19 @@ def _computed_doubts(row: Row) -> list[str]:
 def _cell(facts: dict[str, str]) -> dict[str, Any]:
     text = facts["tokenizer"] if DATASETS.get(facts["dataset"]) and facts["dataset"] == "now" else ""
     ratio = _number(facts["noise_ratio"])
-    return {name: facts[name] for name in ("dataset", "protocol", "noise_unit")} | {"noise_ratio": ratio, "text": text}
+    return {name: facts[name] for name in ("dataset", "protocol", "noise_unit")} | {
+        "noise_ratio": ratio,
+        "text": text,
+    }
 
 
 def _number(text: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:
-        raise SubmissionError(f"{PUBLISHED / 'results.csv'} holds {text!r} where a number is expected") from None
+        raise SubmissionError(
+            f"{PUBLISHED / 'results.csv'} holds {text!r} where a number is expected"
+        ) from None
 
 
 def _checked(model: Any, content: Any, where: str) -> Any:

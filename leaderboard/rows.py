@@ -9,7 +9,9 @@ from ncl_bench.datasets import DATASETS
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
-SUM_TOLERANCE = 0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
+SUM_TOLERANCE = (
+    0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
+)
 
 Unit = Literal["none", "caption", "image", "unknown", "natural"]
 Status = Literal["reported", "submitted", "verified"]
@@ -49,9 +51,13 @@ class Cell(_Model):
     def _agrees_with_the_protocol(self) -> Self:
         spec = DATASETS[self.dataset]
         if self.protocol not in spec.protocols:
-            raise ValueError(f"protocol {self.protocol!r} of {spec.name}; choose one of: {', '.join(spec.protocols)}")
+            raise ValueError(
+                f"protocol {self.protocol!r} of {spec.name}; choose one of: {', '.join(spec.protocols)}"
+            )
         if (self.noise_unit == "natural") != (spec.noise == "natural"):
-            raise ValueError(f"noise_unit {self.noise_unit!r} does not fit {spec.name}, whose noise is {spec.noise}")
+            raise ValueError(
+                f"noise_unit {self.noise_unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
+            )
         if (self.noise_ratio is None) != (self.noise_unit == "natural"):
             raise ValueError(f"noise_ratio {self.noise_ratio} does not fit noise_unit {self.noise_unit!r}")
         if (self.noise_ratio == 0) != (self.noise_unit == "none"):
@@ -135,6 +141,8 @@ class Row(_Model):
         table: where in the source.
         files: submission files behind the row, below ``submissions/``.
         command: what reproduces the row; empty where unknown.
+        paper, code: links that a submitter gives.
+        noise: named where the noise is not the cell's standard draw.
         notes: remarks. doubts: reasons not to trust the number; a row with one takes no rank.
     """
 
@@ -156,6 +164,9 @@ class Row(_Model):
     table: str = ""
     files: tuple[str, ...] = ()
     command: str = ""
+    paper: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
+    code: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
+    noise: str = ""
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 

@@ -71,8 +71,7 @@
   const state = { board: "", sort: "" };
   if (!form || !boards.length) return;
   const FIELDS = ["q", "features", "networks", "status"];
-  const preferred = "flickr30k-1k-caption-40";
-  const fallback = boards.some((board) => board.id === preferred) ? preferred : boards[0].id;
+  const fallback = form.dataset.first;
 
   const write = () => {
     const parameters = new URLSearchParams();

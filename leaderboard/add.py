@@ -1,0 +1,71 @@
+"""Add a submission: check it, evaluate it again, and write the row file with its evidence."""
+
+from pathlib import Path
+
+from leaderboard.evidence import score_files, write_evidence
+from leaderboard.methods import read_families
+from leaderboard.submitted import RowFile, identities, read_row_files, row_of, row_slug
+from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.report import evaluate_submission, open_submission
+from ncl_bench.files import sole_owner, write_text
+from ncl_bench.score_forms import MatrixScores, RankScores
+from ncl_bench.submission import Submission
+
+
+def add(folder: Path, root: Path, *, data_root: Path | None = None, verified_how: str = "") -> Path:
+    """Write the row of a submission below ``root/submissions``.
+
+    Args:
+        folder: the submission folder.
+        root: the leaderboard's folder.
+        data_root: folder of prepared datasets; fingerprints are compared where the dataset is there.
+        verified_how: for maintainers: how they verified a row whose scores are not kept.
+
+    Returns:
+        Path of the row file.
+
+    Raises:
+        SubmissionError: the submission is refused, or its row stands already.
+        ScoresError: its scores are refused.
+    """
+    opened = open_submission(folder, root=data_root)
+    submission = opened.submission
+    if "test" not in submission.scores:
+        raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
+    report, counted = evaluate_submission(opened)
+    place = root / "submissions" / submission.dataset
+    target = place / f"{row_slug(submission)}.yaml"
+    file = RowFile(
+        scores_sha256={array.file: array.sha256 for array in score_files(submission)},
+        verified_how=verified_how,
+        submission=submission,
+        result=report.splits["test"],
+    )
+    for protocol in file.result.protocols:
+        row_of(file, protocol, read_families(), str(folder))
+    place.mkdir(parents=True, exist_ok=True)
+    with sole_owner(place):
+        _refuse_duplicate(file, root, target)
+        evidence = write_evidence(submission, folder, counted["test"], target)
+        write_text(target, file.model_copy(update={"submission": _kept(submission, evidence)}).to_yaml())
+    return target
+
+
+def _refuse_duplicate(file: RowFile, root: Path, target: Path) -> None:
+    mine = set(identities(file))
+    for path, other in read_row_files(root / "submissions").items():
+        shared = mine & set(identities(other))
+        if shared:
+            raise SubmissionError(
+                f"{path} has {min(shared)[0]}; change the submission or remove that row first"
+            )
+    if target.exists():
+        raise SubmissionError(f"{target} exists already; rename the method if this is another one")
+
+
+def _kept(submission: Submission, evidence: MatrixScores | RankScores) -> Submission:
+    """The submission as its row file states it: evidence for scores, nothing that is not kept."""
+    noise = submission.noise.model_copy(update={"index": None})
+    return submission.model_copy(
+        update={"scores": {"test": evidence}, "noise": noise, "correspondence": None}
+    )

@@ -1,0 +1,286 @@
+"""The embedded digits: the same bytes everywhere, disjoint digits, captions that tell the truth."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from ncl_bench.datasets.digits import (
+    BLANK_NOISE,
+    FINGERPRINTS,
+    GRID,
+    PIXELS,
+    POOLS,
+    SPEC,
+    digits_split,
+    load_embedded,
+)
+from ncl_bench.datasets.digits_captions import FEWEST_NAMED, GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE, Placed
+from ncl_bench.datasets.spec import SPLITS
+from ncl_bench.errors import DataError
+
+# Bytes
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_fingerprint_is_the_published_one(split: str) -> None:
+    assert digits_split(split).fingerprint == FINGERPRINTS[split]
+
+
+def test_another_process_with_other_global_seeds_composes_the_same_bytes() -> None:
+    code = (
+        "import numpy; numpy.random.seed(5); from ncl_bench.datasets.digits import digits_split; "
+        "print(digits_split('dev').fingerprint)"
+    )
+    command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": "1"}
+    found = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert found.stdout.decode().strip() == FINGERPRINTS["dev"]
+
+
+def test_sizes_and_ids_are_those_of_the_protocol() -> None:
+    ids: list[str] = []
+    for split in SPLITS:
+        content = digits_split(split)
+        assert content.image_features.shape == (SPEC.images[split], SPEC.n_regions, SPEC.feature_dim)
+        assert content.image_features.dtype == np.float32
+        assert set(content.captions) == set(SPEC.languages)
+        assert {len(captions) for captions in content.captions.values()} == {SPEC.n_captions(split)}
+        ids += content.image_ids.tolist()
+    assert len(set(ids)) == sum(SPEC.images.values())
+    assert ids[0] == "digits-train-0000"
+
+
+# Images
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_features_are_exact_multiples_in_the_unit_range(split: str) -> None:
+    levels = digits_split(split).image_features * 256
+    np.testing.assert_array_equal(levels, levels.astype(np.int64))
+    assert levels.min() == 0
+    assert levels.max() == 256
+
+
+def pixels_by_cell(features: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    cells = {tuple((region[PIXELS:] * GRID - 0.5).tolist()): region[:PIXELS] for region in features}
+    return {(int(row), int(column)): pixels for (row, column), pixels in cells.items()}
+
+
+def test_scenes_show_real_digits_of_their_class_from_disjoint_pools() -> None:
+    digits = load_digits()
+    known = {row.tobytes(): label for row, label in zip(digits.data / 16, digits.target, strict=True)}
+    assert len(known) == sum(POOLS.values())
+    used: dict[str, set[bytes]] = {}
+    for split in SPLITS:
+        content, used[split] = digits_split(split), set()
+        for scene, features in zip(content.scenes, content.image_features, strict=True):
+            cells = pixels_by_cell(features)
+            assert len(cells) == GRID * GRID
+            assert 3 <= len(scene) <= 5
+            for placed in scene:
+                pixels = cells.pop((placed.row, placed.column)).astype(float).tobytes()
+                assert known[pixels] == placed.digit
+                used[split].add(pixels)
+            assert max(blank.max() for blank in cells.values()) <= BLANK_NOISE / 256
+        assert len(used[split]) <= POOLS[split]
+    assert sum(map(len, used.values())) == len(set.union(*used.values()))
+    assert len(used["train"]) > 0.99 * POOLS["train"]
+
+
+def test_regions_come_in_random_order() -> None:
+    orders = {features[:, PIXELS:].tobytes() for features in digits_split("dev").image_features}
+    assert len(orders) == SPEC.images["dev"]
+
+
+def test_all_scenes_differ() -> None:
+    scenes = [scene for split in SPLITS for scene in digits_split(split).scenes]
+    assert len(set(scenes)) == len(scenes) == sum(SPEC.images.values())
+
+
+# Captions
+
+ENGLISH_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+COORDINATES = {
+    "en": {
+        "r0c0": "top left corner",
+        "r0c3": "top right corner",
+        "r3c0": "bottom left corner",
+        "r3c3": "bottom right corner",
+        "r0": "topmost|top",
+        "r1": "upper",
+        "r2": "lower",
+        "r3": "bottommost|bottom",
+        "c0": "leftmost|far-left",
+        "c1": "mid-left|left-centre",
+        "c2": "mid-right|right-centre",
+        "c3": "rightmost|far-right",
+    },
+    "zh": {
+        "r0c0": "左上角",
+        "r0c3": "右上角",
+        "r3c0": "左下角",
+        "r3c3": "右下角",
+        "r0": "第一行",
+        "r1": "第二行",
+        "r2": "第三行",
+        "r3": "第四行|最后一行",
+        "c0": "左边第一列|第一列",
+        "c1": "第二列",
+        "c2": "第三列",
+        "c3": "第四列|最后一列",
+    },
+}
+PREFIX = {"en": r"^\w+ digits, with |^from the top: ", "zh": r"^共.个数字，其中|一个"}
+
+
+def read(caption: str, language: str) -> list[tuple[int, int | None, int | None]]:
+    """An independent reader: digit, row and column of everything that a caption names."""
+    text = re.sub(PREFIX[language], "", caption)
+    for symbol, words in COORDINATES[language].items():
+        text = re.sub(words, f"<{symbol}>", text)
+    for digit in range(10):
+        word = rf"\b{ENGLISH_DIGITS[digit]}\b" if language == "en" else "零一二三四五六七八九"[digit]
+        text = re.sub(rf"{word}|(?<![rcd]){digit}", f"<d{digit}>", text)
+    symbols = re.findall(r"<(\w+)>", text)
+    items, item = [], []
+    place_first = not symbols[0].startswith("d")
+    for position, symbol in enumerate(symbols):
+        item.append(symbol)
+        following = symbols[position + 1 : position + 2]
+        ends = symbol[0] == "d" if place_first else not following or following[0][0] == "d"
+        if ends:
+            found = dict(re.findall(r"([drc])(\d)", "".join(item)))
+            row, column = (int(found[axis]) if axis in found else None for axis in "rc")
+            items.append((int(found["d"]), row, column))
+            item = []
+    assert not item
+    return items
+
+
+def agrees(named: tuple[int, int | None, int | None], placed: Placed) -> bool:
+    digit, row, column = named
+    return digit == placed.digit and row in (None, placed.row) and column in (None, placed.column)
+
+
+def matches(named: list[tuple[int, int | None, int | None]], scene: list[Placed]) -> bool:
+    """Whether every named digit is a different one of the scene."""
+    if not named:
+        return True
+    rest = [placed for placed in scene if agrees(named[0], placed)]
+    return any(matches(named[1:], [other for other in scene if other != placed]) for placed in rest)
+
+
+@pytest.mark.parametrize("language", SPEC.languages)
+@pytest.mark.parametrize("split", SPLITS)
+def test_captions_tell_the_truth_about_their_scene(split: str, language: str) -> None:
+    content = digits_split(split)
+    left_out, vague, eligible, named_digits = 0, 0, 0, 0
+    for number, caption in enumerate(content.captions[language]):
+        scene = content.scenes[number // SPEC.captions_per_image]
+        named = read(caption, language)
+        assert matches(named, list(scene)), caption
+        assert len(named) >= max(FEWEST_NAMED, len(scene) - 1), caption
+        assert all(row is not None or column is not None for _, row, column in named), caption
+        left_out += len(named) < len(scene)
+        eligible += len(scene) > FEWEST_NAMED
+        vague += sum(row is None or column is None for _, row, column in named)
+        named_digits += len(named)
+    assert left_out / eligible == pytest.approx(LEFT_OUT_SHARE, abs=0.05)
+    assert vague / named_digits == pytest.approx(VAGUE_SHARE, abs=0.03)
+
+
+@pytest.mark.parametrize("language", SPEC.languages)
+def test_captions_of_one_scene_differ_and_distinct_scenes_hardly_ever_share_one(language: str) -> None:
+    scenes_of: dict[str, set[tuple[Placed, ...]]] = {}
+    for split in SPLITS:
+        content = digits_split(split)
+        for number, caption in enumerate(content.captions[language]):
+            scenes_of.setdefault(caption, set()).add(content.scenes[number // SPEC.captions_per_image])
+    n_captions = sum(SPEC.n_captions(split) for split in SPLITS)
+    shared = sum(len(scenes) > 1 for scenes in scenes_of.values())
+    assert shared <= n_captions // 1000
+    assert len(scenes_of) + shared >= n_captions
+
+
+@pytest.mark.parametrize("language", SPEC.languages)
+def test_the_grammar_is_used_evenly(language: str) -> None:
+    grammar = GRAMMARS[language]
+    assert len(grammar.forms) == 10
+    openings = Counter(
+        form.opening
+        for caption in digits_split("train").captions[language]
+        for form in grammar.forms
+        if form.opening and caption.startswith(form.opening.split("{")[0] or "three digits")
+    )
+    assert len(openings) >= 7
+    assert min(openings.values()) > 200
+
+
+def test_english_articles() -> None:
+    captions = " ".join(digits_split("train").captions["en"])
+    assert not re.search(r"\ba (eight|8)|\ban (?!eight|8)", captions)
+
+
+# Loading
+
+
+@pytest.mark.parametrize("language", SPEC.languages)
+def test_every_training_word_is_in_the_vocabulary(language: str) -> None:
+    train, dev = load_embedded("train", language=language), load_embedded("dev", language=language)
+    assert train.vocabulary == dev.vocabulary
+    assert train.vocabulary.words[:4] == ("<pad>", "<start>", "<end>", "<unk>")
+    assert set(np.unique(train.tokens.ids)) == set(range(train.vocabulary.size)) - {0, 3}
+    share_unknown = np.mean(dev.tokens.ids == train.vocabulary.unknown)
+    assert share_unknown < 0.001
+
+
+def test_tokens_spell_the_caption() -> None:
+    dev = load_embedded("dev")
+    tokens, lengths = dev.tokens.padded(np.array([7]))
+    words = dev.vocabulary.decode(tokens[0, : lengths[0]].tolist())
+    assert " ".join(words).replace(" ,", ",").replace(" :", ":").replace(" ;", ";") == dev.captions[7]
+    assert (tokens[0, 0], tokens[0, -1]) == (dev.vocabulary.start, dev.vocabulary.end)
+
+
+def test_languages_share_scenes_and_fingerprint() -> None:
+    english, chinese = load_embedded("dev"), load_embedded("dev", language="zh")
+    assert english.fingerprint == chinese.fingerprint
+    rows = np.arange(english.n_images)
+    np.testing.assert_array_equal(english.image_features[rows], chinese.image_features[rows])
+    assert english.captions != chinese.captions
+
+
+def test_what_is_cached_cannot_be_spoilt() -> None:
+    first = load_embedded("dev")
+    for array in (first.image_features, first.image_ids, first.tokens.ids, first.tokens.offsets):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+        with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+            array.view().setflags(write=True)
+    first.caption_to_image[:] = 0
+    first.pair_ids[:] = 0
+    batch = first.image_features[np.arange(3)]
+    batch[:] = 0
+    again = load_embedded("dev")
+    assert again.caption_to_image.max() == again.n_images - 1
+    assert again.pair_ids.max() == len(again) - 1
+    assert again.image_features[np.arange(3)].max() > 0
+    assert digits_split("dev").fingerprint == FINGERPRINTS["dev"]
+
+
+def test_another_tokenizer_is_possible() -> None:
+    words, pieces = load_embedded("dev"), load_embedded("dev", tokenizer_name="jieba")
+    assert len(pieces.tokens) == len(pieces)
+    assert pieces.vocabulary != words.vocabulary
+    assert " " in pieces.vocabulary.words
+
+
+def test_unknown_language_and_tokenizer_list_the_known() -> None:
+    with pytest.raises(DataError, match="unknown language of digits 'fr'; choose one of: en, zh"):
+        load_embedded("dev", language="fr")
+    with pytest.raises(DataError, match="unknown tokenizer of digits 'bpe'; choose one of: jieba, word"):
+        load_embedded("dev", tokenizer_name="bpe")

@@ -66,8 +66,11 @@ def test_shares_of_masked_replaced_and_dropped_tokens() -> None:
     pairs, longest = 4000, 30
     tokens = torch.full((pairs, longest), 5)
     batch = Batch(
-        torch.zeros(pairs, 1, 1), torch.ones(pairs, dtype=torch.long), tokens,
-        torch.full((pairs,), longest), torch.arange(pairs),
+        torch.zeros(pairs, 1, 1),
+        torch.ones(pairs, dtype=torch.long),
+        tokens,
+        torch.full((pairs,), longest),
+        torch.arange(pairs),
     )
     result = changed_words(batch, 0.2)
     total = pairs * longest

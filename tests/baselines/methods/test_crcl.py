@@ -88,7 +88,9 @@ def assert_case_matches(method: CRCL, step: GradientStep, stored: Arrays, case: 
         np.testing.assert_allclose(probability, stored[f"{case}.{name}"], rtol=0, atol=5e-6)
     np.testing.assert_allclose(method.labels.values, stored[f"{case}.move_gt_after"], rtol=0, atol=5e-6)
     for value, name in (
-        (step.loss, "loss"), (step.terms["active"], "loss1"), (step.terms["complementary"], "loss2")
+        (step.loss, "loss"),
+        (step.terms["active"], "loss1"),
+        (step.terms["complementary"], "loss2"),
     ):
         assert value == pytest.approx(float(stored[f"{case}.{name}"]), rel=1e-5, abs=1e-6)
     if matrix != "saturated":
@@ -107,7 +109,9 @@ def test_one_network_step_matches_the_published_code(tag: str, backbone: str, go
     method.train_epoch(plan(2), batches_of(batch), step)
     np.testing.assert_allclose(method.labels.read(pair_ids), stored[f"{tag}.epoch2.y"], rtol=0, atol=2e-5)
     for value, name in (
-        (step.loss, "loss"), (step.terms["active"], "loss1"), (step.terms["complementary"], "loss2")
+        (step.loss, "loss"),
+        (step.terms["active"], "loss1"),
+        (step.terms["complementary"], "loss2"),
     ):
         assert value == pytest.approx(float(stored[f"{tag}.epoch2.{name}"]), rel=1e-4)
     network = method.networks[0]

@@ -121,7 +121,7 @@ class SGR(SGRAF):
         Raises:
             TrainingError: these are weights of another network.
         """
-        n_steps = sum(name.startswith(_STEP) and name.endswith(".sim_graph_w.bias") for name in state)
+        n_steps = max(1, sum(name.startswith(_STEP) and name.endswith(".sim_graph_w.bias") for name in state))
         names = {
             f"{_STEP}{k}.{theirs}.": f"reasoning.steps.{k}.{ours}."
             for k in range(n_steps)

@@ -1,0 +1,113 @@
+"""What every registered backbone keeps: shapes, range, indifference to padding, no foreign weights."""
+
+from typing import Any
+
+import pytest
+import torch
+from backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, tensor
+from pydantic import ValidationError
+
+from baselines.backbones import BACKBONES, build_backbone
+from baselines.batches import Batch
+from ncl_bench.errors import RecipeError, TrainingError
+
+NAMES = sorted(BACKBONES)
+LENGTHS = [4, 2, 7, 5]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_gives_images_by_captions_within_the_range(name: str) -> None:
+    network = small_network(name)
+    features, image_lengths, tokens, caption_lengths = small_inputs(4, LENGTHS)
+    similarities = network(Batch(features, image_lengths, tokens, caption_lengths, torch.arange(4)))
+    low, high = network.similarity_range
+    assert similarities.shape == (4, 4)
+    assert ((similarities >= low) & (similarities <= high)).all()
+    assert network.embed_size == 32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_similarity_ignores_the_padding_of_its_batch(name: str) -> None:
+    network = small_network(name)
+    features, image_lengths, tokens, caption_lengths = small_inputs(3, LENGTHS)
+    images = network.encode_images(features, image_lengths)
+    together = network.similarities(images, network.encode_captions(tokens, caption_lengths))
+    for k, length in enumerate(LENGTHS):
+        alone = network.encode_captions(tokens[k : k + 1, :length], caption_lengths[k : k + 1])
+        torch.testing.assert_close(network.similarities(images, alone), together[:, k : k + 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vectors_are_zero_beyond_a_captions_length(name: str) -> None:
+    _, _, tokens, lengths = small_inputs(1, LENGTHS)
+    captions = small_network(name).encode_captions(tokens, lengths)
+    assert torch.equal(captions.lengths, lengths)
+    if captions.vectors.dim() == 3:
+        assert all(captions.vectors[k, length:].eq(0).all() for k, length in enumerate(LENGTHS))
+    assert captions.pooled is not None
+    torch.testing.assert_close(captions.pooled.norm(dim=-1), torch.ones(4, dtype=torch.float64))
+
+
+def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
+    network = small_network("vse_infinity")
+    features, _, _, _ = small_inputs(2, LENGTHS)
+    lengths = torch.tensor([16, 5])
+    cut = network.encode_images(features[1:, :5], lengths[1:])
+    torch.testing.assert_close(network.encode_images(features, lengths).vectors[1:], cut.vectors)
+
+
+@pytest.mark.parametrize("name", ["sgr", "saf"])
+def test_all_regions_count_for_region_word_backbones(name: str) -> None:
+    network = small_network(name)
+    features, lengths, _, _ = small_inputs(2, LENGTHS)
+    shorter = network.encode_images(features, lengths - 5)
+    assert torch.equal(shorter.vectors, network.encode_images(features, lengths).vectors)
+
+
+@pytest.mark.parametrize("variant", ["gsc", "gsc+"])
+@pytest.mark.parametrize("name", NAMES)
+def test_structure_is_square(name: str, variant: Any) -> None:
+    network = small_network(name)
+    features, image_lengths, tokens, caption_lengths = small_inputs(3, LENGTHS)
+    images = network.encode_images(features, image_lengths)
+    captions = network.encode_captions(tokens, caption_lengths)
+    assert network.image_image_similarities(images, variant).shape == (3, 3)
+    assert network.caption_caption_similarities(captions, variant).shape == (4, 4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_initial_weights_follow_the_seed(name: str) -> None:
+    first, again, other = (list(small_network(name, seed).parameters()) for seed in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -> None:
+    for owner in NAMES:
+        stored = golden(FILES[owner])
+        state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
+        if owner == name:
+            sizes = {tuple(p.shape) for p in BACKBONES[name].from_published_state_dict(state).parameters()}
+            assert tuple(state["img_enc.fc.weight"].shape) in sizes
+        else:
+            with pytest.raises(TrainingError, match="published weights"):
+                BACKBONES[name].from_published_state_dict(state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> None:
+    stored = golden(FILES[name])
+    state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
+    for missing in ("img_enc.fc.bias", "img_enc.fc.weight"):
+        cut = {key: value for key, value in state.items() if key != missing}
+        with pytest.raises(TrainingError):
+            BACKBONES[name].from_published_state_dict(cut)
+
+
+def test_unknown_names_and_options_are_refused() -> None:
+    with pytest.raises(RecipeError, match="saf, sgr, vse_infinity"):
+        build_backbone("sgraf", None, feature_dim=66, n_regions=16, vocabulary_size=40)
+    for name in NAMES:
+        with pytest.raises(ValidationError):
+            BACKBONES[name].Config(embed_sise=4)

@@ -1,0 +1,208 @@
+"""SGR and SAF in blocks: every block size, order and padding gives the numbers of the one-caption loop."""
+
+import pytest
+import torch
+from backbone_parity import small_inputs, small_network, without_dropout
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import sgraf_loop
+from torch import Tensor
+
+from baselines.backbones import pairwise
+from baselines.backbones.base import Backbone, Encoded
+from baselines.backbones.encoders import unit_length
+from baselines.backbones.pairwise import attention, mirrored, plan_blocks
+from baselines.backbones.squared_difference import attended_difference, positionwise_difference
+
+NAMES = ("sgr", "saf")
+LENGTHS = [3, 9, 4, 4, 7, 9, 2, 5]
+BLOCKS = [1, 7, len(LENGTHS), None]
+
+
+def network_and_inputs(name: str, mode: str, n_images: int = 6) -> tuple[Backbone, Encoded, Encoded]:
+    network = without_dropout(small_network(name, sim_dim=8)).train(mode == "train")
+    features, image_lengths, tokens, caption_lengths = small_inputs(n_images, LENGTHS)
+    images = network.encode_images(features, image_lengths)
+    return network, images, network.encode_captions(tokens, caption_lengths)
+
+
+def gradients(network: Backbone, result: Tensor) -> dict[str, Tensor]:
+    network.zero_grad()
+    generator = torch.Generator().manual_seed(2)
+    (result * torch.randn(result.shape, generator=generator, dtype=result.dtype)).sum().backward()
+    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("block_captions", BLOCKS)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("name", NAMES)
+def test_similarities_gradients_and_statistics_equal_the_loop(
+    name: str, mode: str, block_captions: int | None
+) -> None:
+    network, images, captions = network_and_inputs(name, mode)
+    expected = sgraf_loop.similarities(network, images, captions)
+    expected_gradients = gradients(network, expected)
+    expected_buffers = {key: buffer.clone() for key, buffer in network.named_buffers()}
+
+    network, images, captions = network_and_inputs(name, mode)
+    network.block_captions = block_captions
+    found = network.similarities(images, captions)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    for key, gradient in gradients(network, found).items():
+        torch.testing.assert_close(gradient, expected_gradients[key], rtol=1e-9, atol=1e-12)
+    for key, buffer in network.named_buffers():
+        torch.testing.assert_close(buffer, expected_buffers[key], rtol=1e-12, atol=1e-14)
+
+
+def looped_structure(network: Backbone, images: Encoded, captions: Encoded) -> tuple[Tensor, Tensor]:
+    again = Encoded(images.vectors, images.lengths, network.image_vector(images.vectors))
+    return (
+        sgraf_loop.image_image_similarities(network, again),
+        sgraf_loop.caption_caption_similarities(network, captions),
+    )
+
+
+def blocked_structure(network: Backbone, images: Encoded, captions: Encoded) -> tuple[Tensor, Tensor]:
+    return network.image_image_similarities(images), network.caption_caption_similarities(captions)
+
+
+@pytest.mark.parametrize("block_captions", BLOCKS)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("name", NAMES)
+def test_intra_modal_similarities_equal_the_loop(name: str, mode: str, block_captions: int | None) -> None:
+    results = []
+    for structure in (looped_structure, blocked_structure):
+        network, images, captions = network_and_inputs(name, mode)
+        network.block_captions = block_captions
+        of_images, of_captions = structure(network, images, captions)
+        similarities = torch.cat([of_images.flatten(), of_captions.flatten()])
+        results.append((similarities, gradients(network, similarities), dict(network.named_buffers())))
+    (expected, expected_gradients, expected_buffers), (found, found_gradients, found_buffers) = results
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    for key, gradient in found_gradients.items():
+        torch.testing.assert_close(gradient, expected_gradients[key], rtol=1e-9, atol=1e-12)
+    for key, buffer in found_buffers.items():
+        torch.testing.assert_close(buffer, expected_buffers[key], rtol=1e-12, atol=1e-14)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=2, max_size=9),
+    n_images=st.integers(1, 5),
+    block_captions=st.one_of(st.none(), st.integers(1, 9)),
+    padding=st.integers(0, 4),
+)
+@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pair_ignores_its_company(
+    name: str, lengths: list[int], n_images: int, block_captions: int | None, padding: int
+) -> None:
+    network = small_network(name, sim_dim=8)
+    network.block_captions = block_captions
+    features, image_lengths, tokens, caption_lengths = small_inputs(n_images, lengths)
+    with torch.no_grad():
+        images = network.encode_images(features, image_lengths)
+        padded = torch.nn.functional.pad(tokens, (0, padding))
+        together = network.similarities(images, network.encode_captions(padded, caption_lengths))
+        assert together.shape == (n_images, len(lengths))
+        assert ((together > 0) & (together < 1)).all()
+        for k, length in enumerate(lengths):
+            alone = network.encode_captions(tokens[k : k + 1, :length], caption_lengths[k : k + 1])
+            image = Encoded(images.vectors[:1], images.lengths[:1])
+            torch.testing.assert_close(network.similarities(image, alone), together[:1, k : k + 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_image_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, images, captions = network_and_inputs(name, "eval", n_images=9)
+    with torch.no_grad():
+        expected = network.similarities(images, captions)
+        monkeypatch.setattr(pairwise, "CPU_BYTES", 20_000)
+        assert network._rows_at_once(9, captions) < 9
+        torch.testing.assert_close(network.similarities(images, captions), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_deterministic(name: str) -> None:
+    results = []
+    for _ in range(2):
+        network, images, captions = network_and_inputs(name, "train")
+        found = network.similarities(images, captions)
+        results.append((found, gradients(network, found)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert all(torch.equal(results[0][1][key], results[1][1][key]) for key in results[0][1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changed_vectors_get_new_global_vectors(name: str) -> None:
+    network, images, captions = network_and_inputs(name, "eval")
+    halved = Encoded(captions.vectors * 0.5, captions.lengths)
+    expected = Encoded(halved.vectors, halved.lengths, network.caption_vector(halved.vectors, halved.lengths))
+    bare = Encoded(images.vectors, images.lengths)
+    torch.testing.assert_close(network.similarities(bare, halved), network.similarities(images, expected))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recomputed_backward_moves_no_statistics(name: str) -> None:
+    network, images, captions = network_and_inputs(name, "train")
+    similarities = network.similarities(images, captions)
+    before = {key: buffer.clone() for key, buffer in network.named_buffers()}
+    similarities.sum().backward()
+    assert all(torch.equal(buffer, before[key]) for key, buffer in network.named_buffers())
+
+
+def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:
+    lengths = torch.tensor([5, 20, 8, 8, 13, 1])
+    blocks = plan_blocks(lengths, n_items=100, bytes_per_position=pairwise.CPU_BYTES // 2000)
+    assert sorted(torch.cat([block.anchors for block in blocks]).tolist()) == list(range(6))
+    for block in blocks:
+        assert block.longest == lengths[block.anchors].max()
+        assert len(block.anchors) == 1 or 100 * block.longest * len(block.anchors) <= 2000
+        if block.valid is not None:
+            assert block.valid.sum(dim=1).tolist() == (lengths[block.anchors] + 1).tolist()
+
+
+def test_attention_weights_sum_to_one_and_skip_hidden_keys() -> None:
+    torch.manual_seed(0)
+    valid = torch.tensor([[True, True, False], [True, False, False]])
+    weights = attention(torch.randn(4, 5, 6), torch.randn(2, 3, 6), valid)
+    assert weights.shape == (2, 20, 3)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 20))
+    assert weights.transpose(1, 2)[~valid].eq(0).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_mirrored_joins_blocks_into_a_square(size: int) -> None:
+    full = torch.arange(25.0).view(5, 5)
+    lower = [full[first:, first : first + size] for first in range(0, 5, size)]
+    upper = [full.T[first:, first : first + size] for first in range(0, 5, size)]
+    assert torch.equal(mirrored(lower, upper), full)
+
+
+def doubles(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def test_gradients_of_the_squared_differences() -> None:
+    torch.manual_seed(0)
+    weight, bias = doubles(3, 4), doubles(3)
+    weights = torch.rand(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        attended_difference, (weights, doubles(2, 6, 4), doubles(5, 4), weight, bias)
+    )
+    items, anchors = doubles(4, 2, 4), doubles(3, 2, 4)
+    assert torch.autograd.gradcheck(positionwise_difference, (items, anchors, weight, bias))
+
+
+def test_squared_differences_equal_their_definition() -> None:
+    torch.manual_seed(0)
+    weights, keys, queries = doubles(2, 5, 6), doubles(2, 6, 4), doubles(5, 4)
+    weight, bias = doubles(3, 4), doubles(3)
+    wanted = torch.nn.functional.linear((unit_length(weights @ keys) - queries) ** 2, weight, bias)
+    torch.testing.assert_close(attended_difference(weights, keys, queries, weight, bias), wanted)
+
+
+def test_gradients_stay_finite_where_everything_is_zero() -> None:
+    weights, keys = torch.full((1, 2, 3), 1 / 3, requires_grad=True), torch.zeros(1, 3, 4, requires_grad=True)
+    queries = torch.zeros(2, 4, requires_grad=True)
+    attended_difference(weights, keys, queries, torch.ones(2, 4), torch.zeros(2)).sum().backward()
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in (weights, keys, queries))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from leaderboard.evidence import score_files, write_evidence
 from leaderboard.methods import read_families
-from leaderboard.submitted import RowFile, identities, read_row_files, row_of, row_slug
+from leaderboard.row_files import RowFile, identities, read_row_files, row_slug
+from leaderboard.submitted import row_of
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.report import evaluate_submission, open_submission
 from ncl_bench.files import sole_owner, write_text

@@ -106,7 +106,7 @@ def boards_of(rows: Iterable[Row], alike: Alike = lambda a, b: False) -> list[Bo
 
 
 def _ranked(rows: Sequence[Row], alike: Alike) -> tuple[Ranked, ...]:
-    """Best first; a row shares the rank of the first row of the running group when the two cannot be told apart."""
+    """Best first; a row shares the rank of the running group's first row when nothing tells the two apart."""
     ordered = sorted(
         rows, key=lambda row: (-(row.r_sum or 0.0), row.method, row.backbone, row.source, row.table)
     )

@@ -1,4 +1,4 @@
-"""Build the leaderboard: read rows, write pages, tables, figures and downloads; or check that they are current."""
+"""Build the leaderboard: read rows, write pages, tables, figures and downloads, or check them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,9 @@ class Built:
 def build(root: Path = HERE, *, published: bool = True, check: bool = False) -> Built:
     """Build the leaderboard of a folder.
 
-    Reads ``root/submissions``; writes ``root/README.md`` (tables between markers), a plot of rSum against noise
-    ratio, and the static site below ``root/site``. Two builds of the same rows give the same bytes on every machine.
+    Reads ``root/submissions``; writes ``root/README.md`` (tables between markers), a plot of rSum against
+    noise ratio, and the static site below ``root/site``. Two builds of the same rows give the same bytes on
+    every machine.
 
     Args:
         root: the folder.

@@ -7,7 +7,7 @@ def card_html(path: Path) -> object:
     """A card's Markdown as markup that templates take as safe; raw HTML in it is shown as text.
 
     Returns:
-        Markup, empty where the card does not exist. The YAML block at the top and the first heading are left out.
+        Markup, empty where the card does not exist; without the YAML block at the top and the first heading.
     """
     from markdown_it import MarkdownIt
     from markupsafe import Markup

@@ -88,7 +88,7 @@ def _charts(boards: Iterable[Board], name: Callable[[Row], str], wanted: Callabl
 def _series(
     boards: Iterable[Board], name: Callable[[Row], str], wanted: Callable[[Row], bool]
 ) -> Iterator[tuple[str, list[Curve]]]:
-    """Per dataset, protocol, text and noise unit: a title and the best curves, which start at ratio 0 if they can."""
+    """Per dataset, protocol, text and noise unit: a title and the best curves, from ratio 0 if they can."""
     noisy: dict[tuple[str, ...], list[Row]] = {}
     clean: dict[tuple[str, ...], list[Row]] = {}
     for board in boards:

@@ -1,9 +1,11 @@
 """Scores in a quarter of the space, with every rank unchanged.
 
 Ranks depend only on how a query's true items compare with the wrong ones. Scores between which no query
-distinguishes may therefore take one value. The result is an ordinary float16 scores file: evaluated like any other,
-it gives the same ranks, ties and recalls as the original.
+distinguishes may therefore take one value. The result is an ordinary float16 scores file: evaluated like any
+other, it gives the same ranks, ties and recalls as the original.
 """
+
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,8 @@ def compact_scores(similarities: NDArray[np.floating], *, captions_per_image: in
         captions_per_image: a fact of the dataset.
 
     Returns:
-        float16 of the same shape, non-negative; every comparison of a true item with a wrong item of the same query
-        (greater, equal, less) is that of the input.
+        float16 of the same shape, non-negative; every comparison of a true item with a wrong item of the same
+        query (greater, equal, less) is that of the input.
 
     Raises:
         ScoresError: more distinctions are needed than float16 has numbers.
@@ -51,13 +53,13 @@ def _levels(
 ) -> list[int]:
     """Level of each entry in ascending order: a new one begins where merging would hide a comparison.
 
-    An entry is compared with others of its row (image query) and of its column (caption query), a true one with the
-    wrong ones. ``*_true`` and ``*_wrong`` hold the last level at which a row or column saw such an entry.
+    A true entry is compared with the wrong ones of its row (image query) and of its column (caption query).
+    ``*_true`` and ``*_wrong`` hold the last level at which a row or column saw such an entry.
     """
     row_true, row_wrong = [-1] * n_images, [-1] * n_images
     column_true, column_wrong = [-1] * n_captions, [-1] * n_captions
     levels, level = [0] * len(images), 0
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         for place in range(start, stop):
             i, c = images[place], captions[place]
             rows, columns = (row_wrong, column_wrong) if own[place] else (row_true, column_true)

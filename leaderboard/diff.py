@@ -27,7 +27,8 @@ def diff(base: Path, root: Path, *, published: bool = True, only_new: bool = Fal
         only_new: refuse changes to rows that stood already.
 
     Raises:
-        SubmissionError: ``base`` holds no such table, a row is refused, or, with ``only_new``, an old row is touched.
+        SubmissionError: ``base`` holds no such table, a row is refused, or, with ``only_new``, an old row is
+            touched.
     """
     path = base / "site" / "data" / "leaderboard.csv" if base.is_dir() else base
     try:
@@ -43,8 +44,8 @@ def diff(base: Path, root: Path, *, published: bool = True, only_new: bool = Fal
     if only_new and (removed or changed):
         first = after.get((changed or removed)[0]) or before[removed[0]]
         raise SubmissionError(
-            f"{len(removed) + len(changed)} rows that stood already are touched, the first is {first['method']} in "
-            f"{_place(first)}; change only rows of your own"
+            f"{len(removed) + len(changed)} rows that stood already are touched, the first is "
+            f"{first['method']} in {_place(first)}; change only rows of your own"
         )
     if not (new or removed or changed):
         return "No row of the leaderboard moved.\n"
@@ -101,7 +102,8 @@ def _ranks(
 ) -> list[str]:
     same = (key for key in after if key in before and key not in skip)
     return [
-        f"{_name(after[key])}, {_place(after[key])}: {before[key]['rank'] or '–'} → {after[key]['rank'] or '–'}"
+        f"{_name(after[key])}, {_place(after[key])}: "
+        f"{before[key]['rank'] or '–'} → {after[key]['rank'] or '–'}"
         for key in same
         if before[key]["rank"] != after[key]["rank"]
     ]

@@ -2,8 +2,10 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from leaderboard.compact import compact_scores
 from leaderboard.significance import Hits
@@ -35,8 +37,8 @@ def evaluate_evidence(submission: Submission, folder: Path) -> tuple[Evaluation,
         The evaluation, and per protocol what was answered.
 
     Raises:
-        SubmissionError: an evidence file is too large, of another hash, or in a form that is not kept; or the noise
-            has another hash than stated.
+        SubmissionError: an evidence file is too large, of another hash, or in a form that is not kept; or the
+            noise has another hash than stated.
         ScoresError: a file is missing, damaged, or does not fit the dataset.
     """
     spec, scores = dataset_spec(submission.dataset), submission.scores["test"]
@@ -115,7 +117,7 @@ def score_files(submission: Submission) -> list[ArrayFile]:
     return [array for array in alone.files() if array != index]
 
 
-def _write(path: Path, array: np.ndarray) -> ArrayFile:  # type: ignore[type-arg]
+def _write(path: Path, array: NDArray[Any]) -> ArrayFile:
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         np.save(stream, array, allow_pickle=False)
     return ArrayFile(file=path.name, sha256=sha256_of_file(path))

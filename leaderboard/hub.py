@@ -1,4 +1,4 @@
-"""A mirror for the Hugging Face Hub: eval.yaml for the dataset repository, results for each model's repository.
+"""A mirror for the Hugging Face Hub: eval.yaml for the dataset, results for each model's repository.
 
 Only evaluated rows are exported; numbers that a paper prints are not ours to state there.
 """

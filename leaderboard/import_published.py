@@ -32,8 +32,8 @@ def import_published(collected: Path, target: Path) -> int:
 
     Args:
         collected: CSV with one row per published number: ``source_key``, ``table``, ``method``, ``backbone``,
-            ``dataset``, ``protocol``, ``noise_type``, ``noise_ratio``, ``noise_unit``, ``tokenizer``, six recalls and
-            ``rsum_reported``.
+            ``dataset``, ``protocol``, ``noise_type``, ``noise_ratio``, ``noise_unit``, ``tokenizer``, six
+            recalls and ``rsum_reported``.
         target: the CSV file to write.
 
     Returns:
@@ -65,11 +65,9 @@ def import_published(collected: Path, target: Path) -> int:
 def _facts(row: dict[str, str], where: str) -> dict[str, str]:
     try:
         unit = _UNIT_OF_TYPE.get(row["noise_type"], row["noise_unit"])
-        facts = {"source": row["source_key"], "noise_unit": unit, "r_sum": row["rsum_reported"]}
-        return {
-            **{name: row[name] for name in (*COLUMNS, *RECALLS) if name not in facts and name != "source"},
-            **facts,
-        }
+        renamed = {"source": row["source_key"], "noise_unit": unit, "r_sum": row["rsum_reported"]}
+        copied = {name: row[name] for name in (*COLUMNS, *RECALLS) if name not in renamed}
+        return copied | renamed
     except KeyError as error:
         raise SubmissionError(
             f"{where} has no column {error}; expected the columns of a collected table"

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leaderboard.rows import Cell
-from ncl_bench.yaml_files import read_yaml
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.yaml_files import read_yaml
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
 RECIPES = Path(__file__).parents[1] / "baselines" / "recipes"

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from leaderboard.methods import Family, commands, family_of
-from leaderboard.rows import RECALLS, Cell, Recalls, Row
-from ncl_bench.yaml_files import read_yaml
+from leaderboard.rows import RECALLS, Cell, Row
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.yaml_files import read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 
@@ -75,7 +75,8 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
         folder: holds results.csv, notes.yaml and sources.yaml.
 
     Raises:
-        SubmissionError: a row does not fit the schema, names an unknown method or source, or a rule fits no row.
+        SubmissionError: a row does not fit the schema, names an unknown method or source, or a rule fits no
+            row.
     """
     sources, path = read_sources(folder), folder / "results.csv"
     rules_path = folder / "notes.yaml"

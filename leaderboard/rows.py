@@ -1,5 +1,6 @@
 """One row of the leaderboard: one result in one cell, typed and checked."""
 
+import itertools
 import math
 from typing import Annotated, Literal, Self
 
@@ -29,7 +30,7 @@ class Cell(_Model):
     Attributes:
         dataset: name of the dataset.
         protocol: ``1k``, ``5fold-1k``, ``5k`` or ``200``.
-        noise_unit: ``none`` (ratio 0), ``caption``, ``image``, ``natural``, or ``unknown``: the source does not say.
+        noise_unit: ``none`` (ratio 0), ``caption``, ``image``, ``natural``, or ``unknown``: nobody says.
         noise_ratio: nominal ratio of synthetic noise in [0, 1); None under natural noise.
         text: language and tokenizer, named only where they are not the usual ones (always for NoW).
     """
@@ -111,8 +112,8 @@ class Recalls(_Model):
 
     @property
     def falling(self) -> str:
-        """The first pair of recalls that falls while K grows, such as ``i2t_r10 < i2t_r5``; empty if none does."""
-        for small, large in zip(RECALLS, RECALLS[1:], strict=False):
+        """The first pair of recalls that falls while K grows, such as ``i2t_r10 < i2t_r5``; else empty."""
+        for small, large in itertools.pairwise(RECALLS):
             low, high = getattr(self, small), getattr(self, large)
             if small[:3] == large[:3] and low is not None and high is not None and high < low:
                 return f"{large} < {small}"
@@ -178,7 +179,7 @@ class Row(_Model):
 
     @property
     def r_sum(self) -> float | None:
-        """Sum of the six recalls; the printed one where recalls are missing; None where that is missing too."""
+        """Sum of the six recalls; the printed one where recalls are missing; None where that is, too."""
         computed = self.recalls.r_sum
         return self.printed_r_sum if computed is None else computed
 

@@ -29,8 +29,8 @@ class Hits:
 class Alike:
     """Callable on two rows: True when the 95 % interval of their rSum difference holds 0.
 
-    The same resampled images are used for both rows, and all training seeds of a row are averaged, so the interval is
-    about the test images and not about training. Rows without evidence are never alike.
+    The same resampled images are used for both rows, and all training seeds of a row are averaged, so the
+    interval is about the test images and not about training. Rows without evidence are never alike.
 
     Args:
         hits: of every measured row before seeds are merged, by row file and protocol.
@@ -53,6 +53,5 @@ class Alike:
         known = [hits for hits in found if hits is not None]
         if not known or len(known) < len(found):
             return None
-        return Hits(
-            sum(hits.per_image for hits in known), known[0].captions_per_image, known[0].images_per_fold
-        )
+        total = np.sum([hits.per_image for hits in known], axis=0)
+        return Hits(total, known[0].captions_per_image, known[0].images_per_fold)

@@ -127,7 +127,7 @@ def _index(content: Content) -> str:
 
 
 def _shown_first(boards: Sequence[Board]) -> str:
-    """The cell that most readers ask for: the first dataset's with 40 % caption noise, else the one with most rows."""
+    """The cell that most readers ask for: 40 % caption noise on the first dataset, else the fullest one."""
     wanted = [
         board for board in boards if board.cell.noise_unit == "caption" and board.cell.noise_ratio == 0.4
     ]

@@ -1,0 +1,131 @@
+"""Row files: a submission, its evidence and its result, one YAML file below ``submissions/<dataset>/``."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.evaluation.result import Evaluation
+from ncl_bench.noise import standard_seed
+from ncl_bench.score_forms import MatrixScores, Sha256
+from ncl_bench.submission import Submission
+from ncl_bench.yaml_files import read_yaml
+
+
+class RowFile(BaseModel):
+    """The content of a row file.
+
+    Attributes:
+        scores_sha256: name to hash of the score files that the submitter evaluated.
+        verified_how: how the maintainers verified the row, where the evidence holds no scores; else empty.
+        submission: as submitted, with the scores replaced by the evidence.
+        result: what ``ncl-bench evaluate`` said about the test split.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scores_sha256: Annotated[dict[str, Sha256], Field(min_length=1)]
+    verified_how: Annotated[str, StringConstraints(max_length=300)] = ""
+    submission: Submission
+    result: Evaluation
+
+    @property
+    def verified(self) -> bool:
+        """Whether scores lie in the repository, or the maintainers say how they verified the row."""
+        return bool(self.verified_how) or isinstance(self.submission.scores["test"], MatrixScores)
+
+    def to_yaml(self) -> str:
+        """Text of the file."""
+        content = self.model_dump(mode="json", exclude={"submission"})
+        content["submission"] = yaml.safe_load(self.submission.to_yaml())
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+
+
+def row_slug(submission: Submission) -> str:
+    """Name of a row's file, such as ``ncr-vse-infinity-caption-60-seed0``."""
+    noise = submission.noise
+    parts = [submission.method, submission.backbone, noise.unit]
+    parts += [] if not noise.ratio else [f"{100 * noise.ratio:g}"]
+    spec = DATASETS[submission.dataset]
+    parts += [] if submission.language == spec.languages[0] else [submission.language]
+    parts += [other_noise(submission)]
+    parts += ["seed" + "-".join(map(str, submission.training_seeds))]
+    return re.sub(
+        r"[^a-z0-9.]+", "-", "-".join(parts).lower().replace("∞", "infinity").replace("+", " plus")
+    ).strip("-")[:120]
+
+
+def read_row_file(path: Path) -> RowFile:
+    """Read and check a row file, and that it lies where it belongs; evidence is not opened.
+
+    Raises:
+        SubmissionError: with file and field.
+    """
+    try:
+        file = RowFile.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise SubmissionError(f"{path}: {first_problem(error)}") from None
+    if "test" not in file.submission.scores:
+        raise SubmissionError(
+            f"{path}: submission.scores holds no test split; the leaderboard shows test results"
+        )
+    if path.parent.name != file.submission.dataset:
+        raise SubmissionError(
+            f"{path}: submission.dataset is {file.submission.dataset!r}; move the file to the folder of that "
+            "name"
+        )
+    return file
+
+
+def read_row_files(folder: Path) -> dict[Path, RowFile]:
+    """All row files below a folder of submissions, by path, sorted.
+
+    Raises:
+        SubmissionError: a file is refused, two rows are the same, or an evidence file belongs to no row.
+    """
+    files = {path: read_row_file(path) for path in sorted(folder.glob("*/*.yaml"))}
+    seen: dict[tuple[object, ...], Path] = {}
+    for path, file in files.items():
+        for key in identities(file):
+            if key in seen:
+                raise SubmissionError(
+                    f"{path} repeats the row of {seen[key]} ({key[0]}); remove one of the two"
+                )
+            seen[key] = path
+    named = {path.parent / array.file for path, file in files.items() for array in file.submission.files()}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"):
+        if path not in named and path.name != ".gitkeep":
+            raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
+    return files
+
+
+def identities(file: RowFile) -> tuple[tuple[object, ...], ...]:
+    """What no two rows may share: the same training runs, or the same scores."""
+    submission = file.submission
+    content = submission.model_dump(
+        include={"method", "backbone", "networks", "dataset", "language", "tokenizer", "extra_clean_data"}
+        | {"pretrained_encoder", "training_seeds"}
+    )
+    noise = submission.noise.sha256 or submission.noise.unit
+    runs = (
+        "the same method, data, noise and training seeds",
+        *(str(value) for value in content.values()),
+        noise,
+    )
+    scores = ("the same scores", *sorted(file.scores_sha256.values()))
+    return runs, scores
+
+
+def other_noise(submission: Submission) -> str:
+    """What the noise is, where it is not the cell's standard draw."""
+    noise = submission.noise
+    if noise.unit not in ("caption", "image") or noise.ratio is None:
+        return ""
+    unit: Any = noise.unit
+    if noise.seed == standard_seed(submission.dataset, unit, noise.ratio):
+        return ""
+    return f"noise seed {noise.seed}" if noise.seed is not None else f"noise file {str(noise.sha256)[:8]}"

@@ -1,0 +1,158 @@
+"""Counted ranks equal the definition, whatever the block, the threads, the type or the layout."""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from oracles.ranks import ranks_by_definition
+
+from ncl_bench.counting import Counted, Ranks, count_ranks
+from ncl_bench.errors import ScoresError
+from ncl_bench.rows import ArrayRows
+
+NAMES = ("i2t", "t2i", "i2t_optimistic", "t2i_optimistic")
+
+
+def count(matrix: NDArray[np.floating], each: int, fold: int | None = None, **options: int) -> Counted:
+    return count_ranks(ArrayRows(matrix), captions_per_image=each, images_per_fold=fold, **options)
+
+
+def assert_equal(found: Ranks | None, expected: Ranks | None) -> None:
+    assert (found is None) == (expected is None)
+    for name in NAMES if found is not None else ():
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+
+
+def by_definition(matrix: NDArray[np.floating], each: int, fold: int | None = None) -> Ranks:
+    values = matrix.astype(float).tolist()
+    found = [ranks_by_definition(values, each, fold, optimistic=optimistic) for optimistic in (False, True)]
+    return Ranks(*(np.array(found[tie][side]) for tie in (0, 1) for side in (0, 1)))
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> tuple[NDArray[np.float32], int, int]:
+    """Similarities with few distinct values, so that ties abound; captions per image; images per fold."""
+    each, fold, folds = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    n_images = fold * folds
+    levels = draw(st.integers(1, 8))
+    values = st.integers(-levels, levels).map(lambda k: np.float32(k / 4))
+    return draw(arrays(np.float32, (n_images, n_images * each), elements=values)), each, fold
+
+
+@given(matrices())
+@settings(max_examples=60, deadline=None)
+def test_ranks_equal_the_definition(case: tuple[NDArray[np.float32], int, int]) -> None:
+    matrix, each, fold = case
+    found = count(matrix, each, fold)
+    assert_equal(found.whole, by_definition(matrix, each))
+    assert_equal(found.folds, by_definition(matrix, each, fold))
+    assert found.range == (matrix.min(), matrix.max())
+
+
+@given(matrices(), st.sampled_from([1, 2, 7, 10_000]), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_blocks_and_threads_change_nothing(
+    case: tuple[NDArray[np.float32], int, int], block: int, threads: int
+) -> None:
+    matrix, each, fold = case
+    found, expected = count(matrix, each, fold, block=block, threads=threads), count(matrix, each, fold)
+    assert_equal(found.whole, expected.whole)
+    assert_equal(found.folds, expected.folds)
+
+
+@given(matrices(), st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_ranks_move_with_their_images(
+    case: tuple[NDArray[np.float32], int, int], random: st.DataObject
+) -> None:
+    matrix, each, _ = case
+    images = np.arange(len(matrix))
+    random.shuffle(images)  # type: ignore[attr-defined]
+    captions = (images[:, None] * each + np.arange(each)).ravel()
+    found, expected = count(matrix[images][:, captions], each).whole, count(matrix, each).whole
+    np.testing.assert_array_equal(found.i2t, expected.i2t[images])
+    np.testing.assert_array_equal(found.t2i, expected.t2i[captions])
+
+
+@given(matrices())
+@settings(max_examples=40, deadline=None)
+def test_strictly_monotone_transforms_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
+    matrix, each, fold = case
+    expected = count(matrix, each, fold)
+    for transformed in (matrix * 2 + 1, np.exp(matrix.astype(np.float64)), matrix**3):
+        assert_equal(count(transformed, each, fold).folds, expected.folds)
+
+
+@given(matrices())
+@settings(max_examples=40, deadline=None)
+def test_upcast_layout_and_byte_order_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
+    matrix, each, fold = case
+    expected = count(matrix, each, fold)
+    for same in (
+        matrix.astype(np.float16),
+        matrix.astype(np.float64),
+        matrix.astype(">f4"),
+        np.asfortranarray(matrix),
+        np.repeat(matrix, 2, axis=1)[:, ::2],
+    ):
+        found = count(same, each, fold)
+        assert_equal(found.whole, expected.whole)
+        assert_equal(found.folds, expected.folds)
+
+
+def test_a_constant_matrix_ranks_last() -> None:
+    found = count(np.full((4, 12), 0.5, np.float32), 3).whole
+    assert found.i2t.tolist() == [10] * 4
+    assert found.t2i.tolist() == [4] * 12
+    assert found.i2t_optimistic is not None
+    assert found.i2t_optimistic.tolist() == [1] * 4
+
+
+def test_the_images_own_captions_are_never_wrong() -> None:
+    matrix = np.array([[3, 3, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]], np.float32)
+    assert count(matrix, 3).whole.i2t.tolist() == [1, 1]
+
+
+def test_a_duplicated_image_costs_one_rank() -> None:
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(6, 6)).astype(np.float32)
+    matrix[np.arange(6), np.arange(6)] += 10
+    matrix[1] = matrix[0]
+    assert count(matrix, 1).whole.t2i.tolist() == [2, count(matrix, 1).whole.t2i[1], 1, 1, 1, 1]
+
+
+def test_more_rows_than_a_byte_counts() -> None:
+    matrix = np.zeros((600, 600), np.float32)
+    assert count(matrix, 1, block=10_000).whole.t2i.tolist() == [600] * 600
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (3, 7), (9, 19)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_number_that_is_not_finite_is_named(bad: float, place: tuple[int, int], threads: int) -> None:
+    matrix = np.zeros((10, 20), np.float32)
+    matrix[place] = matrix[9, 19] = bad
+    n = len({place, (9, 19)})
+    with pytest.raises(ScoresError, match=f"hold {n} numbers .* row {place[0]}, column {place[1]};"):
+        count(matrix, 2, block=2, threads=threads)
+
+
+def test_large_finite_numbers_pass() -> None:
+    matrix = np.full((4, 4), np.finfo(np.float32).max)
+    assert count(matrix, 1).range == (matrix[0, 0], matrix[0, 0])
+
+
+def test_a_mapped_file_gives_its_pages_back(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(300, 1500)).astype(np.float32)
+    np.save(tmp_path / "s.npy", matrix)
+    mapped = np.load(tmp_path / "s.npy", mmap_mode="r")
+    assert isinstance(mapped.base, mmap.mmap)
+    assert_equal(count(mapped, 5, 100).folds, count(matrix, 5, 100).folds)
+    np.testing.assert_array_equal(mapped, matrix)
+    assert_equal(count(mapped[100:200, 500:1000], 5).whole, count(matrix[100:200, 500:1000].copy(), 5).whole)

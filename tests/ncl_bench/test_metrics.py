@@ -1,0 +1,147 @@
+"""Metrics against loops, scikit-learn, trec_eval and the numbers of published code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from oracles.bootstrap import resampled_recalls
+from oracles.ranks import metrics_by_definition
+
+from ncl_bench import metrics
+from ncl_bench.counting import Ranks, count_ranks
+from ncl_bench.protocol import protocol_result
+from ncl_bench.rows import ArrayRows
+
+Golden = Callable[[str], dict[str, NDArray[Any]]]
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 5), st.data())
+@settings(max_examples=50, deadline=None)
+def test_metrics_equal_the_definition(i2t: list[int], each: int, data: st.DataObject) -> None:
+    t2i = data.draw(st.lists(st.integers(1, 30), min_size=each * len(i2t), max_size=each * len(i2t)))
+    result = protocol_result(Ranks(np.array(i2t), np.array(t2i)), len(i2t), intervals=False)
+    expected = metrics_by_definition(i2t, t2i)
+    for name, value in expected.items():
+        found = result.r_sum if name == "r_sum" else getattr(getattr(result, name[:3]), name[4:])
+        assert found == pytest.approx(value, abs=1e-9), name
+
+
+def test_ranks_and_metrics_of_published_code(golden: Golden) -> None:
+    stored = golden("G_metrics")
+    matrices = {key.removesuffix(".sims"): value for key, value in stored.items() if key.endswith(".sims")}
+    matrices["ensemble"] = (stored["ensemble.sims_A"] + stored["ensemble.sims_B"]) / 2
+    matrices["fold5.full"] = matrices.pop("fold5")
+    assert len(matrices) >= 5
+    for name, similarities in matrices.items():
+        assert_as_published(name, similarities, stored)
+
+
+def assert_as_published(
+    name: str, similarities: NDArray[np.floating], stored: dict[str, NDArray[Any]]
+) -> None:
+    each = similarities.shape[1] // len(similarities)
+    ranks = count_ranks(ArrayRows(similarities), captions_per_image=each).whole
+    np.testing.assert_array_equal(ranks.i2t, stored[f"{name}.i2t_ranks"] + 1)
+    np.testing.assert_array_equal(ranks.t2i, stored[f"{name}.t2i_ranks"] + 1)
+    result = protocol_result(ranks, len(similarities), intervals=False)
+    for direction in ("i2t", "t2i"):
+        side = getattr(result, direction)
+        found = [side.r1, side.r5, side.r10, side.median_rank, side.mean_rank]
+        np.testing.assert_allclose(found, stored[f"{name}.{direction}"], rtol=0, atol=1e-9)
+    assert result.r_sum == pytest.approx(float(stored[f"{name}.rsum"]), abs=1e-9)
+
+
+def test_folds_of_published_code(golden: Golden) -> None:
+    stored = golden("G_metrics")
+    fold = int(stored["fold5.images_per_fold"])
+    counted = count_ranks(ArrayRows(stored["fold5.sims"]), captions_per_image=5, images_per_fold=fold)
+    assert counted.folds is not None
+    for number in range(5):
+        images, captions = (slice(number * n, (number + 1) * n) for n in (fold, 5 * fold))
+        expected = stored[f"fold5.fold{number}.i2t_ranks"] + 1
+        np.testing.assert_array_equal(counted.folds.i2t[images], expected)
+        expected = stored[f"fold5.fold{number}.t2i_ranks"] + 1
+        np.testing.assert_array_equal(counted.folds.t2i[captions], expected)
+    result = protocol_result(counted.folds, fold, intervals=False)
+    found = [getattr(getattr(result, d), m) for d in ("i2t", "t2i") for m in metrics.METRICS]
+    np.testing.assert_allclose(found, stored["fold5.mean_of_folds"][:10], rtol=0, atol=1e-9)
+    assert result.folds == 5
+    assert result.r_sum == pytest.approx(float(stored["fold5.rsum"]), abs=1e-9)
+    assert abs(result.r_sum - float(stored["fold5.rsum_as_printed_by_ncr"])) > 1
+
+
+def test_trec_eval_finds_the_same_hits() -> None:
+    import ir_measures
+    from ir_measures import Qrel, ScoredDoc, Success
+
+    random = np.random.default_rng(3)
+    similarities = random.permutation(40 * 200).reshape(40, 200).astype(np.float64)
+    own = np.arange(200)
+    similarities[own // 5, own] += 2_500 + 0.5
+    result = protocol_result(
+        count_ranks(ArrayRows(similarities), captions_per_image=5).whole, 40, intervals=False
+    )
+    for direction, matrix in (("i2t", similarities), ("t2i", similarities.T)):
+        relevant = [
+            Qrel(f"q{c // 5 if direction == 'i2t' else c}", f"d{c if direction == 'i2t' else c // 5}", 1)
+            for c in own
+        ]
+        run = [
+            ScoredDoc(f"q{query}", f"d{item}", float(score))
+            for query, line in enumerate(matrix)
+            for item, score in enumerate(line)
+        ]
+        measures = {k: Success(rel=1) @ k for k in (1, 5, 10)}
+        found = ir_measures.pytrec_eval.calc_aggregate(list(measures.values()), relevant, run)
+        for k, measure in measures.items():
+            recall = getattr(getattr(result, direction), f"r{k}")
+            assert 0 < recall < 100
+            assert 100 * found[measure] == pytest.approx(recall, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n_images", "fold", "each"), [(12, 12, 5), (20, 5, 3), (9, 3, 1)])
+def test_bootstrap_equals_loops(n_images: int, fold: int, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "RESAMPLES", 40)
+    monkeypatch.setattr(metrics, "RESAMPLES_AT_ONCE", 8)
+    random = np.random.default_rng(n_images)
+    ranks = Ranks(random.integers(1, 13, n_images), random.integers(1, 13, n_images * each))
+    queries = np.array([1, 1, 1, each, each, each])
+    found = metrics.bootstrap_recalls(metrics.hits_per_image(ranks), queries, fold)
+    for column, k in enumerate(metrics.CUTOFFS):
+        i2t, t2i = resampled_recalls(ranks.i2t.tolist(), ranks.t2i.tolist(), fold, 40, k)
+        np.testing.assert_allclose(found[:, column], i2t, atol=1e-9)
+        np.testing.assert_allclose(found[:, 3 + column], t2i, atol=1e-9)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        ranks = Ranks(*(np.where(random.random(n) < 0.4, 1, 20) for n in (150, 150)))
+        result = protocol_result(ranks, 150, intervals=True)
+        assert result.i2t.intervals is not None
+        low, high = result.i2t.intervals["r1"]
+        covered += low <= 40 <= high
+    assert 180 <= covered <= 199
+
+
+def test_an_interval_holds_the_middle_95_percent() -> None:
+    assert metrics.interval(np.arange(1001.0)) == (25.0, 975.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.sampled_from([2, 5, 1000]))
+@settings(max_examples=60, deadline=None)
+def test_correspondence_metrics_equal_scikit_learn(seed: int, n: int, levels: int) -> None:
+    from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_score
+
+    random = np.random.default_rng(seed)
+    truth = random.permutation(np.arange(n) < random.integers(1, n))
+    probability = random.integers(0, levels + 1, n) / levels
+    found = metrics.correspondence_metrics(probability, truth)
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, probability))
+    assert found["average_precision"] == pytest.approx(average_precision_score(truth, probability))
+    assert found["accuracy"] == pytest.approx(100 * accuracy_score(truth, probability >= 0.5))

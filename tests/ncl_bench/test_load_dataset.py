@@ -1,0 +1,184 @@
+"""load_dataset: names, noise on train alone, noise files, prepared folders, the hidden truth."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ncl_bench
+from ncl_bench.datasets import DATASETS, load_dataset
+from ncl_bench.datasets.truth import true_correspondence
+from ncl_bench.errors import DataError, NoiseError
+from ncl_bench.noise import draw_noise, noise_sha256
+
+DIGITS = DATASETS["digits"]
+
+
+def test_clean_data_says_so() -> None:
+    for split in ("train", "dev", "test"):
+        dataset = load_dataset("digits", split=split)
+        np.testing.assert_array_equal(dataset.caption_to_image, np.arange(len(dataset)) // 5)
+        assert (dataset.noise.unit, dataset.noise.ratio, dataset.noise.realised_ratio) == (None, 0.0, 0.0)
+        assert dataset.noise.sha256 == noise_sha256(dataset.caption_to_image)
+        assert (dataset.name, dataset.split, len(dataset)) == ("digits", split, DIGITS.n_captions(split))
+
+
+@pytest.mark.parametrize("unit", ["caption", "image"])
+def test_noise_is_that_of_the_standard_seed(unit) -> None:
+    dataset = load_dataset("digits", noise_ratio=0.4, noise_unit=unit)
+    expected, record = draw_noise(DIGITS, noise_ratio=0.4, noise_unit=unit, seed=0)
+    np.testing.assert_array_equal(dataset.caption_to_image, expected)
+    assert dataset.noise == record
+    assert dataset.noise.seed == 0
+    clean = load_dataset("digits")
+    assert dataset.fingerprint == clean.fingerprint
+    assert list(dataset.captions) == list(clean.captions)
+    other = load_dataset("digits", noise_ratio=0.4, noise_unit=unit, noise_seed=1)
+    assert other.noise.sha256 != dataset.noise.sha256
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_dev_and_test_are_never_touched(split: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "index.npy", draw_noise(DIGITS, noise_ratio=0.2, noise_unit="caption")[0])
+    for noise in ({"noise_ratio": 0.2}, {"noise_file": tmp_path / "index.npy"}):
+        with pytest.raises(
+            NoiseError, match=f"noise was asked for on digits/{split}, but only train is corrupted"
+        ):
+            load_dataset("digits", split=split, **noise)
+
+
+@pytest.mark.parametrize("name", ["cc152k", "now"])
+def test_natural_noise_takes_no_synthetic_noise(name: str) -> None:
+    with pytest.raises(NoiseError, match=f"{name} carries natural noise, and synthetic noise on top"):
+        load_dataset(name, noise_ratio=0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"name": "f30k"}, "unknown dataset 'f30k'; choose one of: cc152k, coco, digits, flickr30k, now"),
+        ({"split": "val"}, "unknown split 'val'; choose one of: dev, test, train"),
+        ({"language": "de"}, "unknown language of digits 'de'; choose one of: en, zh"),
+        ({"tokenizer": "spaces"}, "unknown tokenizer of digits 'spaces'; choose one of: jieba, word"),
+    ],
+)
+def test_unknown_names_list_the_known(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        load_dataset(**{"name": "digits", **options})
+
+
+@pytest.mark.parametrize("ratio", [-0.2, 1.0, float("nan")])
+def test_ratio_outside_the_range_is_refused(ratio: float) -> None:
+    with pytest.raises(NoiseError, match=f"noise_ratio is {ratio}"):
+        load_dataset("digits", noise_ratio=ratio)
+
+
+# Noise files
+
+
+def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "index.npy"
+    expected, drawn = draw_noise(DIGITS, noise_ratio=0.6, noise_unit="caption", seed=77)
+    np.save(path, expected)
+    for ratio in (0.0, 0.6):
+        dataset = load_dataset("digits", noise_file=path, noise_ratio=ratio)
+        np.testing.assert_array_equal(dataset.caption_to_image, expected)
+        assert dataset.noise == replace(drawn, seed=None, source=str(path))
+
+
+def test_contradictory_noise_settings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index.npy"
+    np.save(path, draw_noise(DIGITS, noise_ratio=0.6, noise_unit="caption")[0])
+    with pytest.raises(NoiseError, match=r"noise_ratio is 0\.4, noise file .*index\.npy carries 0\.6"):
+        load_dataset("digits", noise_file=path, noise_ratio=0.4)
+    with pytest.raises(NoiseError, match=r"noise_seed is 3 and noise_file is .*; give one of them"):
+        load_dataset("digits", noise_file=path, noise_seed=3)
+    with pytest.raises(NoiseError, match="moves captions one by one"):
+        load_dataset("digits", noise_file=path, noise_unit="image")
+
+
+def test_missing_noise_file_never_means_drawn_noise(tmp_path: Path) -> None:
+    with pytest.raises(NoiseError, match=r"absent\.npy does not exist"):
+        load_dataset("digits", noise_file=tmp_path / "absent.npy", noise_ratio=0.4)
+
+
+# Prepared folders
+
+
+def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    with pytest.raises(DataError, match="neither root nor NCL_BENCH_DATA says where; run `ncl-bench prepare"):
+        load_dataset("flickr30k")
+    for root in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DataError, match="is not a prepared dataset"):
+            load_dataset("flickr30k", root=root)
+
+
+def test_prepared_digits_equal_the_embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ncl_bench.prepare.run import prepare
+
+    prepare("digits", None, tmp_path)
+    embedded = load_dataset("digits", noise_ratio=0.2)
+    monkeypatch.setenv("NCL_BENCH_DATA", str(tmp_path))
+    opened = load_dataset("digits", noise_ratio=0.2)
+    assert type(opened.image_features) is not type(embedded.image_features)
+    assert opened.fingerprint == embedded.fingerprint
+    assert opened.noise == embedded.noise
+    rows = np.array([5, 3, 9_999])
+    for name, array in opened.read(rows).items():
+        np.testing.assert_array_equal(array, embedded.read(rows)[name])
+    in_ram = load_dataset("digits", preload="ram")
+    assert isinstance(in_ram.image_features, np.ndarray)
+    np.testing.assert_array_equal(in_ram.image_features[rows[:2]], embedded.image_features[rows[:2]])
+
+
+# The hidden truth
+
+
+def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting() -> None:
+    dataset = load_dataset("digits", noise_ratio=0.6)
+    truth = true_correspondence(dataset)
+    assert truth.dtype == np.bool_
+    assert 1 - truth.mean() == pytest.approx(dataset.noise.realised_ratio)
+    np.testing.assert_array_equal(truth, dataset.caption_to_image == np.arange(10_000) // 5)
+    rows = np.random.RandomState(0).permutation(10_000)[:300]
+    np.testing.assert_array_equal(true_correspondence(dataset.subset(rows)), truth[rows])
+    np.testing.assert_array_equal(true_correspondence(dataset.shard(4, 3)), truth[7_500:])
+    part = dataset.first_images(50)
+    np.testing.assert_array_equal(true_correspondence(part), truth[part.pair_ids])
+
+
+def test_truth_of_clean_splits_is_all_true() -> None:
+    for split in ("train", "dev", "test"):
+        assert true_correspondence(load_dataset("digits", split=split)).all()
+
+
+def test_truth_of_natural_noise_is_unknown() -> None:
+    dataset = load_dataset("digits", split="dev")
+    assert true_correspondence(replace(dataset, name="now")).all()
+    with pytest.raises(
+        DataError, match="now/train carries natural noise, so its true correspondence is unknown"
+    ):
+        true_correspondence(replace(dataset, name="now", split="train"))
+
+
+# Public names
+
+
+def test_every_public_name_is_there() -> None:
+    for name in ncl_bench.__all__:
+        assert getattr(ncl_bench, name) is not None
+        assert name in dir(ncl_bench)
+    with pytest.raises(AttributeError, match="has no attribute 'load'"):
+        _ = ncl_bench.load  # type: ignore[attr-defined]
+
+
+def test_the_benchmark_never_imports_torch() -> None:
+    code = (
+        "import ncl_bench, sys; ncl_bench.load_dataset('digits', split='dev'); ncl_bench.evaluate; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,140 @@
+"""Recipes: every shipped one loads, everything else is refused with one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from baselines.backbones import BACKBONES
+from baselines.config import RECIPES, Recipe, find_recipe
+from baselines.methods import METHODS
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import RecipeError
+
+SHIPPED = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
+GOOD = {"dataset": "digits", "backbone": {"name": "vse_infinity"}, "method": {"name": "ncr"}}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
+    recipe = Recipe.load(name)
+    folder, stem = name.split("/")
+    assert recipe.method["name"] == folder
+    assert stem.startswith(f"{recipe.dataset}_{recipe.backbone['name']}")
+    spec = DATASETS[recipe.dataset]
+    assert recipe.language is None or recipe.language in spec.languages
+    assert isinstance(recipe.method_config, METHODS[folder].Config)
+    assert isinstance(recipe.backbone_config, BACKBONES[recipe.backbone["name"]].Config)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_has_a_digits_recipe(method: str) -> None:
+    recipe = Recipe.load(f"{method}/digits_vse_infinity")
+    assert recipe.dataset == "digits"
+
+
+def test_recipes_carry_the_published_schedules() -> None:
+    """The schedules of the published runs (one line of each paper's section on details, or its scripts)."""
+    for name, wanted in {
+        "ncr/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 40, "lr_update": 30, "margin": 0.2},
+        "ncr/coco_sgr": {"warmup_epochs": 10, "epochs": 20, "lr_update": 10, "learning_rate": 2e-4},
+        "ncr/cc152k_sgr": {"warmup_epochs": 10, "epochs": 40, "lr_update": 30},
+        "pc2/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 50, "noisy_from_epoch": 25, "classes": 128},
+        "pc2/now_sgr": {"warmup_epochs": 10, "epochs": 50, "entropy_weight": 10.0, "lr_update": 30},
+        "rcl/flickr30k_saf": {"temperature": 0.05, "penalty": "tan"},
+        "triplet/flickr30k_sgr_warmup": {"warmup_epochs": 5, "negatives": "hardest"},
+    }.items():
+        config = Recipe.load(name).method_config
+        assert {key: getattr(config, key) for key in wanted} == wanted, name
+
+
+@pytest.mark.parametrize("tokens", ["jieba", "bpe", "bert"])
+@pytest.mark.parametrize("method", ["ncr", "pc2", "triplet"])
+def test_noise_of_web_has_a_recipe_for_each_published_tokenizer(method: str, tokens: str) -> None:
+    suffix = "" if tokens == "jieba" else f"_{tokens}"
+    assert Recipe.load(f"{method}/now_sgr{suffix}").tokenizer == tokens
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name.endswith("_clean")])
+def test_clean_recipes_see_clean_pairs_alone(name: str) -> None:
+    assert Recipe.load(name).clean_only
+
+
+def test_all_other_recipes_see_all_pairs() -> None:
+    others = [name for name in SHIPPED if not name.endswith("_clean")]
+    assert others
+    assert not any(Recipe.load(name).clean_only for name in others)
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**GOOD, **changes}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (changed(epocs=3), "unknown key 'epocs'"),
+        (changed(method={"name": "ncr", "marginn": 0.1}), "unknown key 'marginn'"),
+        (changed(backbone={"name": "vse_infinity", "dropout": 0.1}), "unknown key 'dropout'"),
+        (changed(method={"name": "nrc"}), "unknown method 'nrc'; choose one of: .*ncr"),
+        (changed(method={"margin": 0.2}), "unknown method None"),
+        (changed(backbone={"name": "clip"}), "unknown backbone 'clip'; choose one of: .*vse_infinity"),
+        (changed(method={"name": "ncr", "margin": -1}), "margin is -1"),
+        (changed(method={"name": "ncr", "epochs": 0}), "epochs is 0"),
+        (changed(method={"name": "pc2", "classes": 1}), "classes is 1"),
+        (changed(method={"name": "pc2", "entropy": "none"}), "entropy is 'none'"),
+        (changed(method={"name": "rcl", "penalty": "cos"}), "penalty is 'cos'"),
+        (changed(batch_size=1), "batch_size is 1"),
+        (changed(gradient_clip=0), "gradient_clip is 0"),
+        (changed(clean_only="perhaps"), "clean_only is 'perhaps'"),
+        (changed(method="ncr"), "method is 'ncr'"),
+        ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
+    ],
+)
+def test_wrong_content_is_refused_with_one_sentence(
+    content: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(RecipeError, match=message) as refusal:
+        Recipe.load(path)
+    sentence = str(refusal.value)
+    assert str(path) in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1, 2", "is not a YAML file"),
+        ("- 1\n- 2\n", "holds list, expected"),
+        ("", "holds NoneType, expected"),
+        ("!!python/object/apply:os.getcwd []", "is not a YAML file"),
+    ],
+)
+def test_other_files_are_refused_with_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=message) as refusal:
+        Recipe.load(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="is not a YAML file"):
+        Recipe.load(path)
+
+
+def test_unknown_recipe_names_those_of_its_method() -> None:
+    with pytest.raises(RecipeError, match=r"no recipe 'ncr/mnist'.*ncr/digits_vse_infinity"):
+        find_recipe("ncr/mnist")
+    with pytest.raises(RecipeError, match=r"no recipe 'nrc'.*ncl-bench recipes"):
+        find_recipe("nrc")
+
+
+def test_recipes_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Recipe.from_dict(GOOD).batch_size = 3

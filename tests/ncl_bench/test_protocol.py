@@ -1,0 +1,160 @@
+"""What is evaluated on which split, and what comes out."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from oracles.ranks import metrics_by_definition, ranks_by_definition
+
+import ncl_bench
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import DataError, ScoresError
+from ncl_bench.evaluation.result import Evaluation
+from ncl_bench.protocol import evaluate, expected_shape, protocols_of, selection_images
+
+
+def trained_scores(n_images: int = 200, each: int = 5, seed: int = 0) -> NDArray[np.float32]:
+    random = np.random.default_rng(seed)
+    scores = random.normal(size=(n_images, n_images * each)).astype(np.float32)
+    captions = np.arange(n_images * each)
+    scores[captions // each, captions] += 2.5
+    return scores
+
+
+@pytest.fixture(scope="module")
+def result() -> Evaluation:
+    return evaluate(trained_scores(), dataset="digits")
+
+
+def test_every_metric_follows_the_definition(result: Evaluation) -> None:
+    expected = metrics_by_definition(*ranks_by_definition(trained_scores().tolist(), 5))
+    recalls = result.recalls()
+    for name, value in recalls.items():
+        assert value == pytest.approx(expected[name], abs=1e-9)
+    for direction in ("i2t", "t2i"):
+        for name in ("median_rank", "mean_rank"):
+            found = getattr(getattr(result.protocols["200"], direction), name)
+            assert found == pytest.approx(expected[f"{direction}_{name}"], abs=1e-9)
+    assert result.r_sum == result.protocols["200"].r_sum == recalls["r_sum"]
+
+
+def test_intervals_surround_the_recalls(result: Evaluation) -> None:
+    for direction in (result.default.i2t, result.default.t2i):
+        assert direction.intervals is not None
+        for name, (low, high) in direction.intervals.items():
+            assert low < getattr(direction, name) < high
+    assert result.default.r_sum_interval is not None
+    assert result.default.r_sum_interval[0] < result.r_sum < result.default.r_sum_interval[1]
+
+
+def test_intervals_can_be_left_out() -> None:
+    without = evaluate(trained_scores(), dataset="digits", intervals=False)
+    assert without.default.i2t.intervals is None
+    assert without.default.r_sum_interval is None
+
+
+def test_a_result_converts(result: Evaluation) -> None:
+    assert Evaluation.model_validate(json.loads(result.to_json())) == result
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == result.to_dict()
+    frame = result.to_pandas()
+    assert frame["direction"].tolist() == ["i2t", "t2i"]
+    assert frame["r1"].tolist() == [result.default.i2t.r1, result.default.t2i.r1]
+    text = str(result)
+    assert f"{result.r_sum:.1f}" in text
+    assert "200" in text
+
+
+def test_constant_scores_reach_zero_and_say_so() -> None:
+    result = evaluate(np.zeros((200, 1000), np.float32), dataset="digits")
+    assert result.r_sum == 0
+    assert result.default.r_sum_optimistic == 600
+    assert result.default.i2t.tied_queries == 200
+    assert result.default.t2i.tied_queries == 1000
+
+
+def test_ties_are_bounded_from_both_sides() -> None:
+    rounded = trained_scores().round(0)
+    result = evaluate(rounded, dataset="digits").default
+    worst = metrics_by_definition(*ranks_by_definition(rounded.tolist(), 5))
+    best = metrics_by_definition(*ranks_by_definition(rounded.tolist(), 5, optimistic=True))
+    assert result.i2t.optimistic is not None
+    assert result.r_sum == pytest.approx(worst["r_sum"])
+    assert result.r_sum_optimistic == pytest.approx(best["r_sum"])
+    assert result.i2t.optimistic["r1"] == pytest.approx(best["i2t_r1"])
+    assert result.r_sum < best["r_sum"]
+
+
+def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = DATASETS["coco"].__class__(
+        **{**vars(DATASETS["coco"]), "images": {"test": 40, "dev": 10, "train": 10}}
+    )
+    monkeypatch.setitem(DATASETS, "coco", small)
+    monkeypatch.setitem(ncl_bench.protocol.IMAGES_PER_FOLD, "5fold-1k", 8)
+    scores = trained_scores(40)
+    result = evaluate(scores, dataset="coco")
+    assert list(result.protocols) == ["5fold-1k", "5k"]
+    whole = metrics_by_definition(*ranks_by_definition(scores.tolist(), 5))
+    assert result.protocols["5k"].r_sum == pytest.approx(whole["r_sum"])
+    blocks = [scores[8 * f : 8 * f + 8, 40 * f : 40 * f + 40] for f in range(5)]
+    folds = [metrics_by_definition(*ranks_by_definition(block.tolist(), 5)) for block in blocks]
+    found = result.protocols["5fold-1k"]
+    assert found.folds == 5
+    for name, value in found.recalls().items():
+        assert value == pytest.approx(np.mean([fold[name] for fold in folds])), name
+    assert found.i2t.median_rank == pytest.approx(np.mean([fold["i2t_median_rank"] for fold in folds]))
+    assert result.r_sum == found.r_sum
+
+
+def test_flickr30k_dev_is_its_first_1000_images() -> None:
+    assert selection_images(DATASETS["flickr30k"], "dev") == 1000
+    assert expected_shape(DATASETS["flickr30k"], "dev") == (1000, 5000)
+    assert expected_shape(DATASETS["coco"], "test") == (5000, 25000)
+    assert expected_shape(DATASETS["digits"], "dev") == (200, 1000)
+    result = evaluate(trained_scores(1000), dataset="flickr30k", split="dev", intervals=False)
+    assert list(result.protocols) == ["dev"]
+    assert result.default.images == 1000
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_folds_divide_the_test_split(name: str) -> None:
+    spec = DATASETS[name]
+    for protocol in protocols_of(spec, "test"):
+        size = ncl_bench.protocol.fold_size(protocol, spec.images["test"])
+        assert spec.images["test"] % size == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        (np.zeros((1000, 200), np.float32), "transposed"),
+        (np.zeros((1000, 1000), np.float32), "each image once"),
+        (np.zeros((200, 999), np.float32), "one column per caption"),
+        (np.zeros(200, np.float32), "one row per image"),
+        (np.zeros((200, 1000), np.int64), "dtype int64"),
+        (np.zeros((200, 1000), np.longdouble), "dtype float128"),
+        (np.zeros((200, 1000), np.complex64), "dtype complex64"),
+        (np.ma.masked_all((200, 1000), np.float32), "masked"),
+        ([[1.0], [1.0, 2.0]], "no array"),
+    ],
+)
+def test_wrong_scores_are_refused(scores: NDArray[np.generic], words: str) -> None:
+    with pytest.raises(ScoresError, match=words):
+        evaluate(scores, dataset="digits")
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(DataError, match=r"flickr8k.*flickr30k"):
+        evaluate(trained_scores(), dataset="flickr8k")
+    with pytest.raises(DataError, match=r"train.*dev, test"):
+        evaluate(trained_scores(), dataset="digits", split="train")
+
+
+def test_evaluating_leaves_torch_unloaded() -> None:
+    code = (
+        "import sys, numpy, ncl_bench; ncl_bench.evaluate(numpy.zeros((200, 1000), 'f4'), dataset='digits'); "
+        "print(sorted({'torch', 'pandas', 'matplotlib', 'sklearn'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -1,0 +1,85 @@
+"""The scores file: written whole or not at all, opened mapped."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ncl_bench.errors import NclBenchError, ScoresError
+from ncl_bench.scores import open_scores, write_scores
+
+
+@pytest.fixture
+def scores() -> NDArray[np.float32]:
+    return np.random.default_rng(0).normal(size=(200, 1000)).astype(np.float32)
+
+
+def test_scores_come_back(tmp_path: Path, scores: NDArray[np.float32]) -> None:
+    path = tmp_path / "deep" / "test.npy"
+    write_scores(path, scores)
+    opened = open_scores(path, dataset="digits")
+    assert isinstance(opened, np.memmap)
+    assert not opened.flags.writeable
+    assert opened.dtype == np.float32
+    np.testing.assert_array_equal(opened, scores)
+    assert path.read_bytes() == npy_bytes(tmp_path, scores)
+    assert [p.name for p in path.parent.iterdir()] == ["test.npy"]
+
+
+def npy_bytes(folder: Path, array: NDArray[np.float32]) -> bytes:
+    np.save(folder / "plain.npy", array)
+    return (folder / "plain.npy").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f8", ">f4"])
+def test_other_floats_are_written_as_float32(tmp_path: Path, scores: NDArray[np.float32], dtype: str) -> None:
+    write_scores(tmp_path / "test.npy", scores.astype(dtype))
+    opened = open_scores(tmp_path / "test.npy", dataset="digits")
+    np.testing.assert_array_equal(opened, scores.astype(dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize(("bad", "dtype"), [(np.nan, "f4"), (np.inf, "f4"), (1e300, "f8")])
+def test_numbers_that_are_not_finite_leave_no_file(
+    tmp_path: Path, scores: NDArray[np.float32], bad: float, dtype: str
+) -> None:
+    wrong = scores.astype(dtype)
+    wrong[150, 17] = bad
+    with pytest.raises(ScoresError, match="row 150, column 17"):
+        write_scores(tmp_path / "test.npy", wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, scores: NDArray[np.float32]) -> None:
+    path = tmp_path / "test.npy"
+    write_scores(path, scores)
+    before = path.read_bytes()
+    with pytest.raises(ScoresError):
+        write_scores(path, np.full((2, 2), np.nan))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 3), np.int32), np.zeros(3, np.float32)])
+def test_only_float_matrices_are_written(tmp_path: Path, array: NDArray[np.generic]) -> None:
+    with pytest.raises(ScoresError, match="expected a matrix of floats"):
+        write_scores(tmp_path / "test.npy", array)
+
+
+def test_a_full_disk_is_one_sentence_and_no_file(tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys, numpy; from ncl_bench.scores import write_scores; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
+        f"write_scores({str(tmp_path / 'test.npy')!r}, numpy.zeros((200, 1000), 'f4'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"NclBenchError: cannot write {tmp_path / 'test.npy'}: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_one_sentence(tmp_path: Path, scores: NDArray[np.float32]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NclBenchError, match="cannot write"):
+        write_scores(tmp_path / "file" / "test.npy", scores)

@@ -32,10 +32,17 @@ Alike = Callable[[Row, Row], bool]
 
 @dataclass(frozen=True)
 class Ranked:
-    """A row and its rank: an integer from 1, or None for a row that takes none."""
+    """A row and its rank.
+
+    Attributes:
+        rank: from 1; None for a row that takes none.
+        row: the row.
+        also: rows of other sources that print the very same numbers.
+    """
 
     rank: int | None
     row: Row
+    also: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Board:
     @property
     def rows(self) -> list[Row]:
         """The rows of all divisions."""
-        return [ranked.row for division in self.divisions for ranked in division.rows]
+        entries = (ranked for division in self.divisions for ranked in division.rows)
+        return [row for ranked in entries for row in (ranked.row, *ranked.also)]
 
 
 def division_of(row: Row) -> str:
@@ -110,16 +118,30 @@ def _ranked(rows: Sequence[Row], alike: Alike) -> tuple[Ranked, ...]:
     ordered = sorted(
         rows, key=lambda row: (-(row.r_sum or 0.0), row.method, row.backbone, row.source, row.table)
     )
-    ranked, leader, rank, place = [], None, 0, 0
-    for row in ordered:
-        if not row.ranked:
-            ranked.append(Ranked(None, row))
-            continue
-        place += 1
-        if leader is None or not (_equal(leader, row) or alike(leader, row)):
-            leader, rank = row, place
-        ranked.append(Ranked(rank, row))
+    ranked: list[Ranked] = []
+    leader, rank, place = None, 0, 0
+    for row, *also in _folded(ordered):
+        if row.ranked:
+            place += 1
+            if leader is None or not (_equal(leader, row) or alike(leader, row)):
+                leader, rank = row, place
+        ranked.append(Ranked(rank if row.ranked else None, row, tuple(also)))
     return tuple(ranked)
+
+
+def _folded(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows of one method with the same numbers and remarks together, that of the method's own paper first."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for number, row in enumerate(rows):
+        same = (
+            row.method,
+            row.backbone,
+            row.recalls,
+            row.printed_r_sum if row.recalls.r_sum is None else None,
+        )
+        remarks = (row.notes, row.doubts, row.extra)
+        groups.setdefault((*same, *remarks) if row.status == "reported" else (number,), []).append(row)
+    return [sorted(group, key=lambda row: not row.own) for group in groups.values()]
 
 
 def _equal(a: Row, b: Row) -> bool:

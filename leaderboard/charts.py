@@ -1,6 +1,7 @@
 """Which figures a page shows: rSum against noise ratio, and recalls with their intervals."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from leaderboard.boards import Board, cell_title
 from leaderboard.figures import Bar, Curve, bars, curves
@@ -9,6 +10,8 @@ from leaderboard.rows import RECALLS, Cell, Row
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8
+REFERENCE_RATIO = 0.4
+Key = TypeVar("Key", str, tuple[str, ...])
 
 
 def method_charts(boards: Iterable[Board], sources: Mapping[str, Source]) -> Charts:
@@ -26,8 +29,8 @@ def overview_charts(boards: Iterable[Board], sources: Mapping[str, Source]) -> C
     return _charts(known, lambda row: _with_source(row, sources), wanted)
 
 
-def overview_curves(rows: Sequence[Row], name: Callable[[Row], str]) -> list[Curve]:
-    """The best curves of rows of one dataset, protocol and unit: those that reach the highest mean rSum."""
+def best_curves(rows: Sequence[Row], name: Callable[[Row], str]) -> list[Curve]:
+    """The curves of rows of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``."""
     lines: dict[str, dict[float, Row]] = {}
     for row in rows:
         if row.cell.noise_ratio is not None and row.r_sum is not None:
@@ -35,10 +38,23 @@ def overview_curves(rows: Sequence[Row], name: Callable[[Row], str]) -> list[Cur
             held = points.get(row.cell.noise_ratio)
             if held is None or (held.r_sum or 0) < row.r_sum:
                 points[row.cell.noise_ratio] = row
-    most = max((len(points) for points in lines.values()), default=0)
-    full = {label: points for label, points in lines.items() if 2 * len(points) >= most}
-    best = sorted(full, key=lambda label: (-_mean(full[label].values()), label))[:MOST_CURVES]
-    return [Curve(label, _points(full[label].values()), _measured(full[label].values())) for label in best]
+    several = {label: points for label, points in lines.items() if len(points) > 1}
+    chosen = by_reference(several)[:MOST_CURVES]
+    return [
+        Curve(label, _points(lines[label].values()), _measured(lines[label].values())) for label in chosen
+    ]
+
+
+def by_reference(lines: Mapping[Key, Mapping[float, Row]]) -> list[Key]:
+    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it by mean."""
+
+    def key(label: Key) -> tuple[bool, float]:
+        points = lines[label]
+        at = points.get(REFERENCE_RATIO)
+        sums = [row.r_sum or 0.0 for row in points.values()]
+        return at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
+
+    return sorted(sorted(lines), key=key)
 
 
 def bar_charts(rows: Iterable[Row]) -> Charts:
@@ -101,27 +117,20 @@ def _series(
             noisy.setdefault((*key, cell.noise_unit), []).extend(rows)
     for group, rows in noisy.items():
         names = {name(row) for row in rows}
-        series = overview_curves(
-            [*(row for row in clean.get(group[:3], []) if name(row) in names), *rows], name
-        )
-        series = [curve for curve in series if len(curve.points) > 1]
+        series = best_curves([*(row for row in clean.get(group[:3], []) if name(row) in names), *rows], name)
         if series:
             yield f"{cell_title(_without_ratio(rows[0].cell))}: rSum against noise ratio", series
 
 
 def _with_source(row: Row, sources: Mapping[str, Source]) -> str:
-    return (
-        f"{row.method} · {sources[row.source].short.split(',')[0]}" if row.source in sources else row.method
-    )
+    """The method's name, and the paper that prints the number where that is not the method's own."""
+    source = sources.get(row.source)
+    foreign = source is not None and source.method != row.family
+    return f"{row.method} (in {source.short.split(',')[0]})" if source and foreign else row.method
 
 
 def _without_ratio(cell: Cell) -> Cell:
     return cell.model_copy(update={"noise_ratio": None})
-
-
-def _mean(rows: Iterable[Row]) -> float:
-    sums = [row.r_sum or 0.0 for row in rows]
-    return sum(sums) / len(sums)
 
 
 def _points(rows: Iterable[Row]) -> tuple[tuple[float, float, float], ...]:

@@ -1,8 +1,9 @@
 """README.md: the main tables between markers, for people who read the repository itself."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from leaderboard.boards import Board, cell_title, division_of
+from leaderboard.charts import by_reference
 from leaderboard.content import Content
 from leaderboard.rows import Row, Unit
 
@@ -49,16 +50,14 @@ def _table(rows: Sequence[Row], content: Content) -> str:
     lines: dict[tuple[str, ...], dict[float, Row]] = {}
     for row in rows:
         lines.setdefault(_key(row, content), {})[row.cell.noise_ratio or 0.0] = row
-    best = max((len(points) for points in lines.values()), default=0)
-    full = {key: points for key, points in lines.items() if 2 * len(points) >= best}
-    order = sorted(full, key=lambda key: (-_mean(full[key].values()), key))[:_MOST]
+    order = by_reference(lines)[:_MOST]
     if not order:
         return ""
     heads = ["rSum"] if natural else [f"{100 * ratio:g} %" for ratio in ratios]
     out = [f"| Method | Backbone | Networks | {' | '.join(heads)} | Status | Source |"]
     out.append(f"| --- | --- | --- | {' | '.join(['---:'] * len(heads))} | --- | --- |")
     for key in order:
-        cells = [_value(full[key].get(ratio)) for ratio in (ratios if not natural else [0.0])]
+        cells = [_value(lines[key].get(ratio)) for ratio in (ratios if not natural else [0.0])]
         method, backbone, networks, status, source = key
         words = [escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)]
         out.append(f"| {' | '.join(words)} |")
@@ -68,11 +67,6 @@ def _table(rows: Sequence[Row], content: Content) -> str:
 def _key(row: Row, content: Content) -> tuple[str, ...]:
     source = content.sources[row.source].short if row.source in content.sources else row.source
     return (row.method, row.backbone, row.networks, row.status, source)
-
-
-def _mean(rows: Iterable[Row]) -> float:
-    sums = [row.r_sum or 0.0 for row in rows]
-    return sum(sums) / len(sums)
 
 
 def _value(row: Row | None) -> str:

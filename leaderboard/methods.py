@@ -93,8 +93,11 @@ def commands(
     A name with something in brackets is a variant; it has commands only where the family lists it in full.
 
     Returns:
-        One command per line, empty where the repository has no recipe for this dataset and backbone.
+        One command per line, empty where the noise unit is unknown, or the repository has no recipe for this dataset
+        and backbone.
     """
+    if cell.noise_unit == "unknown":
+        return ()
     parts = _BACKBONES.get(backbone.split(" (")[0], ())
     folder = (networks == "ensemble" and family.ensemble_recipes) or family.recipes
     names = [f"{folder}/{cell.dataset}_{part}" for part in parts]
@@ -103,8 +106,7 @@ def commands(
         return ()
     noise = ""
     if DATASETS[cell.dataset].noise == "synthetic" and cell.noise_ratio:
-        unit = "image" if cell.noise_unit == "image" else "caption"
-        noise = f" --noise-ratio {cell.noise_ratio:g} --noise-unit {unit}"
+        noise = f" --noise-ratio {cell.noise_ratio:g} --noise-unit {cell.noise_unit}"
     runs = [f"runs/{name.replace('/', '-')}" for name in names]
     train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
     target = f"submissions/{folder}-{cell.slug}"

@@ -119,6 +119,7 @@ def _row(
         "printed_r_sum": _number(facts["r_sum"]),
         "status": "reported",
         "source": facts["source"],
+        "own": sources[facts["source"]].method == key,
         "table": facts["table"],
         "command": "\n".join(commands(families[key], facts["method"], facts["backbone"], networks, cell)),
     }

@@ -138,7 +138,8 @@ class Row(_Model):
         seeds: training seeds, where known.
         printed_r_sum: the sum that the source prints, if any.
         status: ``reported``, ``submitted`` or ``verified``.
-        source: key of the source in sources.yaml, or the submitter.
+        source: key of the source in sources.yaml, or ``submission``.
+        own: whether the source is the one that introduces the method.
         table: where in the source.
         files: submission files behind the row, below ``submissions/``.
         command: what reproduces the row; empty where unknown.
@@ -162,6 +163,7 @@ class Row(_Model):
     printed_r_sum: Annotated[float, Field(ge=0, le=600)] | None = None
     status: Status
     source: str
+    own: bool = False
     table: str = ""
     files: tuple[str, ...] = ()
     command: str = ""

@@ -64,7 +64,7 @@ def site_files(content: Content, cards: Path) -> dict[str, str]:
             "datasets/page",
             spec=spec,
             card=card_html(cards / f"{spec.name}.md"),
-            cells=[board.cell for board in own],
+            lines=_picker(own),
             charts=overview_charts(own, content.sources),
         )
     rows_of = {key: sum(row.source == key for row in content.rows) for key in content.sources}
@@ -84,11 +84,6 @@ def value_of(row: Row, name: str) -> float | None:
     return row.r_sum if name == "r_sum" else getattr(row.recalls, name)
 
 
-def short_title(cell: Cell) -> str:
-    """A cell without its dataset, such as ``1K test, 40 % caption noise``."""
-    return cell_title(cell).split(", ", 1)[1]
-
-
 def _page(template: str, here: str, **values: Any) -> str:
     return render(
         template,
@@ -97,7 +92,6 @@ def _page(template: str, here: str, **values: Any) -> str:
         protocol_version=PROTOCOL_VERSION,
         recall_titles=list(RECALL_TITLES.items()),
         cell_title=cell_title,
-        short_title=short_title,
         value_of=value_of,
         **values,
     )
@@ -120,7 +114,7 @@ def _index(content: Content) -> str:
         boards=content.boards,
         shown_first=_shown_first(content.boards),
         counts=counts,
-        picker=_picker(content.boards),
+        lines=_picker(content.boards),
         answers={board.cell.slug: _answers(board) for board in content.boards},
         sources=content.sources,
     )
@@ -177,6 +171,7 @@ def _method(key: str, family: Family, content: Content) -> str:
         gaps=_gaps(rows, family),
         charts=method_charts(boards, content.sources),
         bar_charts=bar_charts(rows),
+        runs=[row for row in content.single if row.family == key and row.status != "reported"],
         boards=boards,
         sources=content.sources,
     )

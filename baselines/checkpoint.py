@@ -41,7 +41,7 @@ def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     Returns:
         The state, or None where there is none, and the damaged files passed over.
     """
-    damaged = []
+    damaged: list[Path] = []
     for path in sorted(_checkpoints(folder), reverse=True):
         content = path.read_bytes()
         match = _NAME.fullmatch(path.name)

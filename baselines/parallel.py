@@ -72,5 +72,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
     flat /= world_size()
-    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    start = 0
+    for gradient in gradients:
+        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+        start += gradient.numel()

@@ -48,11 +48,11 @@ def score(
     images = [_encode_images(network, dataset, n_images, device) for network in backbones]
     for captions in in_blocks(np.arange(first_caption, n_captions), CAPTION_BLOCK):
         tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(captions))
-        total = sum(
+        each = [
             network.similarities(encoded, network.encode_captions(tokens, lengths)).float()
             for network, encoded in zip(backbones, images, strict=True)
-        )
-        similarities[:, captions[0] : captions[-1] + 1] = (total / len(backbones)).cpu().numpy()
+        ]
+        similarities[:, captions[0] : captions[-1] + 1] = torch.stack(each).mean(dim=0).cpu().numpy()
         if on_block is not None:
             on_block(int(captions[-1]) + 1)
     return similarities

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
 from torch import nn
@@ -120,14 +119,10 @@ def _captions_done(journal: Path, key: str) -> int:
     return int(content["captions"]) if content["key"] == key else 0
 
 
-def _open_part(part: Path, test: PairedDataset, done: int) -> NDArray[np.float32]:
-    matrix: NDArray[np.float32]
+def _open_part(part: Path, test: PairedDataset, done: int) -> np.memmap[Any, np.dtype[np.float32]]:
     if done and part.is_file():
-        matrix = np.load(part, mmap_mode="r+", allow_pickle=False)
-    else:
-        shape = (test.n_images, len(test))
-        matrix = np.lib.format.open_memmap(part, mode="w+", dtype="<f4", shape=shape)
-    return matrix
+        return np.lib.format.open_memmap(part, mode="r+")
+    return np.lib.format.open_memmap(part, mode="w+", dtype="<f4", shape=(test.n_images, len(test)))
 
 
 def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> None:

@@ -260,10 +260,10 @@ class Trainer:
     def _log(self, entry: dict[str, Any]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        with SummaryWriter(str(self.folder.tensorboard), purge_step=entry["index"]) as writer:  # type: ignore[no-untyped-call]
+        with SummaryWriter(str(self.folder.tensorboard), purge_step=entry["index"]) as writer:
             for name in ("loss", "learning_rate"):
-                writer.add_scalar(name, entry[name], entry["index"])  # type: ignore[no-untyped-call]
+                writer.add_scalar(name, entry[name], entry["index"])
             for name, value in entry["dev"].items():
-                writer.add_scalar(f"dev/{name}", value, entry["index"])  # type: ignore[no-untyped-call]
+                writer.add_scalar(f"dev/{name}", value, entry["index"])
             for name, found in entry.get("diagnosis", {}).items():
-                writer.add_scalar(f"diagnosis/{name}_auroc", found["auroc"], entry["index"])  # type: ignore[no-untyped-call]
+                writer.add_scalar(f"diagnosis/{name}_auroc", found["auroc"], entry["index"])

@@ -1,0 +1,174 @@
+"""The engine: determinism, resuming, refusals. Tiny networks on the real digits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from baselines.config import Recipe
+from baselines.progress import TrainingProgress
+from baselines.run import Job, RunFolder
+from baselines.train import Trainer
+from ncl_bench.datasets import load_dataset
+from ncl_bench.errors import TrainingError
+
+TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
+NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
+TRIPLET = {"name": "triplet", "epochs": 1}
+
+
+def job(method: dict, seed: int = 0, **options) -> Job:
+    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 500, "backbone": TINY, "method": method})
+    return Job(recipe, noise_ratio=0.4, seed=seed, **options)
+
+
+def train(job: Job, folder: Path) -> dict:
+    trainer = Trainer(job, RunFolder(folder), "cpu")
+    with TrainingProgress(len(trainer.plans)) as progress:
+        return trainer.run(progress)
+
+
+def outcome(folder: Path) -> dict[str, object]:
+    """Weights, metrics, and everything that the last checkpoint holds, comparable bit by bit."""
+    names = ["best.safetensors", "history.json", "result.json"]
+    newest = torch.load(max((folder / "checkpoints").iterdir()), weights_only=True)
+    return {name: (folder / name).read_bytes() for name in names} | flat("state", newest)
+
+
+def flat(name: str, value: object) -> dict[str, object]:
+    if isinstance(value, torch.Tensor):
+        return {name: value.numpy().tobytes()}
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {k: v for key, child in items for k, v in flat(f"{name}.{key}", child).items()}
+    return {name: value}
+
+
+def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
+    train(job(TRIPLET), tmp_path / "a")
+    train(job(TRIPLET, seed=1), tmp_path / "b")
+    train(job(TRIPLET), tmp_path / "c")
+    first, other, again = (outcome(tmp_path / name) for name in "abc")
+    assert first == again
+    assert first["best.safetensors"] != other["best.safetensors"]
+
+
+def test_training_leaves_the_global_generator_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(job(TRIPLET), tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_training_never_opens_the_test_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def watched(name: str, **options):
+        opened.append(options["split"])
+        return load_dataset(name, **options)
+
+    monkeypatch.setattr("baselines.run.load_dataset", watched)
+    train(job(TRIPLET), tmp_path / "run")
+    assert sorted(set(opened)) == ["dev", "train"]
+
+
+@pytest.mark.parametrize("kills", [2])
+def test_killed_run_resumes_to_the_same_bits(tmp_path: Path, kills: int) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        yaml.safe_dump({"dataset": "digits", "batch_size": 500, "backbone": TINY, "method": NCR})
+    )
+    command = [sys.executable, "-m", "ncl_bench.cli", "train", str(recipe), "--noise-ratio", "0.4"]
+    command += ["--device", "cpu", "--to"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run([*command, str(whole)], check=True, capture_output=True, env=environment)
+    for kill in range(kills):
+        process = subprocess.Popen(
+            [*command, str(broken)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_epochs(broken, kill + 1, process)
+        time.sleep(0.2)  # into the middle of the next epoch
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (broken / "result.json").exists()
+    subprocess.run([*command, str(broken)], check=True, capture_output=True, env=environment)
+    assert outcome(broken) == outcome(whole)
+
+
+def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(f"checkpoints/epoch-{epochs:06d}.*.pt")):
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    method = NCR | {"warmup_epochs": 0}
+    train(job(method), tmp_path / "whole")
+    folder = tmp_path / "broken"
+    train(job(method), folder)
+    newest = max((folder / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    train(job(method), folder)
+    assert "is damaged and was passed over" in capsys.readouterr().out
+    assert outcome(folder) == outcome(tmp_path / "whole")
+
+
+def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    train(job(TRIPLET), tmp_path / "run")
+    before = outcome(tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"another seed \(0 there, 3 asked for\)"):
+        train(job(TRIPLET, seed=3), tmp_path / "run")
+    assert outcome(tmp_path / "run") == before
+
+
+def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(TrainingError, match="is no training run"):
+        train(job(TRIPLET), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def poisoned(similarities: torch.Tensor, margin: float) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return similarities.diagonal() * (float("nan") if calls == 25 else 1.0)
+
+    monkeypatch.setattr("baselines.methods.triplet.hardest_triplet", poisoned)
+    with pytest.raises(
+        TrainingError, match=r"loss is nan at step 25 \(pairs \d+, .*last good checkpoint is .*epoch-000001"
+    ):
+        train(job(TRIPLET | {"epochs": 3}), tmp_path / "run")
+
+
+def test_history_says_what_happened(tmp_path: Path) -> None:
+    result = train(job(NCR), tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert [(entry["phase"], entry["epoch"]) for entry in history] == [
+        ("warmup", 0),
+        ("train", 0),
+        ("train", 1),
+    ]
+    chosen = [entry for entry in history if entry["best"]][-1]
+    assert chosen["dev"]["r_sum"] == result["dev"]["r_sum"] == max(e["dev"]["r_sum"] for e in history)
+    separation = history[-1]["diagnosis"]["clean_probability"]
+    assert 0 <= separation["auroc"] <= 1
+    assert sum(separation["histogram"]["true"]) + sum(separation["histogram"]["false"]) == 10_000

@@ -1,6 +1,8 @@
 """What evaluate and compare write and print."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ncl_bench.evaluation.comparison import Difference, check_comparable, compare, difference_samples
 from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
@@ -15,6 +17,9 @@ from ncl_bench.evaluation.report import (
 )
 from ncl_bench.evaluation.statements import local_split
 from ncl_bench.protocol import fold_size, protocols_of, ranks_under
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def evaluate_folder(
@@ -69,10 +74,11 @@ def print_report(report: Report, written: list[Path]) -> None:
             f"correspondence: AUROC {track.auroc:.4f}, average precision {track.average_precision:.4f}, "
             f"accuracy {track.accuracy:.2f} % of {track.pairs:,} training pairs"
         )
-    for note in (*report.notes, *(n for split in report.splits.values() for n in split.notes)):
-        console.print(f"[yellow]note:[/] {note}", highlight=False)
+    _print_notes(
+        console, [*report.notes, *(note for split in report.splits.values() for note in split.notes)]
+    )
     for path in written:
-        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def compare_folders(
@@ -109,20 +115,21 @@ def print_comparison(differences: dict[str, Difference], notes: list[str], names
     from rich.table import Table
 
     table = Table(
-        "protocol",
-        *names,
-        "difference",
-        "95 % interval",
-        "verdict",
-        title="rSum, paired bootstrap over images",
+        "protocol", *names, "difference", "95 % interval", title="rSum, paired bootstrap over images"
     )
     for protocol, found in differences.items():
         low, high = found.interval
         sums = [f"{value:.1f}" for value in found.r_sums]
-        table.add_row(
-            protocol, *sums, f"{found.difference:+.1f}", f"[{low:+.1f}, {high:+.1f}]", found.verdict
-        )
+        table.add_row(protocol, *sums, f"{found.difference:+.1f}", f"{low:+.1f} to {high:+.1f}")
     console = Console()
     console.print(table)
+    for protocol, found in differences.items():
+        console.print(f"{protocol}: {found.verdict}", highlight=False, markup=False, soft_wrap=True)
+    _print_notes(console, notes)
+
+
+def _print_notes(console: "Console", notes: Iterable[str]) -> None:
+    from rich.text import Text
+
     for note in notes:
-        console.print(f"[yellow]note:[/] {note}", highlight=False)
+        console.print(Text.assemble(("note: ", "yellow"), note), soft_wrap=True)

@@ -24,7 +24,7 @@ backbone: {fill}          # network that computes similarities, such as SGR
 networks: 1                # networks whose similarities were averaged
 dataset: {dataset}
 fingerprint:               # of the prepared dataset (its manifest.json), one per evaluated split
-  test: {fingerprint}
+  test: "{fingerprint}"
 language: {language}
 tokenizer: {tokenizer}
 noise:
@@ -43,10 +43,10 @@ scores:
     form: matrix
     matrix:
       file: test.npy
-      sha256: {sha256}      # sha256sum test.npy
+      sha256: "{sha256}"      # sha256sum test.npy
 # correspondence:          # optional: one clean probability per training caption
 #   file: clean_probability.npy
-#   sha256: {fill}
+#   sha256: "{fill}"
 notes: ""
 """
 
@@ -107,7 +107,7 @@ def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -
     _, record = draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
     return (
         f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"
-        f"  sha256: {record.sha256}\n  realised_ratio: {record.realised_ratio:.6f}"
+        f'  sha256: "{record.sha256}"\n  realised_ratio: {record.realised_ratio:.6f}'
     )
 
 

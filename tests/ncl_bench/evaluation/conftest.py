@@ -1,0 +1,38 @@
+"""Run the command line within the test's process."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from ncl_bench.cli import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run ``ncl-bench`` with arguments."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+
+    def command(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return command

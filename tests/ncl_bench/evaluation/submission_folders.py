@@ -1,0 +1,118 @@
+"""Submission folders for tests: digits, every form of scores."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from oracles.ranks import ranks_by_definition
+
+from ncl_bench.datasets import DATASETS
+from ncl_bench.datasets.digits import digits_split
+from ncl_bench.noise import draw_noise
+
+N_IMAGES, EACH = 200, 5
+DIM = 16
+
+
+def embeddings(seed: int = 0, noise: float = 0.5) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embeddings of 200 images and their 1,000 captions, of which most find their image."""
+    random = np.random.default_rng(seed)
+    images = random.normal(size=(N_IMAGES, DIM))
+    captions = np.repeat(images, EACH, axis=0) + noise * random.normal(size=(N_IMAGES * EACH, DIM))
+    return images.astype(np.float32), captions.astype(np.float32)
+
+
+def similarities(seed: int = 0, noise: float = 0.5) -> NDArray[np.float32]:
+    """Dot products of the embeddings, rounded to float32 from float64."""
+    images, captions = embeddings(seed, noise)
+    return (images.astype(np.float64) @ captions.astype(np.float64).T).astype(np.float32)
+
+
+def write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, str]:
+    """Write an array and say what a submission states about it."""
+    np.save(folder / name, array)
+    return {"file": name, "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest()}
+
+
+def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") -> dict[str, Any]:
+    """Write the similarities of a seed in one of the forms."""
+    scores = similarities(seed)
+    if form == "matrix":
+        return {"form": form, "matrix": write_array(folder, f"{split}.npy", scores)}
+    if form == "embeddings":
+        images, captions = (
+            write_array(folder, f"{split}_{name}.npy", array)
+            for name, array in zip(("images", "captions"), embeddings(seed), strict=True)
+        )
+        return {"form": form, "similarity": "dot", "images": images, "captions": captions}
+    if form == "rankings":
+        i2t, t2i = (
+            write_array(
+                folder, f"{split}_{name}.npy", np.argsort(-matrix, axis=1, kind="stable").astype(np.uint16)
+            )
+            for name, matrix in (("i2t", scores), ("t2i", scores.T))
+        )
+        return {"form": form, "i2t": i2t, "t2i": t2i}
+    found = ranks_by_definition(scores.tolist(), EACH)
+    i2t, t2i = (
+        write_array(folder, f"{split}_{name}_ranks.npy", np.array(ranks))
+        for name, ranks in zip(("i2t", "t2i"), found, strict=True)
+    )
+    sha256 = hashlib.sha256(scores.tobytes()).hexdigest()
+    return {"form": "ranks", "scores_sha256": sha256, "ranks": {"whole": {"i2t": i2t, "t2i": t2i}}}
+
+
+def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
+    """Content of submission.yaml."""
+    _, noise = draw_noise(DATASETS["digits"], noise_ratio=ratio, noise_unit="caption")
+    return {
+        "protocol_version": 1,
+        "method": "Example",
+        "paper": "",
+        "code": "https://example.org/code",
+        "backbone": "a network",
+        "networks": 1,
+        "dataset": "digits",
+        "fingerprint": {split: digits_split(split).fingerprint for split in scores},
+        "language": "en",
+        "tokenizer": "word",
+        "noise": {
+            "unit": "caption",
+            "ratio": ratio,
+            "seed": noise.seed,
+            "sha256": noise.sha256,
+            "realised_ratio": noise.realised_ratio,
+        },
+        "training_seeds": [0],
+        "selection_split": "dev",
+        "extra_clean_data": "",
+        "pretrained_encoder": "",
+        "hardware": "a laptop",
+        "hours": 0.5,
+        "scores": scores,
+    }
+
+
+def write_statement(folder: Path, content: dict[str, Any]) -> None:
+    """Write submission.yaml."""
+    (folder / "submission.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def write_folder(folder: Path, form: str = "matrix", seed: int = 0) -> Path:
+    """Write a good submission folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_statement(folder, statement({"test": scores_of_form(folder, form, seed)}))
+    return folder
+
+
+def read_json(path: Path) -> Any:
+    """Parse JSON that holds no NaN."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)

@@ -1,0 +1,287 @@
+"""From a foreign submission to trusted numbers."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from oracles.ranks import metrics_by_definition, ranks_by_definition
+from submission_folders import (
+    EACH,
+    read_json,
+    scores_of_form,
+    similarities,
+    statement,
+    write_array,
+    write_folder,
+    write_statement,
+)
+
+from ncl_bench.datasets import DATASETS
+from ncl_bench.evaluation.report import Report, read_result
+from ncl_bench.noise import draw_noise
+from ncl_bench.submission import Submission, read_submission, write_submission
+
+FORMS = ("matrix", "embeddings", "rankings", "ranks")
+FOREIGN = """
+import hashlib, sys
+import numpy as np
+folder = sys.argv[1]
+random = np.random.default_rng(5)
+scores = random.normal(size=(200, 1000))
+scores[np.arange(1000) // 5, np.arange(1000)] += 2.0
+np.save(f"{folder}/mine.npy", scores.astype(np.float16))
+text = open(f"{folder}/submission.yaml").read()
+sha256 = hashlib.sha256(open(f"{folder}/mine.npy", "rb").read()).hexdigest()
+text = text.replace("file: test.npy", "file: mine.npy")
+text = text.replace("sha256: \\"FILL-IN\\"", f"sha256: \\"{sha256}\\"")
+open(f"{folder}/submission.yaml", "w").write(text.replace("FILL-IN", "mine"))
+assert not any(name.startswith("ncl_bench") for name in sys.modules)
+"""
+
+
+def test_a_foreign_script_gets_the_numbers_of_the_definition(run: Callable, tmp_path: Path) -> None:
+    folder = tmp_path / "foreign"
+    assert (
+        run("submission", "init", "--method", "Foreign: 1", "--dataset", "digits", "--to", folder).code == 0
+    )
+    subprocess.run([sys.executable, "-c", FOREIGN, str(folder)], check=True)
+    assert run("submission", "check", folder).code == 0
+    ran = run("evaluate", folder)
+    assert (ran.code, ran.err) == (0, "")
+    scores = np.load(folder / "mine.npy").astype(float).tolist()
+    expected = metrics_by_definition(*ranks_by_definition(scores, EACH))
+    best = metrics_by_definition(*ranks_by_definition(scores, EACH, optimistic=True))
+    report = read_json(folder / "result.json")
+    result = report["splits"]["test"]["protocols"]["200"]
+    for direction in ("i2t", "t2i"):
+        for name in ("r1", "r5", "r10", "median_rank", "mean_rank"):
+            assert result[direction][name] == pytest.approx(expected[f"{direction}_{name}"], abs=1e-9)
+    assert result["r_sum"] == pytest.approx(expected["r_sum"], abs=1e-9)
+    assert result["r_sum_optimistic"] == pytest.approx(best["r_sum"], abs=1e-9)
+    assert f"{expected['r_sum']:.1f}" in ran.out
+    assert report["versions"]["numpy"] == np.__version__
+    assert report["seconds"] > 0
+    assert report["peak_memory_mb"] > 0
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    from ncl_bench.evaluation.report import evaluate_submission, open_submission
+
+    found = {}
+    for form in FORMS:
+        folder = write_folder(tmp_path_factory.mktemp(form), form)
+        found[form] = evaluate_submission(open_submission(folder))[0]
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_every_form_gives_the_same_metrics(form: str, reports: dict[str, Report]) -> None:
+    found, expected = (reports[name].splits["test"].default for name in (form, "matrix"))
+    assert found.recalls() == expected.recalls()
+    assert found.r_sum_interval == expected.r_sum_interval
+    for direction in ("i2t", "t2i"):
+        one, other = getattr(found, direction), getattr(expected, direction)
+        assert (one.median_rank, one.mean_rank, one.intervals) == (
+            other.median_rank,
+            other.mean_rank,
+            other.intervals,
+        )
+    if form == "embeddings":
+        assert found == expected
+    else:
+        assert found.i2t.tied_queries is None
+        assert found.r_sum_optimistic is None
+
+
+def test_cosine_ignores_length(run: Callable, tmp_path: Path) -> None:
+    content = statement({"test": scores_of_form(tmp_path, "embeddings")})
+    random = np.random.default_rng(1)
+    sums = []
+    for name in ("a", "b"):
+        for part in ("images", "captions"):
+            vectors = np.load(tmp_path / f"test_{part}.npy")
+            content["scores"]["test"][part] = write_array(tmp_path, f"{name}_{part}.npy", vectors)
+            np.save(tmp_path / f"test_{part}.npy", vectors * random.uniform(0.5, 2, (len(vectors), 1)))
+        write_statement(
+            tmp_path, content | {"scores": {"test": content["scores"]["test"] | {"similarity": "cosine"}}}
+        )
+        assert run("evaluate", tmp_path).code == 0
+        sums.append(read_result(tmp_path).splits["test"].r_sum)
+    assert sums[0] == sums[1]
+
+
+def test_result_json_repeats_bit_for_bit_apart_from_time(run: Callable, tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    texts = []
+    for _ in range(2):
+        assert run("evaluate", tmp_path).code == 0
+        text = (tmp_path / "result.json").read_text()
+        texts.append(re.sub(r'"(seconds|peak_memory_mb)": [\d.]+', "", text))
+    assert texts[0] == texts[1]
+
+
+def test_output_goes_elsewhere(run: Callable, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "submission")
+    before = sorted(p.name for p in folder.iterdir())
+    ran = run("evaluate", folder, "--to", tmp_path / "out", "--plot", "--examples", 3)
+    assert ran.code == 0
+    assert sorted(p.name for p in folder.iterdir()) == before
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "examples_test.html",
+        "ranks_test_200.svg",
+        "result.json",
+    ]
+    assert (tmp_path / "out" / "ranks_test_200.svg").read_text().startswith("<?xml")
+
+
+def test_dev_is_evaluated_beside_test(run: Callable, tmp_path: Path) -> None:
+    scores = {split: scores_of_form(tmp_path, "matrix", split=split) for split in ("dev", "test")}
+    write_statement(tmp_path, statement(scores))
+    assert run("evaluate", tmp_path).code == 0
+    result = read_result(tmp_path)
+    assert set(result.splits) == {"dev", "test"}
+    assert list(result.splits["dev"].protocols) == ["dev"]
+
+
+def test_the_correspondence_track_needs_no_scores_of_ours(run: Callable, tmp_path: Path) -> None:
+    content = statement({"test": scores_of_form(tmp_path, "matrix")})
+    spec = DATASETS["digits"]
+    noisy, _ = draw_noise(spec, noise_ratio=0.4, noise_unit="caption")
+    truth = noisy == np.arange(len(noisy)) // 5
+    probability = np.clip(truth * 0.4 + 0.3 + np.random.default_rng(0).normal(0, 0.2, len(truth)), 0, 1)
+    write_statement(tmp_path, content | {"correspondence": write_array(tmp_path, "p.npy", probability)})
+    ran = run("evaluate", tmp_path)
+    assert ran.code == 0
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    track = read_result(tmp_path).correspondence
+    assert track is not None
+    assert track.auroc == pytest.approx(roc_auc_score(truth, probability))
+    assert track.average_precision == pytest.approx(average_precision_score(truth, probability))
+    assert track.accuracy == pytest.approx(100 * np.mean((probability >= 0.5) == truth))
+    assert (track.pairs, track.true_pairs) == (10_000, int(truth.sum()))
+    assert f"{track.auroc:.4f}" in ran.out
+
+
+def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
+    noisy, record = draw_noise(DATASETS["digits"], noise_ratio=0.4, noise_unit="image", seed=77)
+    content = statement({"test": scores_of_form(tmp_path, "matrix")})
+    content["noise"] = {
+        "unit": "image",
+        "ratio": 0.4,
+        "sha256": record.sha256,
+        "index": write_array(tmp_path, "noise.npy", noisy),
+    }
+    write_statement(tmp_path, content)
+    ran = run("evaluate", tmp_path)
+    assert ran.code == 0
+    assert "study of spread" in ran.out
+    del content["noise"]["index"]
+    write_statement(tmp_path, content)
+    assert "recorded but not checked" in run("evaluate", tmp_path).out
+
+
+def test_order_is_compared(run: Callable, tmp_path: Path) -> None:
+    from ncl_bench.datasets.digits import digits_split
+
+    content = statement({"test": scores_of_form(tmp_path, "matrix")})
+    content["scores"]["test"]["order"] = {
+        "image_ids": write_array(tmp_path, "images.npy", digits_split("test").image_ids),
+        "caption_ids": write_array(tmp_path, "captions.npy", np.arange(1000)),
+    }
+    write_statement(tmp_path, content)
+    assert run("evaluate", tmp_path).code == 0
+
+
+def test_other_datasets_are_evaluated_without_their_files(run: Callable, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(1000, 1000)).astype(np.float32) + 5 * np.eye(1000, dtype=np.float32)
+    content = statement({"test": {"form": "matrix", "matrix": write_array(tmp_path, "s.npy", scores)}})
+    content |= {
+        "dataset": "cc152k",
+        "noise": {"unit": "natural", "ratio": None},
+        "fingerprint": {"test": "0" * 64},
+    }
+    write_statement(tmp_path, content)
+    ran = run("evaluate", tmp_path)
+    assert ran.code == 0
+    assert "were recorded but not checked" in ran.out
+    assert "rows were taken as images" in ran.out
+    assert "above every published one (383.3)" in ran.out
+    assert list(read_result(tmp_path).splits["test"].protocols) == ["1k"]
+
+
+def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: Path) -> None:
+    np.save(tmp_path / "test.npy", similarities())
+    ran = run(
+        "submission", "init", "--method", "X", "--dataset", "digits", "--noise-ratio", 0.4, "--to", tmp_path
+    )
+    assert ran.code == 0
+    text = (tmp_path / "submission.yaml").read_text()
+    unfilled = run("evaluate", tmp_path)
+    assert unfilled.code == 2
+    assert "replace FILL-IN" in unfilled.err
+    (tmp_path / "submission.yaml").write_text(text.replace("FILL-IN", "mine"))
+    assert run("evaluate", tmp_path).code == 0
+    named = set(yaml.safe_load(text)) | {"correspondence"}
+    assert named == set(Submission.model_fields)
+    again = run("submission", "init", "--method", "X", "--dataset", "digits", "--to", tmp_path)
+    assert again.code == 2
+    assert "exists already" in again.err
+
+
+@pytest.mark.parametrize("dataset", ["flickr30k", "coco", "cc152k", "now"])
+def test_templates_of_other_datasets_parse(run: Callable, tmp_path: Path, dataset: str) -> None:
+    assert run("submission", "init", "--method", "X", "--dataset", dataset, "--to", tmp_path).code == 0
+    text = (tmp_path / "submission.yaml").read_text()
+    text = text.replace('"FILL-IN"', f'"{"0" * 64}"')
+    submission = Submission.model_validate(yaml.safe_load(text.replace("FILL-IN", "mine")))
+    assert submission.dataset == dataset
+
+
+def test_a_written_submission_reads_back(tmp_path: Path) -> None:
+    for form in FORMS:
+        submission = Submission.model_validate(statement({"test": scores_of_form(tmp_path, form)}))
+        write_submission(tmp_path, submission)
+        assert read_submission(tmp_path) == submission
+
+
+def test_the_schema_describes_what_is_read(run: Callable) -> None:
+    import json
+
+    schema = json.loads(run("submission", "schema").out)
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) == set(Submission.model_fields)
+    assert "dataset" in schema["required"]
+
+
+def test_two_submissions_are_compared(run: Callable, tmp_path: Path) -> None:
+    good, other = write_folder(tmp_path / "good"), write_folder(tmp_path / "other", "rankings")
+    bad = write_folder(tmp_path / "bad")
+    content = statement(
+        {"test": {"form": "matrix", "matrix": write_array(bad, "test.npy", similarities(0, noise=1.0))}},
+        ratio=0.2,
+    )
+    write_statement(bad, content)
+    same = run("compare", good, other)
+    assert same.code == 0
+    assert "cannot be told apart" in same.out
+    assert "+0.0" in same.out
+    worse = run("compare", bad, good, "--plot", tmp_path / "difference.svg")
+    assert worse.code == 0
+    assert f"{good} is better" in worse.out
+    assert "differ in noise" in worse.out
+    assert (tmp_path / "difference.svg").exists()
+
+
+def test_foreign_results_are_not_compared(run: Callable, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a")
+    ran = run("compare", folder, folder, "--split", "dev")
+    assert ran.code == 2
+    assert "has no scores of dev" in ran.err

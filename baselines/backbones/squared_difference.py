@@ -89,7 +89,7 @@ class _AttendedDifference(torch.autograd.Function):
             gram = torch.bmm(keys, keys.transpose(1, 2))
             grad_attention = (along - radial * torch.bmm(weights, gram)) / (length + EPSILON)
             overlap = torch.bmm((radial * weights).transpose(1, 2), weights)
-            grad_keys = torch.bmm(weights.transpose(1, 2), inner).baddbmm_(overlap, keys, alpha=-1)
+            grad_keys = torch.bmm(weights.transpose(1, 2), inner) - torch.bmm(overlap, keys)
         return grad_attention, grad_keys, grad_queries, grad_weight, flat.sum(dim=0)
 
 

@@ -206,3 +206,22 @@ def test_gradients_stay_finite_where_everything_is_zero() -> None:
     queries = torch.zeros(2, 4, requires_grad=True)
     attended_difference(weights, keys, queries, torch.ones(2, 4), torch.zeros(2)).sum().backward()
     assert all(x.grad is not None and x.grad.isfinite().all() for x in (weights, keys, queries))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mixed_precision_trains(name: str) -> None:
+    network = without_dropout(small_network(name, sim_dim=8)).float().train()
+    features, image_lengths, tokens, caption_lengths = small_inputs(6, LENGTHS)
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            images = network.encode_images(features.float(), image_lengths)
+            captions = network.encode_captions(tokens, caption_lengths)
+            similarities = network.similarities(images, captions)
+            structure = network.image_image_similarities(images).sum()
+            total = similarities.sum() + structure + network.caption_caption_similarities(captions).sum()
+        network.zero_grad()
+        total.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
+        results.append(similarities.float())
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0.02)

@@ -58,9 +58,9 @@ class EmbeddingRows:
             last = min(first + TILE_IMAGES, self.shape[0])
             images = self._unit(self.images, first, last)
             captions = self._unit(self.captions, first * captions_per_image, last * captions_per_image)
-            result[first:last] = np.einsum(
-                "id,icd->ic", images, captions.reshape(len(images), captions_per_image, -1)
-            )
+            captions = captions.reshape(len(images), captions_per_image, -1)
+            with np.errstate(over="ignore"):
+                result[first:last] = np.einsum("id,icd->ic", images, captions)
         return result
 
     def release(self, start: int, stop: int) -> None:
@@ -79,7 +79,8 @@ class EmbeddingRows:
         result = np.empty((len(images), self.shape[1]), np.float32)
         for start in range(0, self.shape[1], TILE_CAPTIONS):
             captions = self._unit(self.captions, start, start + TILE_CAPTIONS)
-            result[:, start : start + TILE_CAPTIONS] = images @ captions.T
+            with np.errstate(over="ignore"):
+                result[:, start : start + TILE_CAPTIONS] = images @ captions.T
         return result
 
     def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:

@@ -1,0 +1,556 @@
+"""What is wrong with a submission is said in one sentence, exit code 2, and nothing is written."""
+
+import io
+import os
+import pickle
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from submission_folders import (
+    scores_of_form,
+    similarities,
+    statement,
+    write_array,
+    write_folder,
+    write_statement,
+)
+
+from ncl_bench.datasets import DATASETS
+from ncl_bench.datasets.digits import digits_split
+from ncl_bench.noise import draw_noise
+
+Mutation = Callable[[Path, dict[str, Any]], None]
+CASES: dict[str, tuple[str, str, Mutation]] = {}
+"""Name to form of the scores, words of the message, and what is done to a good folder and its statement."""
+
+
+def case(words: str, form: str = "matrix") -> Callable[[Mutation], Mutation]:
+    def add(mutation: Mutation) -> Mutation:
+        assert mutation.__name__ not in CASES
+        CASES[mutation.__name__] = (form, words, mutation)
+        return mutation
+
+    return add
+
+
+def replace_matrix(words: str, make: Callable[[], Any], name: str) -> None:
+    def mutation(folder: Path, content: dict[str, Any]) -> None:
+        content["scores"]["test"]["matrix"] = write_array(folder, "test.npy", make())
+
+    CASES[name] = ("matrix", words, mutation)
+
+
+def replace_bytes(words: str, change: Callable[[bytes], bytes], name: str) -> None:
+    def mutation(folder: Path, content: dict[str, Any]) -> None:
+        path = folder / "test.npy"
+        path.write_bytes(change(path.read_bytes()))
+
+    CASES[name] = ("matrix", words, mutation)
+
+
+def state(words: str, name: str, **changes: Any) -> None:
+    """Change statements; a dotted name stands for a nested key with ``__``."""
+
+    def mutation(folder: Path, content: dict[str, Any]) -> None:
+        for key, value in changes.items():
+            *parents, last = key.split("__")
+            place = content
+            for parent in parents:
+                place = place[parent]
+            if value is ...:
+                del place[last]
+            else:
+                place[last] = value
+
+    CASES[name] = ("matrix", words, mutation)
+
+
+def replace_yaml(words: str, text: str | bytes, name: str) -> None:
+    def mutation(folder: Path, content: dict[str, Any]) -> None:
+        content.clear()
+        (folder / "submission.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    CASES[name] = ("matrix", words, mutation)
+
+
+def with_value(value: float) -> Any:
+    scores = similarities()
+    scores[17, 23] = scores[150, 900] = value
+    return scores
+
+
+def header(text: str) -> bytes:
+    body = text.encode() + b" " * (117 - len(text)) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(body)) + body
+
+
+def zip_bomb(_: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("test.npy", b"\0" * 50_000_000)
+    return stream.getvalue()
+
+
+class Exploit:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("exploited",))
+
+
+first_bad = "hold 2 numbers that are not finite, the first in row 17, column 23"
+replace_matrix(first_bad, lambda: with_value(np.nan), "nan")
+replace_matrix(first_bad, lambda: with_value(np.inf), "infinity")
+replace_matrix(first_bad, lambda: with_value(-np.inf).astype(np.float16), "minus_infinity_in_half_precision")
+replace_matrix("shape (199, 1000)", lambda: similarities()[1:], "missing_image")
+replace_matrix("shape (200, 999)", lambda: similarities()[:, 1:], "missing_caption")
+replace_matrix("shape (201, 1000)", lambda: np.zeros((201, 1000), np.float32), "extra_image")
+replace_matrix("it is transposed", lambda: similarities().T, "transposed")
+replace_matrix("give each image once", lambda: np.zeros((1000, 1000), np.float32), "images_repeated")
+replace_matrix("shape (200000,)", lambda: similarities().ravel(), "flat")
+replace_matrix("shape (1, 200, 1000)", lambda: similarities()[None], "three_dimensions")
+replace_matrix("dtype int64", lambda: similarities().astype(np.int64), "integers")
+replace_matrix("expected plain numbers", lambda: similarities() > 0, "truth_values")
+replace_matrix("expected plain numbers", lambda: similarities().astype(np.complex64), "complex_numbers")
+replace_matrix("dtype float128", lambda: similarities().astype(np.longdouble), "long_doubles")
+replace_matrix("dtype <U", lambda: similarities()[:2, :2].astype(str), "text")
+replace_matrix("pickled objects, which are never", lambda: similarities().astype(object), "objects")
+replace_matrix("expected plain numbers", lambda: np.zeros((200, 1000), [("s", "f4")]), "structured")
+replace_bytes("not a numpy .npy file", lambda _: pickle.dumps(Exploit()), "pickle")
+replace_bytes("it was cut short", lambda content: content[:-4], "truncated")
+replace_bytes("not a numpy .npy file", lambda content: content[:40], "truncated_header")
+replace_bytes("it was added to", lambda content: content + b"garbage", "appended_garbage")
+replace_bytes("is empty", lambda _: b"", "empty_file")
+replace_bytes("a zip archive", zip_bomb, "zip_bomb")
+replace_bytes(
+    "not a numpy .npy file", lambda _: header("__import__('os').mkdir('exploited')"), "code_in_header"
+)
+replace_bytes("not a numpy .npy file", lambda _: header("(" * 100), "unbalanced_header")
+replace_bytes(
+    "it was cut short",
+    lambda _: header(
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (10**12, 10**12)}".replace(
+            "10**12", "1" + 12 * "0"
+        )
+    ),
+    "huge_shape",
+)
+replace_bytes(
+    "shape",
+    lambda _: header("{'descr': '<f4', 'fortran_order': False, 'shape': (-200, -1000)}") + bytes(800_000),
+    "negative_shape",
+)
+replace_bytes("has sha256", lambda content: content[:-1] + b"\x01", "another_hash")
+
+state("it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
+state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
+state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")
+state("does not exist", "missing_file", scores__test__matrix__file="other.npy")
+state("unknown key 'metod'", "unknown_key", metod="x")
+state("matrix.path'; remove it", "unknown_nested_key", scores__test__matrix__path="x")
+state("key 'backbone' is missing", "missing_key", backbone=...)
+state("unknown dataset", "unknown_dataset", dataset="flickr8k")
+state("protocol version 1", "later_protocol", protocol_version=2)
+state("'matrix', 'embeddings', 'rankings'", "unknown_form", scores__test__form="guess")
+state("scores", "no_scores", scores={})
+state("scores.train", "scores_of_train", scores__train={"form": "matrix"})
+state("networks", "no_networks", networks=0)
+state("hours", "hours_are_nan", hours=float("nan"))
+state("training_seeds", "no_training_seeds", training_seeds=[])
+state("language 'fr'", "unknown_language", language="fr")
+state("code", "script_as_link", code="javascript:alert(1)")
+state("noise.sha256 is", "wrong_noise_hash", noise__sha256="0" * 64)
+state("noise.sha256 is", "wrong_noise_seed", noise__seed=5)
+state("noise.realised_ratio is", "wrong_realised_ratio", noise__realised_ratio=0.3)
+state("noise.ratio", "noise_ratio_of_one", noise__ratio=1.0)
+state("noise.seed", "negative_noise_seed", noise__seed=-1)
+state("noise.sha256", "no_hash_of_noise", noise__sha256="abc")
+state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
+state("does not fit unit 'none'", "ratio_without_noise", noise__unit="none")
+state("fingerprint of digits/test", "other_fingerprint", fingerprint__test="0" * 64)
+state("fingerprint of split 'test' is missing", "no_fingerprint", fingerprint={})
+
+replace_yaml("expected keys and values", "", "empty_yaml")
+replace_yaml("expected keys and values", "- a\n- b\n", "yaml_list")
+replace_yaml("aliases are not allowed", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
+replace_yaml(
+    "could not determine a constructor", "method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag"
+)
+replace_yaml("a key stands twice", "method: a\nmethod: b\n", "yaml_key_twice")
+replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
+replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
+replace_yaml("is not plain YAML", "[" * 20_000, "yaml_nested")
+replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
+
+
+@case("does not exist")
+def dangling_link(folder: Path, content: dict[str, Any]) -> None:
+    (folder / "test.npy").unlink()
+    (folder / "test.npy").symlink_to("nowhere.npy")
+
+
+@case("is a folder")
+def folder_instead_of_file(folder: Path, content: dict[str, Any]) -> None:
+    (folder / "test.npy").unlink()
+    (folder / "test.npy").mkdir()
+
+
+@case("a link out of the submission")
+def link_out(folder: Path, content: dict[str, Any]) -> None:
+    os.replace(folder / "test.npy", folder.parent / "elsewhere.npy")
+    (folder / "test.npy").symlink_to(folder.parent / "elsewhere.npy")
+
+
+@case("a link out of the submission")
+def folder_link_out(folder: Path, content: dict[str, Any]) -> None:
+    (folder / "deep").symlink_to(folder.parent)
+    content["scores"]["test"]["matrix"]["file"] = "deep/test.npy"
+
+
+@case("loop")
+def link_to_itself(folder: Path, content: dict[str, Any]) -> None:
+    (folder / "test.npy").unlink()
+    (folder / "test.npy").symlink_to("test.npy")
+
+
+@case("no regular file")
+def pipe(folder: Path, content: dict[str, Any]) -> None:
+    (folder / "test.npy").unlink()
+    os.mkfifo(folder / "test.npy")
+
+
+@case("has shape (50000, 50000)")
+def sparse_giant(folder: Path, content: dict[str, Any]) -> None:
+    text = "{'descr': '<f4', 'fortran_order': False, 'shape': (50000, 50000)}"
+    (folder / "test.npy").write_bytes(header(text))
+    os.truncate(folder / "test.npy", 128 + 10_000_000_000)
+
+
+@case("it was added to")
+def sparse_giant_of_the_right_shape(folder: Path, content: dict[str, Any]) -> None:
+    os.truncate(folder / "test.npy", 10_000_000_000)
+
+
+@case("cannot read")
+def no_statement(folder: Path, content: dict[str, Any]) -> None:
+    content.clear()
+    (folder / "submission.yaml").unlink()
+
+
+@case("is not a prepared dataset")
+def root_without_data(folder: Path, content: dict[str, Any]) -> None:
+    matrix = write_array(folder, "test.npy", np.eye(1000, dtype=np.float32))
+    content["scores"]["test"]["matrix"] = matrix
+    content |= {"dataset": "cc152k", "noise": {"unit": "natural", "ratio": None}, "root": str(folder)}
+
+
+@case("holds 1 numbers that are not finite, the first in row 7", "embeddings")
+def nan_in_embeddings(folder: Path, content: dict[str, Any]) -> None:
+    vectors = np.load(folder / "test_captions.npy")
+    vectors[7, 3] = np.nan
+    content["scores"]["test"]["captions"] = write_array(folder, "test_captions.npy", vectors)
+
+
+@case("all zero in row 3, which has no cosine", "embeddings")
+def zero_embedding(folder: Path, content: dict[str, Any]) -> None:
+    vectors = np.load(folder / "test_images.npy")
+    vectors[3] = 0
+    content["scores"]["test"]["images"] = write_array(folder, "test_images.npy", vectors)
+    content["scores"]["test"]["similarity"] = "cosine"
+
+
+@case("are not finite, the first in row 0, column 0", "embeddings")
+def embeddings_too_large(folder: Path, content: dict[str, Any]) -> None:
+    for name, n in (("images", 200), ("captions", 1000)):
+        vectors = np.full((n, 4), 1e30, np.float32)
+        content["scores"]["test"][name] = write_array(folder, f"test_{name}.npy", vectors)
+
+
+@case("one common, positive length", "embeddings")
+def embeddings_of_two_lengths(folder: Path, content: dict[str, Any]) -> None:
+    vectors = np.load(folder / "test_images.npy")[:, 1:]
+    content["scores"]["test"]["images"] = write_array(folder, "test_images.npy", vectors)
+
+
+@case("has shape (1000, 16), expected (200, dim)", "embeddings")
+def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
+    scores = content["scores"]["test"]
+    scores["images"], scores["captions"] = scores["captions"], scores["images"]
+
+
+@case("'cosine' or 'dot'", "embeddings")
+def unknown_similarity(folder: Path, content: dict[str, Any]) -> None:
+    content["scores"]["test"]["similarity"] = "euclidean"
+
+
+def change_ranking(folder: Path, content: dict[str, Any], change: Callable[[Any], Any]) -> None:
+    rankings = change(np.load(folder / "test_i2t.npy").astype(np.int32))
+    content["scores"]["test"]["i2t"] = write_array(folder, "test_i2t.npy", rankings)
+
+
+def with_item(item: int) -> Callable[[Any], Any]:
+    def change(rankings: Any) -> Any:
+        rankings[12, 5] = item
+        return rankings
+
+    return change
+
+
+@case("2 times in row 12", "rankings")
+def ranked_twice(folder: Path, content: dict[str, Any]) -> None:
+    change_ranking(folder, content, lambda rankings: with_item(rankings[12, 6])(rankings))
+
+
+@case("ranks item 1000 in row 12", "rankings")
+def ranked_outside(folder: Path, content: dict[str, Any]) -> None:
+    change_ranking(folder, content, with_item(1000))
+
+
+@case("ranks item -1 in row 12", "rankings")
+def ranked_before_the_first(folder: Path, content: dict[str, Any]) -> None:
+    change_ranking(folder, content, with_item(-1))
+
+
+@case("expected integers", "rankings")
+def rankings_of_floats(folder: Path, content: dict[str, Any]) -> None:
+    change_ranking(folder, content, lambda rankings: rankings.astype(np.float32))
+
+
+@case("has shape (200, 10)", "rankings")
+def rankings_cut_off(folder: Path, content: dict[str, Any]) -> None:
+    change_ranking(folder, content, lambda rankings: rankings[:, :10])
+
+
+def change_ranks(folder: Path, content: dict[str, Any], ranks: Any) -> None:
+    content["scores"]["test"]["ranks"]["whole"]["t2i"] = write_array(folder, "t2i.npy", ranks)
+
+
+@case("holds rank 0 for query 0, expected 1 to 200", "ranks")
+def ranks_from_zero(folder: Path, content: dict[str, Any]) -> None:
+    change_ranks(folder, content, np.zeros(1000, np.int64))
+
+
+@case("holds rank 201", "ranks")
+def rank_too_deep(folder: Path, content: dict[str, Any]) -> None:
+    change_ranks(folder, content, np.full(1000, 201))
+
+
+@case("has shape (999,)", "ranks")
+def too_few_ranks(folder: Path, content: dict[str, Any]) -> None:
+    change_ranks(folder, content, np.ones(999, np.int64))
+
+
+@case("expected integers", "ranks")
+def ranks_of_floats(folder: Path, content: dict[str, Any]) -> None:
+    change_ranks(folder, content, np.ones(1000))
+
+
+@case("ranks among all items are missing", "ranks")
+def no_ranks(folder: Path, content: dict[str, Any]) -> None:
+    content["scores"]["test"]["ranks"] = {}
+
+
+@case("no folded protocol", "ranks")
+def folds_of_an_unfolded_dataset(folder: Path, content: dict[str, Any]) -> None:
+    ranks = content["scores"]["test"]["ranks"]
+    ranks["folds"] = deepcopy(ranks["whole"])
+
+
+@case("ranks alone do not say what was retrieved", "ranks")
+def examples_of_ranks(folder: Path, content: dict[str, Any]) -> None:
+    content["examples"] = 3
+
+
+def state_order(folder: Path, content: dict[str, Any], **ids: Any) -> None:
+    order = {name: write_array(folder, f"{name}.npy", values) for name, values in ids.items()}
+    content["scores"]["test"]["order"] = order
+
+
+@case("more than once")
+def duplicate_ids(folder: Path, content: dict[str, Any]) -> None:
+    ids = digits_split("test").image_ids.copy()
+    ids[4] = ids[3]
+    state_order(folder, content, image_ids=ids)
+
+
+@case("put the scores into the dataset's order")
+def images_in_another_order(folder: Path, content: dict[str, Any]) -> None:
+    state_order(folder, content, image_ids=digits_split("test").image_ids[::-1])
+
+
+@case("holds 199 ids, expected 200")
+def ids_missing(folder: Path, content: dict[str, Any]) -> None:
+    state_order(folder, content, image_ids=digits_split("test").image_ids[1:])
+
+
+@case("put the scores into the dataset's order")
+def captions_in_another_order(folder: Path, content: dict[str, Any]) -> None:
+    state_order(folder, content, caption_ids=np.arange(1000).reshape(5, 200).T.ravel())
+
+
+@case("pickled objects")
+def ids_as_objects(folder: Path, content: dict[str, Any]) -> None:
+    state_order(folder, content, caption_ids=np.arange(1000).astype(object))
+
+
+@case("one integer or text per item")
+def ids_as_floats(folder: Path, content: dict[str, Any]) -> None:
+    state_order(folder, content, caption_ids=np.arange(1000.0))
+
+
+@case("noise file")
+def noise_file_of_another_length(folder: Path, content: dict[str, Any]) -> None:
+    content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", np.arange(10))}
+
+
+@case("but its file of digits give")
+def noise_file_of_another_hash(folder: Path, content: dict[str, Any]) -> None:
+    noisy, _ = draw_noise(DATASETS["digits"], noise_ratio=0.2, noise_unit="caption")
+    content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", noisy)}
+
+
+def state_probabilities(folder: Path, content: dict[str, Any], values: Any) -> None:
+    content["correspondence"] = write_array(folder, "probability.npy", values)
+
+
+@case("2 numbers that are no probability, the first at 3")
+def probabilities_that_are_nan(folder: Path, content: dict[str, Any]) -> None:
+    values = np.full(10_000, 0.5)
+    values[[3, 9]] = np.nan
+    state_probabilities(folder, content, values)
+
+
+@case("expected 0 to 1")
+def probabilities_above_one(folder: Path, content: dict[str, Any]) -> None:
+    state_probabilities(folder, content, np.full(10_000, 1.5))
+
+
+@case("one float per training caption")
+def too_few_probabilities(folder: Path, content: dict[str, Any]) -> None:
+    state_probabilities(folder, content, np.full(9_999, 0.5))
+
+
+@case("without synthetic noise nothing can be separated")
+def probabilities_without_noise(folder: Path, content: dict[str, Any]) -> None:
+    content["noise"] = {"unit": "none", "ratio": 0}
+    state_probabilities(folder, content, np.full(10_000, 0.5))
+
+
+@case("the truth about it is not known")
+def probabilities_of_unknown_noise(folder: Path, content: dict[str, Any]) -> None:
+    content["noise"] |= {"seed": None, "sha256": "0" * 64, "realised_ratio": None}
+    state_probabilities(folder, content, np.full(10_000, 0.5))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_one_sentence(
+    name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form, words, mutation = CASES[name]
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    content = statement({"test": scores_of_form(folder, form)})
+    write_statement(folder, content)
+    mutation(folder, content)
+    options = [f"--{option}={content.pop(option)}" for option in ("examples", "root") if option in content]
+    if content:
+        write_statement(folder, content)
+    before = sorted(tmp_path.rglob("*"))
+    ran = run("evaluate", folder, "--to", tmp_path / "out", *options)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("ncl-bench: ")
+    assert ran.err.count("\n") == 1
+    assert words in ran.err
+    assert len(ran.err) < 700
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_enough_kinds_of_bad_input_are_tried() -> None:
+    assert len(CASES) >= 100
+
+
+@pytest.mark.parametrize(
+    "name", ["wrong_noise_hash", "transposed", "link_out", "other_fingerprint", "yaml_bomb"]
+)
+def test_check_refuses_without_counting(
+    name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncl_bench.counting.count_ranks", None)
+    form, words, mutation = CASES[name]
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    content = statement({"test": scores_of_form(folder, form)})
+    mutation(folder, content)
+    if content:
+        write_statement(folder, content)
+    ran = run("submission", "check", folder)
+    assert ran.code == 2
+    assert words in ran.err
+
+
+@pytest.mark.parametrize("path", ["nowhere", "file"])
+def test_a_folder_is_needed(path: str, run: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = run("evaluate", tmp_path / path)
+    assert ran.code == 2
+    assert "is not a folder" in ran.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")
+@pytest.mark.parametrize(
+    ("locked", "words"), [("test.npy", "cannot be read"), ("submission.yaml", "cannot read")]
+)
+def test_unreadable_files_are_named(locked: str, words: str, run: Callable[..., Any]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        folder = write_folder(Path(place) / "submission")
+        os.chmod(folder / locked, 0)
+        os.seteuid(65534)
+        try:
+            ran = run("evaluate", folder)
+        finally:
+            os.seteuid(0)
+    assert ran.code == 2
+    assert words in ran.err
+    assert "Permission denied" in ran.err
+
+
+def no_space() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "submission")
+    command = [sys.executable, "-m", "ncl_bench.cli", "evaluate", str(folder)]
+    before = sorted(p.name for p in folder.iterdir())
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=no_space)
+    assert done.returncode == 2
+    assert done.stderr == f"ncl-bench: cannot write {folder / 'result.json'}: File too large\n"
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("layout", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(">f2")])
+def test_unusual_layouts_are_read_right(
+    layout: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
+) -> None:
+    from ncl_bench.evaluation.report import read_result
+    from ncl_bench.protocol import evaluate
+
+    scores = layout(similarities())
+    matrix = write_array(tmp_path, "test.npy", scores)
+    write_statement(tmp_path, statement({"test": {"form": "matrix", "matrix": matrix}}))
+    assert run("evaluate", tmp_path).code == 0
+    plain = np.ascontiguousarray(scores.astype(scores.dtype.newbyteorder("=")))
+    assert read_result(tmp_path).splits["test"] == evaluate(plain, dataset="digits")

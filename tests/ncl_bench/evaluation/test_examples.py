@@ -1,0 +1,106 @@
+"""The page of worst failures."""
+
+import base64
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from submission_folders import (
+    scores_of_form,
+    similarities,
+    statement,
+    write_array,
+    write_folder,
+    write_statement,
+)
+
+from ncl_bench.datasets import load_dataset
+from ncl_bench.datasets.digits import GRID, digits_split
+from ncl_bench.evaluation.examples import digits_thumbnail
+from ncl_bench.protocol import evaluate
+
+
+def test_a_thumbnail_shows_every_region_at_its_place() -> None:
+    regions = digits_split("test").image_features[0]
+    uri = digits_thumbnail(regions)
+    png = base64.b64decode(uri.removeprefix("data:image/png;base64,"))
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert png[16:24] == (32).to_bytes(4, "big") * 2
+    start = png.index(b"IDAT") + 4
+    size = int.from_bytes(png[start - 8 : start - 4], "big")
+    lines = np.frombuffer(zlib.decompress(png[start : start + size]), np.uint8).reshape(32, 33)
+    assert not lines[:, 0].any()
+    for region in regions:
+        row, column = (int(centre * GRID) for centre in region[64:])
+        cell = lines[8 * row : 8 * row + 8, 1 + 8 * column : 9 + 8 * column]
+        np.testing.assert_allclose(cell, region[:64].reshape(8, 8) * 255, atol=1)
+
+
+def test_thumbnails_are_read_by_a_png_reader() -> None:
+    import io
+
+    from matplotlib.image import imread
+
+    uri = digits_thumbnail(digits_split("test").image_features[3])
+    assert imread(io.BytesIO(base64.b64decode(uri.split(",")[1])), format="png").shape == (32, 32)
+
+
+@pytest.mark.parametrize("form", ["matrix", "embeddings", "rankings"])
+def test_the_worst_failures_come_first(form: str, run: Callable[..., Any], tmp_path: Path) -> None:
+    scores = similarities()
+    write_folder(tmp_path, form)
+    assert run("evaluate", tmp_path, "--examples", 4).code == 0
+    page = (tmp_path / "examples_test.html").read_text()
+    ranks = [int(rank.replace(",", "")) for rank in re.findall(r"rank ([\d,]+)</h2>", page)]
+    assert ranks[:4] == sorted(ranks[:4], reverse=True)
+    own = np.arange(1000)
+    true = scores[own // 5, own]
+    deepest = 1 + (scores >= true).sum(axis=0) - 1
+    assert ranks[-4:] == sorted(deepest.tolist(), reverse=True)[:4]
+    query = int(np.argmax(deepest))
+    captions = load_dataset("digits", split="test").captions
+    assert captions is not None
+    assert f"{query}: {captions[query]}" in page
+    assert page.count("data:image/png") >= 4
+    best = int(np.argmax(scores[:, query]))
+    section = page[page.index(f"<span>{query}: {captions[query]}") :]
+    assert f"image {best} (digits-test-{best:04d})" in section[section.index("Retrieved") :][:2_000]
+
+
+def test_queries_of_rank_one_are_no_failures(run: Callable[..., Any], tmp_path: Path) -> None:
+    perfect = np.repeat(np.eye(200, dtype=np.float32), 5, axis=1)
+    write_statement(
+        tmp_path, statement({"test": {"form": "matrix", "matrix": write_array(tmp_path, "s.npy", perfect)}})
+    )
+    assert run("evaluate", tmp_path, "--examples", 4).code == 0
+    assert "Every query has rank 1." in (tmp_path / "examples_test.html").read_text()
+    assert evaluate(perfect, dataset="digits").r_sum == 600
+
+
+def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(1000, 1000)).astype(np.float32)
+    content = statement({"test": {"form": "matrix", "matrix": write_array(tmp_path, "s.npy", scores)}})
+    content |= {"dataset": "now", "language": "zh", "fingerprint": {"test": "0" * 64}}
+    write_statement(tmp_path, content | {"noise": {"unit": "natural", "ratio": None}})
+    ran = run("evaluate", tmp_path, "--examples", 2)
+    assert ran.code == 0, ran.err
+    page = (tmp_path / "examples_test.html").read_text()
+    assert re.search(r"<span>image \d+</span>", page)
+    assert "data:image" not in page
+
+
+def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: Path) -> None:
+    content = statement({"test": scores_of_form(tmp_path, "matrix")}) | {
+        "method": "<script>alert(1)</script> [red]"
+    }
+    write_statement(tmp_path, content)
+    assert run("evaluate", tmp_path, "--examples", 2, "--plot").code == 0
+    page = (tmp_path / "examples_test.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in (tmp_path / "ranks_test_200.svg").read_text()

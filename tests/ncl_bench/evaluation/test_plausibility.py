@@ -1,0 +1,95 @@
+"""Odd results are said to be odd, good ones are left alone."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from submission_folders import similarities
+
+from ncl_bench.counting import Counted, Ranks
+from ncl_bench.datasets import DATASETS
+from ncl_bench.evaluation.plausibility import BEST_PUBLISHED, DEV_PROTOCOL
+from ncl_bench.evaluation.result import Evaluation
+from ncl_bench.protocol import evaluate, evaluate_counted
+
+PUBLISHED = Path(__file__).parents[3] / "leaderboard" / "published" / "results.csv"
+
+
+def notes_of(scores: NDArray[np.floating], dataset: str = "digits", split: str = "test") -> str:
+    return "\n".join(evaluate(scores, dataset=dataset, split=split, intervals=False).notes)
+
+
+def test_a_good_result_gets_no_note() -> None:
+    assert notes_of(similarities()) == ""
+    assert notes_of(similarities(noise=2.5)) == ""
+
+
+def test_constant_scores() -> None:
+    assert "every similarity is 0.25" in notes_of(np.full((200, 1000), 0.25, np.float32))
+
+
+def test_nearly_constant_scores() -> None:
+    low, high = np.float32(1), np.nextafter(np.float32(1), np.float32(2))
+    assert "nearly constant" in notes_of(np.where(similarities() > 0, high, low))
+
+
+def test_a_result_at_chance() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        assert "at chance" in notes_of(random.normal(size=(200, 1000)))
+    captions_by_turn = np.concatenate([similarities()[:, k::5] for k in range(5)], axis=1)
+    assert "at chance" in notes_of(captions_by_turn)
+    one_direction = similarities()
+    one_direction[np.arange(1000) // 5, np.arange(1000)] += 5
+    assert "at chance" not in notes_of(one_direction)
+
+
+def test_directions_swapped() -> None:
+    ranks = Ranks(np.repeat([1, 30], [60, 140]), np.repeat([1, 30], [600, 400]))
+    result = evaluate_counted(
+        Counted(ranks, None, None, "int64"), DATASETS["digits"], "test", intervals=False
+    )
+    assert "t2i R@1 60.0 is far above i2t R@1 30.0" in "\n".join(result.notes)
+
+
+def test_better_than_any_published() -> None:
+    perfect = np.eye(1000, dtype=np.float32)
+    assert "rSum 600.0 is above every published one (163.9)" in notes_of(perfect, "now")
+    assert "above every published one (383.3)" in notes_of(perfect, "cc152k", "dev")
+    assert "published" not in notes_of(np.repeat(np.eye(200, dtype=np.float32), 5, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_many_ties(dtype: str) -> None:
+    scores = (1000 + similarities() / 8).astype(np.float16).astype(dtype)
+    notes = notes_of(scores)
+    assert re.search(r"of 1,200 ranks depend on ties \(rSum up to \d+\.\d", notes)
+    assert ("half precision is too coarse" in notes) == (dtype == "float16")
+
+
+def test_the_best_published_numbers_are_those_of_the_leaderboard() -> None:
+    best: dict[tuple[str, str], float] = {}
+    with PUBLISHED.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            recalls = [row[f"{direction}_r{k}"] for direction in ("i2t", "t2i") for k in (1, 5, 10)]
+            if all(recalls):
+                cell = (row["dataset"], row["protocol"])
+                best[cell] = max(best.get(cell, 0.0), round(sum(map(float, recalls)), 1))
+    assert {cell: best[cell] for cell in BEST_PUBLISHED} == BEST_PUBLISHED
+    assert set(BEST_PUBLISHED) == {
+        (spec.name, protocol)
+        for spec in DATASETS.values()
+        for protocol in spec.protocols
+        if spec.name != "digits"
+    }
+    assert all((dataset, protocol) in BEST_PUBLISHED for dataset, protocol in DEV_PROTOCOL.items())
+
+
+def test_notes_are_part_of_the_result() -> None:
+    result = evaluate(np.zeros((200, 1000), np.float32), dataset="digits")
+    assert len(result.notes) == 3
+    assert Evaluation.model_validate_json(result.to_json()).notes == result.notes
+    assert "note: every similarity is 0" in str(result)

@@ -1,0 +1,98 @@
+"""Embeddings, rankings and comparisons, below the command line."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.bootstrap import resampled_recalls
+from oracles.ranks import ranks_by_definition
+
+from ncl_bench import metrics
+from ncl_bench.counting import Counted, Ranks, count_ranks
+from ncl_bench.datasets import DATASETS
+from ncl_bench.evaluation import embeddings
+from ncl_bench.evaluation.comparison import compare, difference_samples
+from ncl_bench.evaluation.embeddings import EmbeddingRows
+from ncl_bench.evaluation.rankings import count_rankings
+
+
+@given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
+@settings(max_examples=30, deadline=None)
+def test_embeddings_have_one_number_per_pair(seed: int, n: int, each: int, similarity: str) -> None:
+    random = np.random.default_rng(seed)
+    images, captions = random.normal(size=(n, 7)).astype("f4"), random.normal(size=(n * each, 7)).astype("f2")
+    rows = EmbeddingRows(images, captions, similarity)
+    whole = rows.rows(0, n)
+    a, b = (x.astype(np.float64) for x in (images, captions))
+    if similarity == "cosine":
+        a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+    np.testing.assert_allclose(whole, a @ b.T, rtol=1e-6, atol=1e-7)
+    own = np.arange(n * each)
+    np.testing.assert_array_equal(rows.own(each).ravel(), whole[own // each, own])
+    for start in range(n):
+        np.testing.assert_array_equal(rows.rows(start, start + 1)[0], whole[start])
+    np.testing.assert_array_equal(rows.column(0), whole[:, 0])
+
+
+@pytest.mark.parametrize("block", [1, 7, 100])
+def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    images = random.normal(size=(40, 8)).astype(np.float32)
+    images[20:] = images[:20]
+    captions = np.repeat(images, 3, axis=0)
+    found = []
+    for tile in (4, 9, 1000):
+        monkeypatch.setattr(embeddings, "TILE_IMAGES", tile)
+        monkeypatch.setattr(embeddings, "TILE_CAPTIONS", 2 * tile)
+        rows = EmbeddingRows(images, captions, "cosine")
+        found.append(count_ranks(rows, captions_per_image=3, images_per_fold=10, block=block))
+    for counted in found:
+        assert counted.whole.t2i.tolist() == [2] * 120
+        assert counted.whole.t2i_optimistic is not None
+        assert counted.whole.t2i_optimistic.tolist() == [1] * 120
+        assert counted.folds is not None
+        assert counted.folds.i2t.tolist() == [1] * 40
+
+
+@given(st.integers(0, 1000), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_rankings_give_the_ranks_of_their_scores(seed: int, each: int, fold: int, folds: int) -> None:
+    n = fold * folds
+    scores = np.random.default_rng(seed).permutation(n * n * each).reshape(n, n * each).astype(float)
+    i2t, t2i = (np.argsort(-matrix, axis=1) for matrix in (scores, scores.T))
+    found = count_rankings(i2t, t2i, captions_per_image=each, images_per_fold=fold)
+    for ranks, size in ((found.whole, None), (found.folds, fold)):
+        expected = ranks_by_definition(scores.tolist(), each, size)
+        assert ranks is not None
+        assert (ranks.i2t.tolist(), ranks.t2i.tolist()) == expected
+
+
+def random_ranks(seed: int) -> Ranks:
+    random = np.random.default_rng(seed)
+    return Ranks(random.integers(1, 20, 200), random.integers(1, 20, 1000))
+
+
+def test_differences_are_of_the_same_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "RESAMPLES", 10)
+    monkeypatch.setattr(metrics, "RESAMPLES_AT_ONCE", 5)
+    first, second = random_ranks(0), random_ranks(1)
+    expected = np.zeros(10)
+    for sign, ranks in ((1, first), (-1, second)):
+        for k in metrics.CUTOFFS:
+            for side in resampled_recalls(ranks.i2t.tolist(), ranks.t2i.tolist(), 200, 10, k):
+                expected += sign * np.array(side)
+    np.testing.assert_allclose(difference_samples(first, second, 200), expected, atol=1e-9)
+
+
+def test_verdicts() -> None:
+    good = Counted(random_ranks(0), None, None, "int64")
+    worse = Counted(Ranks(good.whole.i2t + 3, good.whole.t2i + 3), None, None, "int64")
+    other = Counted(random_ranks(2), None, None, "int64")
+    spec = DATASETS["digits"]
+    found = compare((good, worse), spec, "test", ("mine", "yours"))["200"]
+    assert found.verdict == "mine is better"
+    assert found.interval[0] > 0
+    assert found.difference == pytest.approx(found.r_sums[0] - found.r_sums[1])
+    assert compare((worse, good), spec, "test", ("mine", "yours"))["200"].verdict == "yours is better"
+    assert compare((good, other), spec, "test")["200"].verdict == "cannot be told apart"
+    assert compare((good, good), spec, "test")["200"].interval == (0.0, 0.0)

@@ -136,7 +136,7 @@ def _title(content: Mapping[str, Any]) -> str:
 
 
 def _backbone(content: Mapping[str, Any]) -> str:
-    name = content["backbone"]["name"]
+    name: str = content["backbone"]["name"]
     return BACKBONES.get(name, name)
 
 

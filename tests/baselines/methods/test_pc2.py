@@ -1,5 +1,7 @@
 """PC2 against the published code's numbers, and what its configuration changes."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -16,9 +18,11 @@ from method_parity import (
 )
 from torch import Tensor, nn
 
+from baselines.backbones import BACKBONES
+from baselines.backbones.base import Encoded
 from baselines.batches import Batch
 from baselines.losses import mean_triplet
-from baselines.method import Setting
+from baselines.method import EpochPlan, Setting
 from baselines.methods.pc2 import (
     PC2,
     PC2Config,
@@ -252,3 +256,176 @@ def test_trajectory_matches_the_published_code(backbone: str, golden: Golden) ->
         method.matched_step(0, mid, given, watched)
     method.pseudo_captioned_step(0, mid, published(stored, "unlabelled"), watched)
     assert_trajectory_matches(triplets, stored[f"{backbone}.trajectory.returned"][:, 0])
+
+
+def small(backbone: str = "vse_infinity", **options: object) -> PC2:
+    """PC2 on a tiny backbone with random weights; 4 regions of 3 numbers, 20 pairs, 9 words."""
+    torch.manual_seed(0)
+    config = BACKBONES[backbone].Config(embed_size=6, word_dim=5)
+    setting = Setting(20, 4, 9, lambda: BACKBONES[backbone](config, 3, 4, 9))
+    return PC2(PC2Config(classes=5, hidden_size=7, **options), setting).train()
+
+
+def random_batch(pair_ids: list[int], longest: int = 6) -> Batch:
+    n = len(pair_ids)
+    lengths = torch.randint(2, longest + 1, (n,))
+    lengths[0] = longest
+    tokens = torch.randint(1, 9, (n, longest)) * (torch.arange(longest) < lengths[:, None])
+    return Batch(torch.rand(n, 4, 3), torch.full((n,), 4), tokens, lengths, torch.tensor(pair_ids))
+
+
+class PreparedBatches:
+    """Stands for ``TrainingBatches``: pairs by number, in order, six in a batch."""
+
+    def __init__(self, n_pairs: int) -> None:
+        self.seed, self.pair_ids = 0, torch.arange(n_pairs)
+        self.whole = random_batch(list(range(n_pairs)))
+        self.asked: list[tuple[object, ...]] = []
+
+    def shuffled(self, *purpose: object, pair_ids: Tensor | None = None) -> Iterator[Batch]:
+        self.asked.append(purpose)
+        for ids in (self.pair_ids if pair_ids is None else pair_ids).split(6):
+            if len(ids) > 1:
+                yield Batch(*(tensor[ids] for tensor in vars(self.whole).values()))
+
+    def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
+        while True:
+            yield from self.shuffled(*purpose, pair_ids=pair_ids)
+
+
+def test_after_the_warm_up_come_new_optimisers_and_later_noisy_batches() -> None:
+    method = small(warmup_epochs=2, epochs=5, noisy_from_epoch=3, lr_update=4, learning_rate=1.0)
+    plan = method.plan()
+    assert [(e.phase, e.epoch) for e in plan] == [
+        ("warmup", 0),
+        ("warmup", 1),
+        *(("train", k) for k in range(5)),
+    ]
+    assert [e.learning_rate for e in plan] == pytest.approx([1, 1, 1, 1, 1, 1, 0.1])
+    assert [k for k, e in enumerate(plan) if e.new_optimizers] == [2]
+    assert [k for k, e in enumerate(plan) if e.forget_best] == [5]
+
+
+@pytest.mark.parametrize(("backbone", "n_inputs"), [("vse_infinity", 6), ("sgr", 4 * 6)])
+def test_each_network_carries_a_classifier_of_its_own(backbone: str, n_inputs: int) -> None:
+    method = small(backbone)
+    first, second = (network.pseudo_classifier for network in method.networks)
+    assert first.hidden.in_features == n_inputs
+    assert not torch.equal(first.hidden.weight, second.hidden.weight)
+    assert "networks.1.pseudo_classifier.out.weight" in method.state_dict()
+
+
+def test_warm_up_stores_predictions_under_the_number_of_their_pair() -> None:
+    method = small()
+    method.matched_step(1, random_batch([3, 19, 8]), None, GradientStep())
+    stored = method.prediction[1].values.sum(dim=1)
+    assert stored[[3, 19, 8]].tolist() == pytest.approx([1, 1, 1])
+    assert stored.sum().item() == pytest.approx(3)
+    assert (method.prediction[0].values == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("oscillation", "stores"), [("published", False), ("paper", True)])
+def test_the_division_stores_predictions_as_configured(oscillation: str, stores: bool) -> None:
+    method, batches = small(oscillation=oscillation), PreparedBatches(20)
+    method.co_divide(EpochPlan(0, 0, "train", 1.0), batches)
+    assert (method.prediction[0].values.sum(dim=1) > 0).all().item() == stores
+    for estimate in method.estimates().values():
+        assert estimate.min() >= 0
+        assert estimate.max() <= 1
+
+
+def test_pairs_without_a_stored_prediction_do_not_oscillate() -> None:
+    now = torch.tensor([[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]])
+    before = torch.tensor([[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]])
+    expected = 0.2 * np.log(0.2 / 0.5) + 0.8 * np.log(0.8 / 0.5)
+    assert oscillation(before, now).tolist() == pytest.approx([expected, 0, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["per_sample", "batch_mean"])
+def test_entropy_is_raised_as_configured(kind: str) -> None:
+    method, step, batch = small(entropy=kind), GradientStep(), random_batch([0, 1, 2, 3])
+    method.matched_step(0, batch, None, step)
+    probabilities = method.prediction[0].read(batch.pair_ids).double()
+    single = -(probabilities * probabilities.log()).sum(dim=1).mean().item()
+    mean = probabilities.mean(dim=0)
+    whole = -(mean * mean.log()).sum().item()
+    assert step.terms["entropy"] == pytest.approx(single if kind == "per_sample" else whole, rel=1e-5)
+    parts = step.terms["triplet"] + step.terms["classification"] - 10 * step.terms["entropy"]
+    assert step.loss == pytest.approx(parts, rel=1e-5)
+
+
+@pytest.mark.parametrize("side", ["row", "column"])
+def test_paper_labels_give_each_pair_its_own_margin_in_both_directions(side: str) -> None:
+    similarities, labels = torch.rand(5, 5), torch.rand(5)
+    margin = 0.2 * (10**labels - 1) / 9
+    for i, loss in enumerate(soft_triplet(similarities, labels, side, PC2Config(label_shape="paper"))):
+        others = [j for j in range(5) if j != i]
+        caption_cost = max(max(margin[i] - similarities[i, i] + similarities[i, j], 0) for j in others)
+        image_cost = max(max(margin[i] - similarities[i, i] + similarities[j, i], 0) for j in others)
+        assert loss.item() == pytest.approx(float(caption_cost + image_cost), abs=1e-6)
+
+
+def test_paper_captions_are_borrowed_as_they_are() -> None:
+    captions = Encoded(torch.rand(3, 7, 2), torch.tensor([7, 2, 4]), torch.rand(3, 2))
+    rows = torch.tensor([2, 2, 0, 1])
+    taken = borrowed(captions, rows, 5, "paper")
+    assert torch.equal(taken.vectors, captions.vectors[rows])
+    assert taken.lengths.tolist() == [4, 4, 7, 2]
+    assert torch.equal(taken.pooled, captions.pooled[rows])
+
+
+def test_pooled_captions_are_borrowed_whole() -> None:
+    pooled = torch.rand(3, 2)
+    taken = borrowed(Encoded(pooled, torch.tensor([7, 2, 4]), pooled), torch.tensor([1, 0]), 5, "published")
+    assert torch.equal(taken.vectors, pooled[[1, 0]])
+    assert torch.equal(taken.pooled, pooled[[1, 0]])
+
+
+@pytest.mark.parametrize("n_items", [1, 4, 7, 12])
+def test_resizing_keeps_a_constant_sequence_or_centres_it(n_items: int) -> None:
+    result = resized(torch.ones(2, 7, 3), n_items)
+    assert result.shape == (2, n_items, 3)
+    front = max(n_items - 7, 0) // 2
+    expected = torch.zeros(n_items)
+    expected[front : front + 7] = 1
+    assert torch.equal(result, expected[None, :, None].expand(2, n_items, 3))
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_noisy_batches_follow_clean_ones_of_the_division_that_the_peer_made(epoch: int) -> None:
+    method, batches = small(noisy_from_epoch=2), PreparedBatches(20)
+    clean = torch.zeros(20)
+    clean[:12] = 0.9
+    method.clean_probability[1].write(torch.arange(20), clean)
+    seen: list[tuple[list[int], list[str]]] = []
+
+    def step(network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
+        assert network is method.networks[0]
+        seen.append((batch.pair_ids.tolist(), list(terms)))
+
+    method.train_network(0, EpochPlan(0, epoch, "train", 1.0), batches, step)
+    matched = ["triplet", "classification", "entropy"]
+    expected = [(list(range(6)), matched), (list(range(6, 12)), matched)]
+    if epoch == 2:
+        noisy = [(ids, ["pseudo_captioned"]) for ids in (list(range(12, 18)), [18, 19])]
+        expected = [expected[0], noisy[0], expected[1], noisy[1]]
+    assert seen == expected
+
+
+@pytest.mark.parametrize("backbone", ["vse_infinity", "sgr", "saf"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_whole_run_trains_on_every_kind_of_backbone(backbone: str) -> None:
+    method, batches = small(backbone, warmup_epochs=1, epochs=2, noisy_from_epoch=1), PreparedBatches(20)
+    step = OptimizerStep(method, 1e-3)
+    for plan in method.plan():
+        method.train_epoch(plan, batches, step)
+    assert np.isfinite(step.losses).all()
+    assert len(step.losses) >= 8
+    assert {purpose[0] for purpose in batches.asked} >= {"warmup", "divide", "clean"}
+
+
+def test_half_of_a_warm_up_batch_is_that_with_the_lowest_losses() -> None:
+    similarities = torch.rand(7, 7)
+    losses = warmup_triplet(similarities, 0.2, "all")
+    assert torch.equal(warmup_triplet(similarities, 0.2, "lowest"), losses.sort().values[:3])

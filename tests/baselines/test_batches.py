@@ -1,0 +1,143 @@
+"""Batches: what they hold, and orders that depend on seed, epoch and purpose alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.batches import Batch, TrainingBatches, collate, in_blocks
+from ncl_bench.datasets.paired import PairedDataset, TokenTable
+from ncl_bench.noise import NoiseRecord
+from ncl_bench.text import Vocabulary
+
+
+def dataset(n_images: int = 6, captions_per_image: int = 2, *, split: str = "train") -> PairedDataset:
+    """Images that hold their own number; captions of 3 to 5 tokens that hold theirs."""
+    n = n_images * captions_per_image
+    lengths = 3 + np.arange(n) % 3
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    features = np.arange(n_images, dtype=np.float16)[:, None, None] * np.ones((1, 4, 3), np.float16)
+    return PairedDataset(
+        name="toy",
+        split=split,
+        image_features=features,
+        image_ids=np.arange(n_images),
+        caption_to_image=np.roll(np.arange(n) // captions_per_image, 1),
+        pair_ids=np.arange(n),
+        tokens=TokenTable(np.repeat(np.arange(n) + 10, lengths).astype(np.int32), offsets),
+        captions=None,
+        vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), 40),
+        captions_per_image=captions_per_image,
+        noise=NoiseRecord(None, ratio=0.0, seed=None, sha256="", realised_ratio=0.0),
+        fingerprint="",
+    )
+
+
+def orders(batches: TrainingBatches, *purpose: object, **options: object) -> list[list[int]]:
+    return [batch.pair_ids.tolist() for batch in batches.shuffled(*purpose, **options)]
+
+
+def test_a_batch_holds_the_image_each_caption_is_paired_with() -> None:
+    data = dataset()
+    rows = np.array([3, 0, 11])
+    batch = collate(data, rows)
+    assert batch.image_features.dtype == torch.float32
+    assert batch.image_features[:, 0, 0].tolist() == data.caption_to_image[rows].tolist()
+    assert batch.image_lengths.tolist() == [4, 4, 4]
+    assert batch.caption_lengths.tolist() == [3, 3, 5]
+    assert batch.caption_tokens.tolist() == [[13] * 3 + [0] * 2, [10] * 3 + [0] * 2, [21] * 5]
+    assert batch.pair_ids.tolist() == [3, 0, 11]
+    assert len(batch) == 3
+
+
+def test_a_batch_is_a_copy() -> None:
+    data = dataset()
+    collate(data, np.arange(4)).image_features.fill_(99)
+    assert data.image_features.max() < 99
+
+
+def test_a_batch_moves_whole() -> None:
+    moved = collate(dataset(), np.arange(3)).to(torch.device("meta"))
+    assert isinstance(moved, Batch)
+    assert {tensor.device.type for tensor in vars(moved).values()} == {"meta"}
+
+
+@given(st.integers(2, 13), st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_a_pass_visits_every_pair_once_but_a_single_left_over(batch_size: int, seed: int) -> None:
+    visited = orders(TrainingBatches(dataset(), batch_size=batch_size, seed=seed), "train")
+    assert all(2 <= len(batch) <= batch_size for batch in visited)
+    seen = sorted(pair for batch in visited for pair in batch)
+    assert len(seen) == len(set(seen)) == 12 - (12 % batch_size == 1)
+
+
+def test_orders_depend_on_seed_epoch_and_purpose_alone() -> None:
+    first, again, other = (TrainingBatches(dataset(), batch_size=5, seed=seed) for seed in (0, 0, 1))
+    reference = orders(first, "train", 0)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    assert orders(again, "train", 0) == reference
+    assert orders(first, "train", 0) == reference
+    assert orders(other, "train", 0) != reference
+    assert orders(first, "train", 1) != reference
+    first.epoch_key = (0, "train", 1)
+    assert orders(first, "train", 0) != reference
+
+
+def test_a_pass_over_some_pairs_visits_no_other() -> None:
+    batches = TrainingBatches(dataset(), batch_size=3, seed=0)
+    visited = orders(batches, "clean", pair_ids=torch.tensor([7, 1, 4, 9]))
+    assert sorted(pair for batch in visited for pair in batch) in ([1, 4, 7], [1, 4, 9], [1, 7, 9], [4, 7, 9])
+
+
+def test_an_order_does_not_depend_on_where_its_pairs_lie_in_memory() -> None:
+    batches = TrainingBatches(dataset(), batch_size=4, seed=0)
+    ids = torch.arange(12)[::2]
+    assert orders(batches, "x", pair_ids=ids) == orders(batches, "x", pair_ids=ids.clone())
+
+
+def test_endless_passes_restart_in_another_order() -> None:
+    batches = TrainingBatches(dataset(), batch_size=4, seed=0)
+    stream = batches.endless("noisy", 0, pair_ids=torch.arange(8))
+    passes = [[next(stream).pair_ids.tolist() for _ in range(2)] for _ in range(4)]
+    for visited in passes:
+        assert sorted(pair for batch in visited for pair in batch) == list(range(8))
+    assert any(visited != passes[0] for visited in passes[1:])
+
+
+def test_endless_passes_over_one_pair_are_refused() -> None:
+    batches = TrainingBatches(dataset(), batch_size=4, seed=0)
+    with pytest.raises(ValueError, match="at least two pairs"):
+        next(batches.endless("noisy", pair_ids=torch.tensor([3])))
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_only_the_training_split_is_read(split: str) -> None:
+    with pytest.raises(ValueError, match=f"train split only, got toy/{split}"):
+        TrainingBatches(dataset(split=split), batch_size=4, seed=0)
+
+
+def test_only_the_given_pairs_are_visited_by_default() -> None:
+    rows = np.array([0, 2, 5, 6])
+    batches = TrainingBatches(dataset(), batch_size=2, seed=0, pair_rows=rows)
+    assert batches.pair_ids.tolist() == [0, 2, 5, 6]
+    assert sorted(pair for batch in orders(batches, "train") for pair in batch) == [0, 2, 5, 6]
+
+
+def test_progress_counts_the_pairs_handed_out() -> None:
+    counted: list[int] = []
+    batches = TrainingBatches(dataset(), batch_size=5, seed=0, on_batch=counted.append)
+    assert [len(batch) for batch in batches.shuffled("train")] == counted == [5, 5, 2]
+
+
+def test_pairs_keep_their_number_in_the_full_split() -> None:
+    data = replace(dataset(), pair_ids=np.arange(12) + 100)
+    assert collate(data, np.array([2, 4])).pair_ids.tolist() == [102, 104]
+
+
+def test_blocks_cover_all_rows_in_order() -> None:
+    blocks = list(in_blocks(np.arange(7), 3))
+    assert [block.tolist() for block in blocks] == [[0, 1, 2], [3, 4, 5], [6]]

@@ -63,6 +63,14 @@ class ArrayRows:
             self.release(start, min(start + BLOCK, self.shape[0]))
         return result
 
+    def column(self, caption: int) -> FloatArray:
+        """Scores of every image with one caption."""
+        parts = []
+        for start in range(0, self.shape[0], BLOCK):
+            parts.append(self.array[start : start + BLOCK, caption].astype(self.native))
+            self.release(start, min(start + BLOCK, self.shape[0]))
+        return np.concatenate(parts)
+
     def release(self, start: int, stop: int) -> None:
         """Give the pages of a mapped file back, so that a pass keeps a few blocks in memory and no more."""
         mapping: object = self.array.base

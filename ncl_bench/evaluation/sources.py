@@ -99,13 +99,8 @@ def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -
     path, header = open_file(folder, scores.matrix)
     check_matrix(header.shape, header.dtype, spec, split, str(path))
     check_sha256(path, scores.matrix)
-    matrix = map_npy(path, header)
-
-    def retrieved(direction: str, query: int, n: int) -> list[int]:
-        line = matrix[query] if direction == "i2t" else matrix[:, query]
-        return _best(line, n)
-
-    return Source(_counter(ArrayRows(matrix), spec, split, str(path)), retrieved)
+    rows = ArrayRows(map_npy(path, header))
+    return Source(_counter(rows, spec, split, str(path)), _retriever(rows))
 
 
 def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> Source:
@@ -121,12 +116,17 @@ def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split:
             f"{captions.shape[1]}, expected one common, positive length; embed both in the joint space"
         )
     rows = EmbeddingRows(images, captions, scores.similarity)
+    return Source(_counter(rows, spec, split, f"{folder}: {scores.similarity}"), _retriever(rows))
+
+
+def _retriever(rows: ArrayRows | EmbeddingRows) -> Callable[[str, int, int], list[int]]:
+    """Direction, query and a number to that many best items, best first; of equal ones the first."""
 
     def retrieved(direction: str, query: int, n: int) -> list[int]:
         line = rows.rows(query, query + 1)[0] if direction == "i2t" else rows.column(query)
-        return _best(line, n)
+        return [int(item) for item in np.argsort(-line.astype(np.float64), kind="stable")[:n]]
 
-    return Source(_counter(rows, spec, split, f"{folder}: {scores.similarity}"), retrieved)
+    return retrieved
 
 
 def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Callable[[], Counted]:
@@ -208,8 +208,3 @@ def _open_array(folder: Path, entry: ArrayFile, kinds: str, shape: tuple[int | N
         )
     check_sha256(path, entry)
     return map_npy(path, header)
-
-
-def _best(line: NDArray[Any], n: int) -> list[int]:
-    """The ``n`` best items, best first; of equal ones the first."""
-    return [int(item) for item in np.argsort(-line.astype(np.float64), kind="stable")[:n]]

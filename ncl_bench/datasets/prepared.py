@@ -1,9 +1,10 @@
 """Read a prepared folder: memory-mapped Arrow files, opened without a copy."""
 
+import mmap
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.noise import clean_pairing, clean_record
 from ncl_bench.text import Vocabulary, load_vocabulary
 
+T = TypeVar("T", bound=np.generic)
+
 
 class ArrowFeatures:
     """Region features in memory-mapped Arrow files; rows are copied only when asked for.
@@ -25,14 +28,14 @@ class ArrowFeatures:
     """
 
     def __init__(self, column: Any, shape: tuple[int, int, int]) -> None:
+        dtype = np.dtype(f"f{column.type.value_type.bit_width // 8}")
         self._blocks: list[FloatArray] = [
-            chunk.flatten().to_numpy(zero_copy_only=True).reshape(len(chunk), *shape[1:])
-            for chunk in column.chunks
+            _view(chunk.flatten(), dtype).reshape(len(chunk), *shape[1:]) for chunk in column.chunks
         ]
         self._starts = np.cumsum([0, *map(len, self._blocks)]).tolist()
         self._rows = np.arange(shape[0])
         self.shape: tuple[int, ...] = shape
-        self.dtype: np.dtype[np.floating] = self._blocks[0].dtype
+        self.dtype: np.dtype[np.floating] = dtype
 
     def __getitem__(self, rows: Int64Array, /) -> FloatArray:
         """A fresh, writable copy of the chosen rows, in the order asked for (repeats allowed)."""
@@ -166,23 +169,39 @@ def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any
             state = "is missing" if found is None else f"has {found} bytes"
             raise DataError(f"{path} {state}, expected {record.bytes} bytes; prepare the dataset again")
         try:
-            parts.append(pa.ipc.open_stream(pa.memory_map(str(path))).read_all())
-        except pa.ArrowInvalid as error:
+            parts.append(_map_table(path))
+        except (pa.ArrowInvalid, ValueError) as error:
             raise DataError(
                 f"{path} is not a readable Arrow file ({error}); prepare the dataset again"
             ) from None
     return pa.concat_tables(parts)
 
 
+def _map_table(path: Path) -> Any:
+    """Map an Arrow file and read its headers only; ``pyarrow.memory_map`` has the disk read it all ahead."""
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped.madvise(mmap.MADV_RANDOM)
+    table = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped))).read_all()
+    mapped.madvise(mmap.MADV_NORMAL)
+    return table
+
+
 def _int64(column: Any) -> Int64Array:
-    numbers: Int64Array = column.to_numpy().astype(np.int64)
-    return numbers
+    return np.concatenate([_view(chunk, np.dtype(np.int64)) for chunk in column.chunks])
 
 
 def _token_table(column: Any) -> TokenTable:
     lists = column.combine_chunks()
-    ids: NDArray[np.int32] = lists.values.to_numpy(zero_copy_only=True)
-    return TokenTable(ids, lists.offsets.to_numpy(zero_copy_only=True).astype(np.int64))
+    int32 = np.dtype(np.int32)
+    return TokenTable(_view(lists.values, int32), _view(lists.offsets, int32).astype(np.int64))
+
+
+def _view(array: Any, dtype: np.dtype[T]) -> NDArray[T]:
+    """A read-only view of an Arrow array of numbers; its own ``to_numpy`` takes a second to import pandas."""
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _vocabulary(folder: Path, cut: Tokenization) -> Vocabulary:

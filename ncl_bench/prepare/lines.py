@@ -4,6 +4,9 @@ import numpy as np
 
 from ncl_bench.datasets.paired import TokenTable
 from ncl_bench.errors import DataError
+from ncl_bench.text import tokenizer
+
+_FIELDS = tokenizer("ids")
 
 
 def split_lines(content: bytes, name: str) -> list[str]:
@@ -87,9 +90,8 @@ def read_token_ids(content: bytes, name: str, *, start: int, end: int, size: int
 
 
 def _line_ids(line: str, where: str, size: int) -> list[int]:
-    fields = [field.strip() for field in line.split(",")]
     try:
-        ids = [int(field) for field in fields if field]
+        ids = [int(field) for field in _FIELDS(line)]
     except ValueError:
         hint = "this is an older, incompatible release" if line.startswith("[") else "download the file again"
         raise DataError(

@@ -57,9 +57,9 @@ class Vocabulary:
         return [self.start, *(self.index.get(word, self.unknown) for word in words), self.end]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Words of token ids, special words left out."""
-        words = (self.words[i] for i in ids)
-        return [word for word in words if word not in SPECIAL_WORDS]
+        """Words of token ids; special words and ids without a word are left out."""
+        words = (self.words[i] for i in ids if i < len(self.words))
+        return [word for word in words if word and word not in SPECIAL_WORDS]
 
 
 def build_vocabulary(captions: Iterable[Sequence[str]], *, threshold: int = 4) -> Vocabulary:

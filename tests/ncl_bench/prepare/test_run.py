@@ -285,6 +285,23 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         prepare("flickr30k", source, tmp_path / "root")
 
 
+def test_a_read_only_place_is_named(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    real = Path.mkdir
+
+    def read_only(path, *arguments, **options):
+        if path.is_relative_to(tmp_path / "root"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(
+        DataError, match=r"cannot write .*\.flickr30k\.partial: Read-only file system; mend that"
+    ):
+        prepare("flickr30k", source, tmp_path / "root")
+    assert not (tmp_path / "root").exists()
+
+
 def test_a_second_process_is_told_so(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     with sole_owner(tmp_path / "root" / "flickr30k"):

@@ -1,0 +1,164 @@
+"""Loading at real size: opening MS-COCO, and random batches against a raw ``numpy.memmap`` gather.
+
+The feature files have the real number of rows and are made sparse, so that they take no disk.
+
+    pytest tests/benchmarks/bench_loading.py -m benchmark -s
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ncl_bench.datasets import coco, flickr30k
+from ncl_bench.datasets.paired import TokenTable
+from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.prepare import run, write
+from ncl_bench.prepare.material import Cut, Material, SplitCaptions
+from ncl_bench.prepare.published import Download
+from ncl_bench.text import build_vocabulary, vocabulary_json
+
+pytestmark = pytest.mark.benchmark
+
+BATCH, BATCHES, ROUNDS = 128, 10, 5
+LEAST_SHARE = 0.8
+MOST_SECONDS, MOST_MEGABYTES = 1.0, 300
+WORDS_PER_CAPTION = 12
+
+
+class ZeroRows:
+    """Features of a split, all zero, from one small buffer."""
+
+    def __init__(self, spec: DatasetSpec, split: str) -> None:
+        self._shape = (spec.images[split], spec.n_regions, spec.feature_dim)
+        self.dtype = np.dtype(np.float32)
+
+    def blocks(self, first: int, size: int) -> Iterator[np.ndarray]:
+        buffer = np.zeros((size, *self._shape[1:]), self.dtype)
+        for start in range(first, self._shape[0], size):
+            yield buffer[: self._shape[0] - start]
+
+
+class SparseFile:
+    """A file that skips large writes, which are zeros here."""
+
+    closed = False
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, content: Any) -> int:
+        view = memoryview(content)
+        if view.nbytes < 2**20:
+            return self._file.write(view)
+        self._file.seek(view.nbytes, 1)
+        return view.nbytes
+
+    def finish(self) -> None:
+        self._file.truncate()
+        self._file.close()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+@contextmanager
+def sparse_writer(path: Path, schema: Any, file_format: str) -> Iterator[Callable[[Any], None]]:
+    """``table_writer``, with holes for zeros."""
+    sink = SparseFile(path)
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema) as stream:
+        yield stream.write_batch
+    sink.finish()
+
+
+def material(spec: DatasetSpec) -> Material:
+    """Real counts, zero features, captions of ``WORDS_PER_CAPTION`` words."""
+    vocabulary = build_vocabulary([[f"w{i}" for i in range(10_000)]], threshold=1)
+    captions = {}
+    for split, n_images in spec.images.items():
+        n = spec.n_captions(split)
+        ids = np.random.default_rng(0).integers(4, 10_000, n * WORDS_PER_CAPTION, dtype=np.int32)
+        tokens: dict[Cut, TokenTable] = {
+            ("en", "word"): TokenTable(ids, np.arange(n + 1) * WORDS_PER_CAPTION)
+        }
+        text = [f"a caption of about the usual length, number {c}" for c in range(n)]
+        captions[split] = SplitCaptions([f"{split}-{i}" for i in range(n_images)], {"en": text}, tokens)
+    return Material(
+        captions,
+        {split: ZeroRows(spec, split) for split in spec.images},
+        {("en", "word"): (vocabulary_json(vocabulary).encode(), "benchmark")},
+        fingerprints={},
+        identity="benchmark",
+    )
+
+
+def prepare_sparse(spec: DatasetSpec, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prepared folder of real size that takes the disk of its captions only."""
+    content = material(spec)
+    monkeypatch.setattr(write, "table_writer", sparse_writer)
+    monkeypatch.setattr(run, "check_space", lambda *arguments: None)
+    monkeypatch.setattr(run, "inspect", lambda *arguments: Download(None, {}, (), content))
+    monkeypatch.setattr(run, "verify", lambda *arguments, **options: ())
+    run.prepare(spec.name, root, root)
+
+
+def seconds(gather: Callable[[np.ndarray], np.ndarray], rows: list[np.ndarray]) -> float:
+    start = time.perf_counter()
+    for batch in rows:
+        gather(batch)
+    return time.perf_counter() - start
+
+
+def test_random_batches_keep_up_with_a_raw_memmap(tmp_path, monkeypatch):
+    spec = flickr30k.SPEC
+    prepare_sparse(spec, tmp_path, monkeypatch)
+    shape = (spec.images["train"], spec.n_regions, spec.feature_dim)
+    raw = np.lib.format.open_memmap(tmp_path / "raw.npy", "w+", np.float32, shape)
+    raw = np.load(tmp_path / "raw.npy", mmap_mode="r")
+    ours = load_prepared(tmp_path, spec, "train").image_features
+    random = np.random.default_rng(0)
+    shares = []
+    for _ in range(ROUNDS):
+        rows = [random.integers(0, shape[0], BATCH) for _ in range(BATCHES)]
+        seconds(ours.__getitem__, rows)
+        seconds(raw.__getitem__, rows)
+        shares.append(seconds(raw.__getitem__, rows) / seconds(ours.__getitem__, rows))
+    print(f"\nbatches of {BATCH} images: {np.median(shares):.2f} of a raw memmap gather, rounds {shares}")
+    assert np.median(shares) >= LEAST_SHARE
+
+
+OPEN = r"""
+import json, re, sys, time
+from pathlib import Path
+import ncl_bench
+from ncl_bench.datasets import load_dataset
+start = time.perf_counter()
+dataset = load_dataset("coco", split="train", root=sys.argv[1])
+elapsed = time.perf_counter() - start
+peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+print(json.dumps([elapsed, int(peak[1]) / 1024, len(dataset)]))
+"""
+
+
+def test_opening_the_largest_dataset_is_quick_and_small(tmp_path, monkeypatch):
+    prepare_sparse(coco.SPEC, tmp_path, monkeypatch)
+    found = []
+    for _ in range(3):
+        process = subprocess.run(
+            [sys.executable, "-c", OPEN, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        found.append(json.loads(process.stdout))
+    times, megabytes, lengths = zip(*found, strict=True)
+    print(f"\nopening coco/train: {min(times):.2f} s (runs {times}), {max(megabytes):.0f} MB of memory")
+    assert set(lengths) == {coco.SPEC.n_captions("train")}
+    assert min(times) < MOST_SECONDS
+    assert max(megabytes) < MOST_MEGABYTES

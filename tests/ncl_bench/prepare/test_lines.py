@@ -1,0 +1,54 @@
+"""Text files of the published layouts: what comes in comes out, whatever the line ends."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncl_bench.errors import DataError
+from ncl_bench.prepare.lines import read_lines, read_table, read_token_ids, unique_ids
+
+WORDS = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_categories=["Cs"]), min_size=1)
+LINES = st.lists(WORDS.map(str.strip).filter(bool), min_size=1)
+
+
+@given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.integers(0, 3))
+def test_lines_come_back_as_they_were(lines, end, marked, n_blank):
+    content = ("\ufeff" if marked else "") + "".join(line + end for line in lines) + end * n_blank
+    assert read_lines(content.encode(), "x") == lines
+
+
+@given(st.lists(st.tuples(WORDS.map(str.strip).filter(bool), WORDS.map(str.strip).filter(bool)), min_size=1))
+def test_tables_come_back_as_they_were(rows):
+    content = "".join(f"{own}\t{caption}\textra\n" for own, caption in rows)
+    ids, captions = read_table(content.encode(), "x")
+    assert list(zip(ids, captions, strict=True)) == rows
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=1), min_size=1))
+def test_token_ids_come_back_between_start_and_end(captions):
+    content = "".join(",".join(map(str, ids)) + ",\n" for ids in captions)
+    table = read_token_ids(content.encode(), "x", start=1, end=2, size=100)
+    assert len(table) == len(captions)
+    for c, ids in enumerate(captions):
+        assert table.ids[table.offsets[c] : table.offsets[c + 1]].tolist() == [1, *ids, 2]
+
+
+@given(st.lists(WORDS, min_size=1, unique=True), st.integers(1, 5))
+def test_ids_may_be_repeated_in_a_row(ids, repeat):
+    assert unique_ids([own for own in ids for _ in range(repeat)], len(ids), repeat, "x") == ids
+    assert unique_ids(ids, len(ids), repeat, "x") == ids
+
+
+@given(st.permutations(["a", "a", "b", "b", "c", "c"]))
+def test_ids_repeated_out_of_order_are_refused(ids):
+    whole = all(ids[i] == ids[i + 1] for i in (0, 2, 4))
+    if whole:
+        assert sorted(unique_ids(ids, 3, 2, "x")) == ["a", "b", "c"]
+    else:
+        with pytest.raises(DataError, match=r"^x line \d: id "):
+            unique_ids(ids, 3, 2, "x")
+
+
+def test_an_empty_file_of_ids_is_refused():
+    with pytest.raises(DataError, match="x is empty"):
+        read_token_ids(b"", "x", start=1, end=2, size=9)

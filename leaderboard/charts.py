@@ -46,7 +46,7 @@ def best_curves(rows: Sequence[Row], name: Callable[[Row], str]) -> list[Curve]:
 
 
 def by_reference(lines: Mapping[Key, Mapping[float, Row]]) -> list[Key]:
-    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it by mean."""
+    """Keys of lines of rows by noise ratio: best at ``REFERENCE_RATIO`` first, those without it last."""
 
     def key(label: Key) -> tuple[bool, float]:
         points = lines[label]

@@ -17,6 +17,7 @@ _FACTS = (
     "features",
     "networks",
     "extra",
+    "noise",
     "kind",
     "status",
     "source",
@@ -115,12 +116,8 @@ def bibtex_text(sources: Mapping[str, Source]) -> str:
 
 
 def _ranked_rows(boards: Iterable[Board]) -> Iterable[tuple[int | None, Row]]:
-    return (
-        (ranked.rank, ranked.row)
-        for board in boards
-        for division in board.divisions
-        for ranked in division.rows
-    )
+    entries = (ranked for board in boards for division in board.divisions for ranked in division.rows)
+    return ((ranked.rank, row) for ranked in entries for row in (ranked.row, *ranked.also))
 
 
 def _shown(value: object) -> str:

@@ -93,8 +93,8 @@ def commands(
     A name with something in brackets is a variant; it has commands only where the family lists it in full.
 
     Returns:
-        One command per line, empty where the noise unit is unknown, or the repository has no recipe for this dataset
-        and backbone.
+        One command per line, empty where the noise unit is unknown, or the repository has no recipe for this
+        dataset and backbone.
     """
     if cell.noise_unit == "unknown":
         return ()

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
-from ncl_bench.evaluation.result import Evaluation
+from ncl_bench.evaluation.result import Evaluation, ProtocolResult
 from ncl_bench.noise import standard_seed
 from ncl_bench.score_forms import MatrixScores, Sha256
 from ncl_bench.submission import Submission
@@ -78,7 +78,22 @@ def read_row_file(path: Path) -> RowFile:
             f"{path}: submission.dataset is {file.submission.dataset!r}; move the file to the folder of that "
             "name"
         )
+    for protocol, result in file.result.protocols.items():
+        _check_possible(result, f"{path}: result.protocols.{protocol}")
     return file
+
+
+def _check_possible(result: ProtocolResult, where: str) -> None:
+    for direction, values in (("i2t", result.i2t), ("t2i", result.t2i)):
+        low = 0.0
+        for name in ("r1", "r5", "r10"):
+            value = getattr(values, name)
+            if not low <= value <= 100:
+                raise SubmissionError(
+                    f"{where}.{direction}.{name} is {value}, expected {low} to 100: "
+                    "recalls are percentages and grow with K"
+                )
+            low = value
 
 
 def read_row_files(folder: Path) -> dict[Path, RowFile]:

@@ -17,6 +17,7 @@ SUM_TOLERANCE = (
 Unit = Literal["none", "caption", "image", "unknown", "natural"]
 Status = Literal["reported", "submitted", "verified"]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+OptionalName = Annotated[str, StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80)]
 Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
 
 
@@ -150,7 +151,7 @@ class Row(_Model):
 
     method: Name
     family: str
-    backbone: Name | Literal[""] = ""
+    backbone: OptionalName = ""
     features: Literal["region", "pretrained", "unknown"] = "region"
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
     extra: str = ""

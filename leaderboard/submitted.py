@@ -15,7 +15,7 @@ from leaderboard.row_files import RowFile, other_noise, read_row_files
 from leaderboard.rows import RECALLS, Cell, Row
 from leaderboard.significance import Hits
 from ncl_bench.datasets import DATASETS
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
 from ncl_bench.evaluation.result import Evaluation, ProtocolResult
 from ncl_bench.submission import Submission
 
@@ -42,7 +42,10 @@ def read_submitted(
     rows: list[Row] = []
     hits: dict[tuple[str, str], Hits] = {}
     for path, file in read_row_files(folder).items():
-        evaluation, found = evaluate_evidence(file.submission, path.parent)
+        try:
+            evaluation, found = evaluate_evidence(file.submission, path.parent)
+        except NclBenchError as error:
+            raise SubmissionError(f"{path}: {error}") from None
         _compare(path, file.result, evaluation)
         name = path.relative_to(folder).as_posix()
         hits |= {(name, protocol): answered for protocol, answered in found.items()}

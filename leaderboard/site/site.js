@@ -113,7 +113,7 @@
   };
 
   const read = () => {
-    const [board, ...rest] = decodeURI(location.hash.slice(1)).split("&");
+    const [board, ...rest] = location.hash.slice(1).split("&");
     const parameters = new URLSearchParams(rest.join("&"));
     const known = boards.some((section) => section.id === board);
     state.board = known ? board : fallback;

@@ -1,0 +1,103 @@
+"""Submissions on the digits with scores that need no training, and a leaderboard made of some."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from leaderboard.add import add
+from ncl_bench.datasets import dataset_spec, load_dataset
+from ncl_bench.files import sha256_of_file
+from ncl_bench.noise import draw_noise
+from ncl_bench.protocol import PROTOCOL_VERSION
+from ncl_bench.score_forms import ArrayFile, MatrixScores
+from ncl_bench.scores import write_scores
+from ncl_bench.submission import Noise, Submission, write_submission
+
+Maker = Callable[..., Path]
+
+
+@cache
+def fingerprint() -> dict[str, str]:
+    return {"test": load_dataset("digits", split="test").fingerprint}
+
+
+def similarities(difficulty: float, seed: int) -> np.ndarray:
+    """Cosines of 200 random images with 1,000 captions that lie ``difficulty`` away from their image."""
+    random = np.random.RandomState(seed)
+    images = np.random.RandomState(5).randn(200, 16)
+    captions = np.repeat(images, 5, 0) + difficulty * random.randn(1000, 16)
+    product = images @ captions.T
+    product /= np.linalg.norm(images, axis=1)[:, None] * np.linalg.norm(captions, axis=1)
+    return product.astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def make() -> Maker:
+    """Write a submission folder: ``make(folder, difficulty=..., seed=..., any field of Submission)``."""
+
+    def make(
+        folder: Path, *, difficulty: float = 1.5, seed: int = 0, ratio: float = 0.4, **fields: Any
+    ) -> Path:
+        folder.mkdir(parents=True)
+        write_scores(folder / "test.npy", similarities(difficulty, seed))
+        noise = Noise(unit="none", ratio=0.0)
+        if ratio:
+            _, record = draw_noise(dataset_spec("digits"), noise_ratio=ratio, noise_unit="caption")
+            noise = Noise(
+                unit="caption",
+                ratio=ratio,
+                seed=record.seed,
+                sha256=record.sha256,
+                realised_ratio=record.realised_ratio,
+            )
+        content: dict[str, Any] = {
+            "protocol_version": PROTOCOL_VERSION,
+            "method": "CRCL",
+            "paper": "",
+            "code": "",
+            "backbone": "VSE-infinity",
+            "networks": 1,
+            "dataset": "digits",
+            "fingerprint": fingerprint(),
+            "language": "en",
+            "tokenizer": "word",
+            "noise": noise,
+            "training_seeds": (seed,),
+            "selection_split": "dev",
+            "extra_clean_data": "",
+            "pretrained_encoder": "",
+            "hardware": "CPU",
+            "hours": None,
+            "scores": {
+                "test": MatrixScores(
+                    matrix=ArrayFile(file="test.npy", sha256=sha256_of_file(folder / "test.npy"))
+                )
+            },
+        }
+        write_submission(folder, Submission.model_validate(content | fields))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_board(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A leaderboard of two methods, two ratios and two seeds; tests must copy it before they change it."""
+    place = tmp_path_factory.mktemp("small_board")
+    for number, (method, ratio, difficulty) in enumerate(
+        [
+            ("CRCL", 0.4, 1.5),
+            ("CRCL", 0.6, 1.7),
+            ("Triplet (hardest)", 0.4, 2.5),
+            ("Triplet (hardest)", 0.6, 3.0),
+        ]
+    ):
+        for seed in (0, 1):
+            folder = place / "submitted" / f"{number}-{seed}"
+            make(folder, method=method, ratio=ratio, difficulty=difficulty, seed=seed)
+            add(folder, place / "board")
+    return place / "board"

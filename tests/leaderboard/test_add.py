@@ -1,0 +1,254 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from leaderboard.add import add
+from leaderboard.build import build
+from leaderboard.evidence import LARGEST
+from leaderboard.methods import read_families
+from leaderboard.row_files import read_row_file, row_slug
+from leaderboard.submitted import read_submitted
+from ncl_bench import protocol
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.report import evaluate_submission, open_submission
+from ncl_bench.score_forms import MatrixScores, RankScores
+from ncl_bench.submission import Submission, read_submission
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def board(small_board: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_board, tmp_path / "board"))
+
+
+def first_row(board: Path) -> Path:
+    return min((board / "submissions" / "digits").glob("*.yaml"))
+
+
+def edit(path: Path, *keys: str, value: Any) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    place = content
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def test_a_row_holds_what_evaluate_says_and_is_evaluated_again(make: Maker, tmp_path: Path) -> None:
+    folder = make(tmp_path / "submission")
+    report, _ = evaluate_submission(open_submission(folder))
+    path = add(folder, tmp_path / "board")
+    assert path == tmp_path / "board/submissions/digits/crcl-vse-infinity-caption-40-seed0.yaml"
+    file = read_row_file(path)
+    assert file.result.recalls() == report.splits["test"].recalls()
+    (row,), hits = read_submitted(tmp_path / "board" / "submissions", read_families())
+    assert row.r_sum == pytest.approx(report.splits["test"].r_sum)
+    assert row.status == "verified"
+    assert set(hits) == {(row.files[0], "200")}
+
+
+def test_kept_scores_are_small_and_evaluate_to_the_same_numbers(make: Maker, tmp_path: Path) -> None:
+    folder = make(tmp_path / "submission")
+    path = add(folder, tmp_path / "board")
+    scores = read_row_file(path).submission.scores["test"]
+    assert isinstance(scores, MatrixScores)
+    kept = path.parent / scores.matrix.file
+    assert kept.stat().st_size < LARGEST < (folder / "test.npy").stat().st_size
+    original = protocol.evaluate(np.load(folder / "test.npy"), dataset="digits")
+    assert protocol.evaluate(np.load(kept), dataset="digits").recalls() == original.recalls()
+
+
+def test_where_scores_are_too_large_ranks_are_kept_and_the_row_is_submitted(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leaderboard.evidence.LARGEST", 100_000)
+    folder = make(tmp_path / "submission")
+    path = add(folder, tmp_path / "board")
+    scores = read_row_file(path).submission.scores["test"]
+    assert isinstance(scores, RankScores)
+    assert scores.scores_sha256 == read_row_file(path).scores_sha256["test.npy"]
+    (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
+    assert row.status == "submitted"
+    assert row.r_sum == pytest.approx(protocol.evaluate(np.load(folder / "test.npy"), dataset="digits").r_sum)
+
+
+def test_maintainers_may_say_how_they_verified_a_row(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leaderboard.evidence.LARGEST", 100_000)
+    add(make(tmp_path / "submission"), tmp_path / "board", verified_how="retrained the recipe")
+    (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
+    assert row.status == "verified"
+
+
+def test_a_duplicate_is_refused_whether_by_runs_or_by_scores(make: Maker, tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    path = add(make(tmp_path / "first"), board)
+    with pytest.raises(SubmissionError, match="the same method, data, noise and training seeds"):
+        add(make(tmp_path / "runs", difficulty=1.6), board)
+    with pytest.raises(SubmissionError, match="the same scores"):
+        add(make(tmp_path / "scores", method="Copy"), board)
+    assert sorted(path.parent.iterdir()) == sorted([path, path.with_suffix(".scores.npy")])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"method": "<script>alert(1)</script>"}, "method is '<script>"),
+        ({"backbone": "<b>x</b>"}, "backbone is '<b>x</b>'"),
+    ],
+)
+def test_markup_in_names_is_refused_and_nothing_is_written(
+    make: Maker, tmp_path: Path, fields: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SubmissionError, match=message):
+        add(make(tmp_path / "submission", **fields), tmp_path / "board")
+    assert not list((tmp_path / "board").rglob("*.*"))
+
+
+def test_damaged_scores_are_refused_and_nothing_is_written(make: Maker, tmp_path: Path) -> None:
+    folder = make(tmp_path / "submission")
+    scores = np.load(folder / "test.npy")
+    scores[3, 4] = np.nan
+    np.save(folder / "test.npy", scores)
+    with pytest.raises(NclBenchError, match="sha256"):
+        add(folder, tmp_path / "board")
+    assert not list((tmp_path / "board").rglob("*.*"))
+
+
+def test_a_method_that_nobody_knows_gets_a_page_of_its_own(make: Maker, tmp_path: Path) -> None:
+    add(
+        make(tmp_path / "submission", method="Brand New (x)", paper="https://example.org/p"),
+        tmp_path / "board",
+    )
+    build(tmp_path / "board", published=False)
+    page = (tmp_path / "board/site/methods/own-brand-new-x.html").read_text(encoding="utf-8")
+    assert "Brand New (x)" in page
+    assert 'href="https://example.org/p"' in page
+
+
+def test_a_checkpoint_chosen_on_test_takes_no_rank(make: Maker, tmp_path: Path) -> None:
+    add(make(tmp_path / "submission", selection_split="test"), tmp_path / "board")
+    (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
+    assert not row.ranked
+
+
+def test_another_noise_seed_is_shown_as_such(make: Maker, tmp_path: Path) -> None:
+    submission = read_submission(make(tmp_path / "submission"))
+    other = submission.model_copy(update={"noise": submission.noise.model_copy(update={"seed": 7})})
+    assert row_slug(other) == "crcl-vse-infinity-caption-40-noise-seed-7-seed0"
+
+
+def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_path: Path) -> None:
+    submission = read_submission(make(tmp_path / "submission"))
+
+    def slug(method: str) -> str:
+        return row_slug(Submission.model_copy(submission, update={"method": method}))
+
+    assert slug("GSC") != slug("GSC+")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("submission", "dataset"), "digit", "submission.dataset is 'digit'.*unknown dataset"),
+        (("submission", "dataset"), "flickr30k", "submission"),
+        (("submission", "protocol_version"), 2, "submission.protocol_version is 2"),
+        (("submission", "method"), "<img src=x>", "method is '<img src=x>'"),
+        (("submission", "paper"), "javascript:alert(1)", "submission.paper"),
+        (("submission", "surprise"), 1, "unknown key 'submission.surprise'"),
+        (("submission", "noise", "sha256"), "0" * 64, "noise.sha256"),
+        (("submission", "scores", "test", "matrix", "file"), "../../x.npy", "submission.scores"),
+        (("submission", "scores", "test", "matrix", "sha256"), "0" * 64, "sha256"),
+        (("result", "protocols", "200", "i2t", "r1"), 140.0, "result.protocols.200.i2t.r1 is 140.0"),
+        (
+            ("result", "protocols", "200", "i2t", "r5"),
+            1.0,
+            "result.protocols.200.i2t.r5 is 1.0, expected .* to 100",
+        ),
+        (("result", "protocols", "200", "r_sum"), 600.0, "result.200.r_sum is 600.0, the evidence gives"),
+        (
+            ("result", "protocols", "200", "t2i", "r10"),
+            99.9,
+            "result.200.t2i_r10 is 99.9, the evidence gives",
+        ),
+        (("result", "protocols"), {}, "result.protocols"),
+        (("scores_sha256",), {}, "scores_sha256"),
+        (("status",), "verified", "unknown key 'status'"),
+    ],
+)
+def test_a_changed_row_is_refused_with_file_and_field(
+    board: Path, keys: tuple[str, ...], value: Any, message: str
+) -> None:
+    path = first_row(board)
+    edit(path, *keys, value=value)
+    with pytest.raises(SubmissionError, match=message) as error:
+        build(board, published=False)
+    assert path.name in str(error.value) or path.stem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("!!python/object/apply:os.system ['true']", "not plain YAML"),
+        ("a: &a [1]\nb: *a", "aliases are not allowed"),
+        ("a: 1\na: 2", "a key stands twice"),
+        ("- 1", "holds list"),
+        ("a: [", "not plain YAML"),
+        ("x: " + "y" * 70_000, "bytes, expected at most"),
+    ],
+)
+def test_a_file_that_is_no_row_is_refused(board: Path, text: str, message: str) -> None:
+    path = board / "submissions" / "digits" / "bad.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SubmissionError, match=message) as error:
+        build(board, published=False)
+    assert "bad.yaml" in str(error.value)
+
+
+def test_a_huge_evidence_file_is_refused(board: Path) -> None:
+    path = first_row(board).with_suffix(".scores.npy")
+    with path.open("r+b") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(SubmissionError, match=r"scores\.npy has 524,289 bytes"):
+        build(board, published=False)
+
+
+def test_changed_evidence_is_refused(board: Path) -> None:
+    path = first_row(board).with_suffix(".scores.npy")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SubmissionError, match="sha256"):
+        build(board, published=False)
+
+
+def test_missing_evidence_is_refused(board: Path) -> None:
+    first_row(board).with_suffix(".scores.npy").unlink()
+    with pytest.raises(SubmissionError, match=r"scores\.npy does not exist"):
+        build(board, published=False)
+
+
+def test_a_file_that_no_row_names_is_refused(board: Path) -> None:
+    (board / "submissions" / "digits" / "stray.npy").write_bytes(b"x")
+    with pytest.raises(SubmissionError, match=r"stray\.npy belongs to no row"):
+        build(board, published=False)
+
+
+def test_a_row_that_stands_twice_is_refused(board: Path) -> None:
+    path = first_row(board)
+    shutil.copy(path, path.with_name("again.yaml"))
+    with pytest.raises(SubmissionError, match="repeats the row"):
+        build(board, published=False)
+
+
+def test_a_row_in_the_wrong_folder_is_refused(board: Path) -> None:
+    shutil.move(board / "submissions" / "digits", board / "submissions" / "coco")
+    with pytest.raises(SubmissionError, match=r"submission\.dataset is 'digits'"):
+        build(board, published=False)

@@ -1,0 +1,263 @@
+"""The site in a real browser: skipped where Playwright or Chromium is absent, present in continuous integration."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leaderboard.build import build
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+BOARD = "#flickr30k-1k-caption-40"
+ROWS = "section.board:not([hidden]) tbody tr:not(.division):not([hidden])"
+LOW_CONTRAST = """() => {
+  const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((text) => {
+    const value = Number(text) / 255;
+    return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  const luminance = (colour) => {
+    const [r, g, b] = channels(colour);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    const colour = getComputedStyle(element).backgroundColor;
+    return colour === "rgba(0, 0, 0, 0)" && element.parentElement ? ground(element.parentElement) : colour;
+  };
+  const found = {};
+  for (const element of document.querySelectorAll("p, a, small, .badge, td, th, h1, h2, summary, label, dd")) {
+    if (!element.offsetParent || !element.textContent.trim()) continue;
+    const colours = [getComputedStyle(element).color, ground(element)];
+    const [light, dark] = colours.map(luminance).sort((x, y) => y - x);
+    const ratio = (light + 0.05) / (dark + 0.05);
+    if (ratio < 4.5) found[`${element.tagName}.${element.className} ${element.textContent.trim()}`] = ratio;
+  }
+  return found;
+}"""
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def site(small_board: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("browsed")
+    shutil.copytree(small_board / "submissions", root / "submissions")
+    build(root)
+    return root / "site"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=60_000)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, site: Path) -> Iterator[Any]:
+    """A page that fails the test on a console error, an exception, or a request that leaves the site's folder."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    problems: list[str] = []
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    inside = site.as_uri()
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((inside, "data:")) else problems.append(request.url),
+    )
+    yield page
+    context.close()
+    assert problems == []
+
+
+def open_page(page: Any, site: Path, name: str = "index.html", fragment: str = "") -> None:
+    page.goto("about:blank")
+    page.goto((site / name).as_uri() + fragment)
+
+
+def column(page: Any, number: int) -> list[str]:
+    """First line of a column's cells, in the first division that is shown."""
+    body = page.locator("section.board:not([hidden]) tbody:not([hidden])").first
+    return [
+        row.locator("th, td").nth(number).inner_text().split("\n")[0]
+        for row in body.locator("tr:not(.division):not([hidden])").all()
+    ]
+
+
+def test_one_table_is_shown_first_and_answers_the_usual_question(page: Any, site: Path) -> None:
+    open_page(page, site)
+    shown = page.locator("section.board:not([hidden])")
+    assert shown.count() == 1
+    assert shown.get_attribute("id") == BOARD[1:]
+    answer = shown.locator(".answer").nth(1).inner_text()
+    assert "CRCL-SGRAF" in answer
+    assert "505.2" in answer
+    assert "reported" in answer
+    assert "Nobody has verified" in answer
+    assert "ncl-bench train crcl/flickr30k_sgr --noise-ratio 0.4 --noise-unit caption" in answer
+    assert shown.locator("a[href='submit.html']").is_visible()
+
+
+def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> None:
+    open_page(page, site)
+    head = page.locator("section.board:not([hidden]) th[data-sort=t2i_r1]")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    values = [float(value) for value in column(page, 5)]
+    assert values == sorted(values, reverse=True)
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    values = [float(value) for value in column(page, 5)]
+    assert values == sorted(values)
+    page.locator("section.board:not([hidden]) th[data-sort=method] button").click()
+    names = column(page, 1)
+    assert names == sorted(names, key=str.lower)
+    assert page.locator("section.board:not([hidden]) th[aria-sort]").count() == 1
+
+
+def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
+    open_page(page, site, fragment="#coco-5k-none-0&sort=i2t_r5:asc")
+    for body in page.locator("section.board:not([hidden]) tbody").all():
+        shown = [row.locator("td").nth(2).inner_text() for row in body.locator("tr:not(.division)").all()]
+        missing = [value == "–" for value in shown]
+        assert missing == sorted(missing)
+
+
+def test_filters_and_search_hide_rows_and_empty_divisions(page: Any, site: Path) -> None:
+    open_page(page, site)
+    every = page.locator(ROWS).count()
+    page.locator("[name=q]").fill("crcl sgr")
+    found = page.locator(ROWS)
+    assert 0 < found.count() < every
+    assert all("crcl" in row.inner_text().lower() for row in found.all())
+    assert page.locator(".shown").inner_text() == f"{found.count()} of {every} rows"
+    page.locator("[name=q]").fill("")
+    page.locator("[name=networks]").select_option("ensemble")
+    titles = page.locator("section.board:not([hidden]) tbody:not([hidden]) .division").all_inner_texts()
+    assert "Region features, several networks averaged" in titles
+    assert "Region features, single network" not in titles
+    page.locator("[name=status]").select_option("verified")
+    assert page.locator(ROWS).count() == 0
+
+
+def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
+    open_page(page, site, fragment="#flickr30k-1k-none-0")
+    assert page.locator(f"{ROWS} .badge.doubtful").count() > 0
+    page.locator("[name=trusted]").check()
+    assert page.locator(f"{ROWS} .badge.doubtful").count() == 0
+    assert page.locator(ROWS).count() > 0
+
+
+def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
+    open_page(page, site)
+    page.locator(".picker a[href='#digits-200-caption-40']").click()
+    page.locator("[name=q]").fill("triplet")
+    page.locator("section.board:not([hidden]) th[data-sort=r_sum] button").click()
+    address = page.url
+    assert address.endswith("#digits-200-caption-40&q=triplet&sort=r_sum%3Adesc")
+    open_page(page, site, fragment="#" + address.split("#")[1])
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == "digits-200-caption-40"
+    assert page.locator("[name=q]").input_value() == "triplet"
+    assert page.locator(ROWS).count() == 1
+    assert page.locator(ROWS).locator(".badge").inner_text() == "verified"
+    assert (
+        page.locator("section.board:not([hidden]) th[data-sort=r_sum]").get_attribute("aria-sort")
+        == "descending"
+    )
+    assert page.locator(".picker [aria-current]").count() == 1
+
+
+def test_back_returns_to_the_table_before(page: Any, site: Path) -> None:
+    open_page(page, site)
+    page.locator(".picker a[href='#coco-5k-caption-20']").click()
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-20"
+    page.go_back()
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#nowhere",
+        "#flickr30k-1k-caption-40&sort=__proto__:asc&q=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E",
+        "#%",
+    ],
+)
+def test_a_strange_link_does_no_harm(page: Any, site: Path, fragment: str) -> None:
+    open_page(page, site, fragment=fragment)
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
+    assert page.locator("img").count() == 0
+
+
+def test_the_theme_is_switched_and_kept(page: Any, site: Path) -> None:
+    open_page(page, site)
+    background = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(background)
+    page.locator(".theme").click()
+    after = page.evaluate(background)
+    assert before != after
+    page.reload()
+    assert page.evaluate(background) == after
+
+
+def test_the_system_may_ask_for_dark(browser: Any, site: Path) -> None:
+    colours = set()
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        view = context.new_page()
+        view.goto((site / "index.html").as_uri())
+        colours.add(view.evaluate("getComputedStyle(document.body).backgroundColor"))
+        context.close()
+    assert colours == {"rgb(255, 255, 255)", "rgb(20, 23, 28)"}
+
+
+def test_without_script_every_row_is_there(browser: Any, site: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    view = context.new_page()
+    view.goto((site / "index.html").as_uri())
+    assert view.locator("section.board").count() > 40
+    assert view.locator("section.board").first.is_visible()
+    assert view.locator("section.board").last.is_visible()
+    assert not view.locator(".filters").is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "index.html",
+        "methods/ncr.html",
+        "methods/crcl.html",
+        "datasets/digits.html",
+        "submit.html",
+        "downloads.html",
+    ],
+)
+def test_no_page_is_wider_than_a_phone(page: Any, site: Path, name: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    open_page(page, site, name)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_text_has_contrast_in_both_themes(page: Any, site: Path) -> None:
+    """WCAG AA, 4.5 to 1, for body text, muted text, links and badges on their background."""
+    for _ in range(2):
+        open_page(page, site, fragment="#flickr30k-1k-none-0")
+        assert page.evaluate(LOW_CONTRAST) == {}
+        page.locator(".theme").click()

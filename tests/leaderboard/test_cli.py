@@ -1,0 +1,39 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from ncl_bench.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "leaderboard", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("command", ["build", "add", "diff", "export", "import-published"])
+def test_help_ends_with_an_example(command: str) -> None:
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"Example: ncl-bench leaderboard {command}" in " ".join(done.stdout.split())
+
+
+def test_build_and_check_a_folder(small_board: Path) -> None:
+    done = run("build", "--root", str(small_board), "--no-published")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("4 rows in ")
+    assert run("build", "--root", str(small_board), "--no-published", "--check").returncode == 0
+
+
+def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    done = run("add", str(tmp_path / "nothing"), "--root", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_the_commands_need_no_template_engine_to_be_listed() -> None:
+    code = "import sys, leaderboard.cli; assert not {'jinja2', 'torch', 'markdown_it'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

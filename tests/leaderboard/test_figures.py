@@ -1,0 +1,61 @@
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaderboard.figures import Bar, Curve, bars, curves, ticks
+
+SERIES = [
+    Curve("A & <B>", ((0.0, 520.0, 0.0), (40.0, 500.0, 3.0))),
+    Curve("quoted", ((20.0, 480.0, 0.0), (60.0, 470.0, 0.0)), solid=False),
+]
+
+
+def test_a_figure_is_xml_with_a_name_for_screen_readers() -> None:
+    root = ElementTree.fromstring(curves(SERIES, title="T <1>", x_title="x", y_title="y", standalone=True))
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == "T <1>"
+    assert [element.text for element in root if element.tag.endswith("title")] == ["T <1>"]
+
+
+def test_every_point_is_drawn_and_named_and_spread_has_a_whisker() -> None:
+    root = ElementTree.fromstring(curves(SERIES, title="T", x_title="x", y_title="y"))
+    circles = [element for element in root.iter() if element.tag.endswith("circle")]
+    assert [circle[0].text for circle in circles] == [
+        "A & <B>, 0 %: 520.0",
+        "A & <B>, 40 %: 500.0",
+        "quoted, 20 %: 480.0",
+        "quoted, 60 %: 470.0",
+    ]
+    assert sum(element.get("class") == "whisker" for element in root.iter()) == 1
+    heights = [float(circle.get("cy", "nan")) for circle in circles]
+    assert heights == sorted(heights)
+
+
+def test_names_beside_curves_do_not_overlap() -> None:
+    crowded = [Curve(f"c{n}", ((0.0, 500.0, 0.0), (10.0, 400.0 + n / 10, 0.0))) for n in range(8)]
+    root = ElementTree.fromstring(curves(crowded, title="T", x_title="x", y_title="y"))
+    groups = [element for element in root.iter() if (element.get("class") or "").startswith("curve")]
+    places = sorted(float(group[-1].get("y", "nan")) for group in groups)
+    assert all(b - a >= 14.9 for a, b in pairwise(places))
+    assert places[-1] <= 380
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    root = ElementTree.fromstring(
+        bars({"Image to text": [Bar("R@1", 50.0, 45.0, 55.0), Bar("R@5", 100.0, 100.0, 100.0)]}, title="T")
+    )
+    lengths = [float(element.get("width", "nan")) for element in root.iter() if element.get("class") == "bar"]
+    assert lengths[1] == pytest.approx(2 * lengths[0])
+    assert sum(element.get("class") == "whisker" for element in root.iter()) == 1
+
+
+@given(st.floats(0, 600), st.floats(0, 600))
+def test_ticks_enclose_the_values(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    found = ticks(low, high)
+    assert found[0] <= low + 1e-9
+    assert found[-1] >= high - 1e-9
+    assert 2 <= len(found) <= 8

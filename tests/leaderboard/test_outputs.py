@@ -1,0 +1,165 @@
+"""Downloads, the difference of two builds, and the mirror for the Hub."""
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leaderboard.add import add
+from leaderboard.build import build
+from leaderboard.content import read_content
+from leaderboard.diff import diff
+from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text
+from leaderboard.hub import export
+from leaderboard.published import read_sources
+from leaderboard.rows import RECALLS
+from leaderboard.significance import Alike, Hits
+from ncl_bench.errors import SubmissionError
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def board(small_board: Path, tmp_path: Path) -> Path:
+    root = Path(shutil.copytree(small_board, tmp_path / "board"))
+    build(root, published=False)
+    return root
+
+
+def test_csv_and_json_hold_every_row(board: Path) -> None:
+    boards = read_content(board, published=True).boards
+    lines = list(csv.DictReader(io.StringIO(csv_text(boards))))
+    rows = json.loads(json_text(boards, 1))["rows"]
+    assert len(lines) == len(rows) == 1058 + 4
+    for line, row in zip(lines, rows, strict=True):
+        recalls = [row["recalls"][name] for name in RECALLS]
+        if None not in recalls:
+            assert row["r_sum"] == pytest.approx(sum(recalls), abs=1e-3)
+            assert float(line["r_sum"]) == pytest.approx(row["r_sum"], abs=0.051)
+    measured = [line for line in lines if line["source"] == "submission"]
+    assert {line["seeds"] for line in measured} == {"0 1"}
+    assert all(float(line["r_sum_std"]) > 0 for line in measured)
+
+
+def test_latex_tables_have_equal_columns_and_no_bare_specials() -> None:
+    for board in read_content(Path("/nonexistent"), published=True).boards:
+        text = latex_text(board)
+        body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+        assert len(body) > 1
+        assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {7}
+        assert not re.search(r"(?<!\\)[%#_∞]", "".join(text.splitlines()[1:]))
+
+
+def test_bibtex_has_one_entry_per_source() -> None:
+    sources = read_sources()
+    text = bibtex_text(sources)
+    assert re.findall(r"@misc\{(\w+),", text) == sorted(sources)
+    assert text.count("{") == text.count("}")
+
+
+def test_nothing_moved_is_said(board: Path) -> None:
+    assert diff(board, board, published=False) == "No row of the leaderboard moved.\n"
+
+
+def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
+    board: Path, make: Maker, tmp_path: Path
+) -> None:
+    before = Path(shutil.copytree(board, tmp_path / "before"))
+    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
+    for path in (board / "submissions/digits").glob("triplet*60-seed*"):
+        path.unlink()
+    next((board / "submissions/digits").glob("crcl*60-seed1.yaml")).unlink()
+    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy")).unlink()
+    text = diff(before, board, published=False)
+    assert (
+        "### New rows (1)\n\n- **Better (VSE∞)**, Digits, 200 test images, 40 % caption noise: rSum" in text
+    )
+    assert "### Removed rows (1)\n\n- **Triplet (hardest) (VSE∞)**" in text
+    assert re.search(
+        r"### Changed rows \(1\)\n\n- \*\*CRCL \(VSE∞\)\*\*.*r\\_sum [\d.]+ → [\d.]+; seeds 0 1 → 0", text
+    )
+    assert re.search(r"### Ranks that moved \(2\)\n\n- \*\*CRCL.*: 1 → 2", text)
+
+
+def test_only_new_refuses_a_touched_row_and_allows_a_new_one(
+    board: Path, make: Maker, tmp_path: Path
+) -> None:
+    before = Path(shutil.copytree(board, tmp_path / "before"))
+    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
+    assert "New rows (1)" in diff(before, board, published=False, only_new=True)
+    next((board / "submissions/digits").glob("crcl*60-seed1.yaml")).unlink()
+    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy")).unlink()
+    with pytest.raises(SubmissionError, match="1 rows that stood already are touched, the first is CRCL"):
+        diff(before, board, published=False, only_new=True)
+
+
+def test_a_base_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="is no table of a leaderboard"):
+        diff(tmp_path / "nowhere", board)
+
+
+def test_the_hub_reads_what_is_exported(board: Path, tmp_path: Path) -> None:
+    from huggingface_hub import parse_eval_result_entries
+    from huggingface_hub.repocard_data import model_index_to_eval_results
+
+    count = export(board, tmp_path / "hub", "owner/name")
+    files = [path for path in (tmp_path / "hub").rglob("*") if path.is_file()]
+    assert len(files) == count == 1 + 4 + 2
+    tasks = {
+        task["id"]
+        for task in yaml.safe_load((tmp_path / "hub/eval.yaml").read_text(encoding="utf-8"))["tasks"]
+    }
+    rows = {row.cell.slug: row for row in read_content(board, published=False).rows if row.method == "CRCL"}
+    for path in (tmp_path / "hub/crcl-vse-infinity/.eval_results").iterdir():
+        (entry,) = parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
+        assert entry.dataset_id == "owner/name"
+        assert entry.task_id in tasks
+        assert entry.value == pytest.approx(rows[entry.task_id].r_sum, abs=1e-4)
+    index = yaml.safe_load((tmp_path / "hub/crcl-vse-infinity/model-index.yaml").read_text(encoding="utf-8"))
+    name, results = model_index_to_eval_results(index["model-index"])
+    assert name == "crcl-vse-infinity"
+    assert len(results) == 2 * 7
+
+
+def test_reported_rows_are_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="no evaluated row"):
+        export(tmp_path, tmp_path / "hub", "owner/name")
+
+
+def test_a_repository_id_is_checked(board: Path, tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="expected owner/name"):
+        export(board, tmp_path / "hub", "../../etc")
+
+
+def test_close_rows_are_alike_and_distant_ones_are_not(board: Path) -> None:
+    from leaderboard.methods import read_families
+    from leaderboard.submitted import read_submitted
+
+    rows, hits = read_submitted(board / "submissions", read_families())
+    alike = Alike(hits)
+    crcl = [row for row in rows if row.method == "CRCL" and row.cell.percent == "40"]
+    triplet = [row for row in rows if row.method != "CRCL" and row.cell.percent == "40"]
+    assert alike(crcl[0], crcl[0])
+    assert alike(crcl[0], crcl[1])
+    assert not alike(crcl[0], triplet[0])
+    assert not Alike({})(crcl[0], crcl[0])
+
+
+def test_seeds_are_weighed_by_their_number() -> None:
+    import numpy as np
+
+    from leaderboard.rows import Row
+
+    one = Hits(np.ones((4, 6), np.int64), 1, 4)
+    cell = {"dataset": "now", "protocol": "1k", "noise_unit": "natural", "noise_ratio": None, "text": "jieba"}
+    content = {"method": "A", "family": "a", "cell": cell, "recalls": dict.fromkeys(RECALLS, 1.0)}
+    content |= {"status": "verified", "source": "submission"}
+    single = Row.model_validate(content | {"files": ("a",)})
+    double = Row.model_validate(content | {"files": ("a", "b")})
+    assert Alike({("a", "1k"): one, ("b", "1k"): one})(single, double)

@@ -9,6 +9,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from baselines.method import EpochPlan
 
 
+def progress_bar(console: Console) -> Progress:
+    """Description, bar, share, elapsed and remaining time, and a word on the state; silent without a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.fields[state]}"),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=300,
+    )
+
+
 class TrainingProgress:
     """Counts epochs over all runs; within an epoch, pairs against the pairs of the epoch before.
 
@@ -19,18 +35,7 @@ class TrainingProgress:
 
     def __init__(self, n_epochs: int, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[state]}"),
-            console=self._console,
-            disable=not self._console.is_terminal,
-            speed_estimate_period=300,
-        )
+        self._bar = progress_bar(self._console)
         self._task = self._bar.add_task("train", total=n_epochs, state="")
         self._done = 0
         self._pairs = 0

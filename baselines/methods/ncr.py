@@ -54,6 +54,7 @@ class NCRConfig(BaseModel):
         warmup_epochs: epochs with Eq. 2 (code: 5 Flickr30K, 10 COCO and CC152K).
         epochs: epochs of Algorithm 1 (code: 40 Flickr30K and CC152K, 20 COCO).
         learning_rate: of Adam (code: 2e-4).
+        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
         lr_update: epochs between decays, counted after the warm-up (code: 30; COCO 10).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -68,6 +69,7 @@ class NCRConfig(BaseModel):
     warmup_epochs: Annotated[int, Field(ge=0)] = 5
     epochs: Annotated[int, Field(ge=1)] = 40
     learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
     lr_update: Annotated[int, Field(ge=1)] = 30
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
@@ -133,7 +135,10 @@ class NCR(Method):
     def plan(self) -> Sequence[EpochPlan]:
         """Warm-up at constant rate, then Algorithm 1 with step decay; the optimisers go on."""
         c = self.config
-        warmup = [EpochPlan(0, epoch, "warmup", c.learning_rate) for epoch in range(c.warmup_epochs)]
+        warmup_rate = c.warmup_learning_rate or c.learning_rate
+        warmup = [
+            EpochPlan(0, epoch, "warmup", warmup_rate, select=False) for epoch in range(c.warmup_epochs)
+        ]
         rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
         return warmup + [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
 

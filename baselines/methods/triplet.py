@@ -59,7 +59,9 @@ class Triplet(Method):
     def plan(self) -> Sequence[EpochPlan]:
         """Warm-up at constant rate, then step decay."""
         c = self.config
-        warmup = [EpochPlan(0, epoch, "warmup", c.learning_rate) for epoch in range(c.warmup_epochs)]
+        warmup = [
+            EpochPlan(0, epoch, "warmup", c.learning_rate, select=False) for epoch in range(c.warmup_epochs)
+        ]
         rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
         return warmup + [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
 

@@ -6,7 +6,7 @@ two differ, the rank depends on ties. Everything is an integer: block size and t
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
@@ -18,6 +18,7 @@ from ncl_bench.errors import ScoresError
 from ncl_bench.rows import BLOCK, FloatArray, Rows
 
 Int64Array = NDArray[np.int64]
+OnRows = Callable[[int], None]
 
 LARGEST_BLOCK = 255
 """Column counts of a block are added up in one byte."""
@@ -99,8 +100,10 @@ class _Tally:
 class _Worker:
     """Counts of some blocks, with buffers of its own."""
 
-    def __init__(self, scores: Rows, own: FloatArray, geometry: Geometry, size: int) -> None:
-        self.scores, self.geometry = scores, geometry
+    def __init__(
+        self, scores: Rows, own: FloatArray, geometry: Geometry, size: int, on_rows: OnRows | None
+    ) -> None:
+        self.scores, self.geometry, self.on_rows = scores, geometry, on_rows
         self.true = own.reshape(-1)
         self.mask = np.empty((size, geometry.n_captions), np.bool_)
         self.tallies = (_Tally(geometry), _Tally(geometry))
@@ -119,6 +122,8 @@ class _Worker:
             self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
             self._count(block, start, stop)
         self.scores.release(start, stop)
+        if self.on_rows is not None:
+            self.on_rows(stop - start)
 
     def _count(self, block: FloatArray, start: int, stop: int) -> None:
         per_image, fold = self.geometry.captions_per_image, self.geometry.fold_columns(start)
@@ -146,6 +151,7 @@ def count_ranks(
     images_per_fold: int | None = None,
     block: int = BLOCK,
     threads: int | None = None,
+    on_rows: OnRows | None = None,
 ) -> Counted:
     """Ranks of every query among all items and, where asked for, among the items of its fold.
 
@@ -155,6 +161,7 @@ def count_ranks(
         images_per_fold: size of consecutive folds, or None.
         block: rows read at a time; the result does not depend on it.
         threads: the processors of this process by default; the result does not depend on it.
+        on_rows: called after each block with its number of rows, from several threads.
 
     Raises:
         ScoresError: a score is not finite.
@@ -166,7 +173,7 @@ def count_ranks(
     blocks = list(geometry.blocks(size))
     n_workers = max(1, min(threads or len(os.sched_getaffinity(0)), len(blocks)))
     own = scores.own(captions_per_image)
-    workers = [_Worker(scores, own, geometry, size) for _ in range(n_workers)]
+    workers = [_Worker(scores, own, geometry, size, on_rows) for _ in range(n_workers)]
 
     def work(number: int) -> None:
         for start, stop in blocks[number::n_workers]:

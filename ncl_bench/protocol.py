@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import Counted, Ranks, count_ranks
+from ncl_bench.counting import Counted, OnRows, Ranks, count_ranks
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError, ScoresError, unknown_name
@@ -120,10 +120,14 @@ def check_matrix(
     raise ScoresError(f"{name} has shape {shape}, {spec.name}/{split} needs {expected}; {hint}")
 
 
-def count(scores: Rows, spec: DatasetSpec, split: str) -> Counted:
+def count(scores: Rows, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
     """Ranks of every query of a split, whole and within folds, in one pass."""
-    fold = split_fold_size(spec, split)
-    return count_ranks(scores, captions_per_image=spec.captions_per_image, images_per_fold=fold)
+    return count_ranks(
+        scores,
+        captions_per_image=spec.captions_per_image,
+        images_per_fold=split_fold_size(spec, split),
+        on_rows=on_rows,
+    )
 
 
 def ranks_under(counted: Counted, protocol: str) -> Ranks:

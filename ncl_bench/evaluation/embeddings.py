@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.rows import FloatArray
+from ncl_bench.rows import FloatArray, release_pages
 
 TILE_IMAGES = 250
 TILE_CAPTIONS = 2_500
@@ -86,6 +86,7 @@ class EmbeddingRows:
     def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:
         """Some vectors in float64, of length 1 for the cosine."""
         some = vectors[start:stop].astype(np.float64)
+        release_pages(vectors, start, min(stop, len(vectors)))
         return some / np.linalg.norm(some, axis=1, keepdims=True) if self.similarity == "cosine" else some
 
 

@@ -1,9 +1,11 @@
 """What evaluate and compare write and print."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ncl_bench.counting import OnRows
 from ncl_bench.evaluation.comparison import Difference, check_comparable, compare, difference_samples
 from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
 from ncl_bench.evaluation.plots import plot_difference, plot_ranks
@@ -16,7 +18,7 @@ from ncl_bench.evaluation.report import (
     write_result,
 )
 from ncl_bench.evaluation.statements import local_split
-from ncl_bench.protocol import fold_size, protocols_of, ranks_under
+from ncl_bench.protocol import expected_shape, fold_size, protocols_of, ranks_under
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +40,9 @@ def evaluate_folder(
         The report, and the files written.
     """
     opened = open_submission(folder, root=root)
-    report, counted = evaluate_submission(opened)
+    n_images = sum(expected_shape(opened.spec, split)[0] for split in opened.sources)
+    with _counting_bar(n_images) as on_rows:
+        report, counted = evaluate_submission(opened, on_rows=on_rows)
     pages = {}
     for split in counted if examples else ():
         gallery = Gallery(opened.spec, local_split(opened.spec, split, root, opened.submission.language))
@@ -59,6 +63,17 @@ def evaluate_folder(
     for path, (shown, title) in plots.items():
         plot_ranks(path, shown, title)
     return report, [to / RESULT_FILE, *pages, *plots]
+
+
+@contextmanager
+def _counting_bar(n_images: int) -> Iterator[OnRows]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("counting", total=n_images)
+        yield lambda rows: progress.advance(task, rows)
 
 
 def print_report(report: Report, written: list[Path]) -> None:

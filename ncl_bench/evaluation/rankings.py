@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.counting import Counted, Int64Array, Ranks
 from ncl_bench.errors import ScoresError
+from ncl_bench.rows import BLOCK, release_pages
 
 
 def count_rankings(
@@ -44,6 +45,8 @@ def _positions(
     n_queries = len(rankings)
     whole, within = np.empty((2, n_queries), np.int64)
     for query in range(n_queries):
+        if query % BLOCK == 0:
+            release_pages(rankings, max(query - BLOCK, 0), query)
         row = np.asarray(rankings[query], np.int64)
         _check_permutation(row, query, name)
         image = query // queries_per_image

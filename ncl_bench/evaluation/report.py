@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError
 
 from ncl_bench import __version__
-from ncl_bench.counting import Counted
+from ncl_bench.counting import Counted, OnRows
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError, first_problem
@@ -162,12 +162,15 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
     return probabilities
 
 
-def evaluate_submission(opened: Opened, *, intervals: bool = True) -> tuple[Report, dict[str, Counted]]:
+def evaluate_submission(
+    opened: Opened, *, intervals: bool = True, on_rows: OnRows | None = None
+) -> tuple[Report, dict[str, Counted]]:
     """Count and evaluate every split of a checked submission.
 
     Args:
         opened: of :func:`open_submission`.
         intervals: compute the bootstrap intervals.
+        on_rows: called with the number of images of each block that is counted, from several threads.
 
     Returns:
         The report, and the ranks of each split.
@@ -176,7 +179,7 @@ def evaluate_submission(opened: Opened, *, intervals: bool = True) -> tuple[Repo
         ScoresError: a score is not finite, or a ranking is no permutation.
     """
     started = time.perf_counter()
-    counted = {split: source.count() for split, source in opened.sources.items()}
+    counted = {split: source.count(on_rows) for split, source in opened.sources.items()}
     splits = {
         split: evaluate_counted(ranks, opened.spec, split, intervals=intervals)
         for split, ranks in counted.items()

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import Counted, Ranks
+from ncl_bench.counting import Counted, OnRows, Ranks
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.embeddings import EmbeddingRows, check_embeddings
@@ -28,6 +28,14 @@ from ncl_bench.score_forms import (
 )
 
 
+class Count(Protocol):
+    """Ranks of every query of a split."""
+
+    def __call__(self, on_rows: OnRows | None = None) -> Counted:
+        """Count; ``on_rows`` hears of every block of rows that is done."""
+        ...
+
+
 @dataclass(frozen=True)
 class Source:
     """Scores of one split, checked but not yet counted.
@@ -37,7 +45,7 @@ class Source:
         retrieved: direction, query and a number to that many best items; None where only ranks are known.
     """
 
-    count: Callable[[], Counted]
+    count: Count
     retrieved: Callable[[str, int, int], list[int]] | None = None
 
 
@@ -129,10 +137,10 @@ def _retriever(rows: ArrayRows | EmbeddingRows) -> Callable[[str, int, int], lis
     return retrieved
 
 
-def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Callable[[], Counted]:
-    def counted() -> Counted:
+def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Count:
+    def counted(on_rows: OnRows | None = None) -> Counted:
         try:
-            return count(rows, spec, split)
+            return count(rows, spec, split, on_rows)
         except ScoresError as error:
             raise ScoresError(f"{name}: {error}") from None
 
@@ -144,7 +152,7 @@ def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str
     i2t = _open_array(folder, scores.i2t, "iu", (n_images, n_captions))
     t2i = _open_array(folder, scores.t2i, "iu", (n_captions, n_images))
 
-    def counted() -> Counted:
+    def counted(on_rows: OnRows | None = None) -> Counted:
         return count_rankings(
             i2t,
             t2i,
@@ -170,7 +178,7 @@ def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> S
                 f"{direction} query {worse[0]} ranks worse within its fold than in the whole split, "
                 "which cannot be; count again"
             )
-    return Source(lambda: Counted(whole, folds, None, "int64"))
+    return Source(lambda on_rows=None: Counted(whole, folds, None, "int64"))
 
 
 def _rank_pair(folder: Path, pair: RankPair, spec: DatasetSpec, split: str, fold: int | None) -> Ranks:

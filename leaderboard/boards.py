@@ -187,5 +187,5 @@ def cell_title(cell: Cell) -> str:
     noise = UNITS[cell.noise_unit]
     if cell.noise_ratio:
         noise = f"{cell.percent} % {noise}"
-    parts = [DATASETS[cell.dataset].title, PROTOCOLS.get(cell.protocol, cell.protocol), noise]
-    return ", ".join([*parts, f"text {cell.text}"] if cell.text else parts)
+    text = f" ({cell.text})" if cell.text else ""
+    return f"{DATASETS[cell.dataset].title}, {PROTOCOLS.get(cell.protocol, cell.protocol)}, {noise}{text}"

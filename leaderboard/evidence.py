@@ -19,7 +19,7 @@ from ncl_bench.evaluation.statements import check_noise
 from ncl_bench.files import atomic_path, sha256_of_file
 from ncl_bench.metrics import hits_per_image
 from ncl_bench.npy import map_npy
-from ncl_bench.protocol import IMAGES_PER_FOLD, evaluate_counted
+from ncl_bench.protocol import evaluate_counted, fold_size, ranks_under
 from ncl_bench.score_forms import ArrayFile, MatrixScores, RankPair, RankScores
 from ncl_bench.submission import Submission
 
@@ -62,10 +62,9 @@ def hits_of(counted: Counted, spec: DatasetSpec) -> dict[str, Hits]:
     """Per protocol, what was answered of each test image."""
     hits = {}
     for protocol in spec.protocols:
-        fold = IMAGES_PER_FOLD.get(protocol)
-        ranks = counted.folds if fold else counted.whole
-        assert ranks is not None
-        hits[protocol] = Hits(hits_per_image(ranks), spec.captions_per_image, fold or len(ranks.i2t))
+        ranks = ranks_under(counted, protocol)
+        size = fold_size(protocol, len(ranks.i2t))
+        hits[protocol] = Hits(hits_per_image(ranks), spec.captions_per_image, size)
     return hits
 
 

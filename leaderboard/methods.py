@@ -29,6 +29,7 @@ class Family(BaseModel):
     source: str = ""
     recipes: str = ""
     ensemble_recipes: str = ""
+    recipe_suffixes: dict[str, str | None] = {}
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
         """Whether a row stands for one network, for an average of several, or nobody says."""
@@ -90,45 +91,45 @@ def commands(
 ) -> tuple[str, ...]:
     """The command lines that train, score and evaluate a row with the recipes of this repository.
 
-    A name with something in brackets is a variant; it has commands only where the family lists it in full.
-
     Returns:
         One command per line, empty where the noise unit is unknown, or the repository has no recipe for this
-        dataset and backbone.
+        method, dataset, backbone and text.
     """
-    if cell.noise_unit == "unknown":
+    names = [name for name in _recipe_names(family, method, backbone, networks, cell) if name]
+    if cell.noise_unit == "unknown" or not all((recipes / f"{name}.yaml").is_file() for name in names):
         return ()
-    parts = _BACKBONES.get(backbone.split(" (")[0], ())
-    folder = (networks == "ensemble" and family.ensemble_recipes) or family.recipes
-    names = [f"{folder}/{cell.dataset}_{part}" for part in parts]
-    variant = method != base_name(method) and method not in family.names
-    if variant or not folder or not names or not all((recipes / f"{name}.yaml").is_file() for name in names):
-        return ()
-    noise = ""
-    if DATASETS[cell.dataset].noise == "synthetic" and cell.noise_ratio:
-        noise = f" --noise-ratio {cell.noise_ratio:g} --noise-unit {cell.noise_unit}"
-    runs = [f"runs/{name.replace('/', '-')}" for name in names]
-    train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
-    target = f"submissions/{folder}-{cell.slug}"
-    return (*train, f"ncl-bench score {' '.join(runs)} --to {target}", f"ncl-bench evaluate {target}")
+    return _lines(names, cell.noise_ratio or 0.0, cell.noise_unit, cell.slug) if names else ()
 
 
 def family_recipes(family: Family, *, recipes: Path = RECIPES) -> list[tuple[str, tuple[str, ...]]]:
-    """The repository's recipes of a method by name, each with the commands that use it."""
-    folders = [folder for folder in (family.recipes, family.ensemble_recipes) if folder]
-    names = [
-        f"{folder}/{path.stem}" for folder in folders for path in sorted((recipes / folder).glob("*.yaml"))
-    ]
-    return [(name, recipe_commands(name)) for name in names]
+    """The repository's recipes of a method by name, each with the commands that use it.
+
+    Synthetic noise of 40 % of the captions stands as an example.
+    """
+    found = []
+    for folder in filter(None, (family.recipes, family.ensemble_recipes)):
+        for path in sorted((recipes / folder).glob("*.yaml")):
+            dataset = DATASETS.get(str(read_yaml(path).get("dataset")))
+            ratio = 0.4 if dataset is not None and dataset.noise == "synthetic" else 0.0
+            name = f"{folder}/{path.stem}"
+            found.append((name, _lines([name], ratio, "caption", path.stem)))
+    return found
 
 
-def recipe_commands(name: str) -> tuple[str, ...]:
-    """Train, score and evaluate with one recipe; synthetic noise at 40 % of captions as an example."""
-    spec = next((DATASETS[key] for key in DATASETS if name.split("/")[1].startswith(f"{key}_")), None)
-    noise = " --noise-ratio 0.4 --noise-unit caption" if spec and spec.noise == "synthetic" else ""
-    run = name.replace("/", "-")
-    return (
-        f"ncl-bench train {name}{noise} --to runs/{run}",
-        f"ncl-bench score runs/{run} --to submissions/{run}",
-        f"ncl-bench evaluate submissions/{run}",
-    )
+def _recipe_names(family: Family, method: str, backbone: str, networks: str, cell: Cell) -> list[str]:
+    """Names that the recipes of a row would have; a bracketed variant has one only where the family says which."""
+    suffix = family.recipe_suffixes.get(method, "" if method == base_name(method) else None)
+    folder = (networks == "ensemble" and family.ensemble_recipes) or family.recipes
+    if suffix is None or not folder:
+        return []
+    text = f"_{cell.text}" if cell.text not in ("", "jieba") else ""
+    parts = _BACKBONES.get(base_name(backbone), ())
+    return [f"{folder}/{cell.dataset}_{part}{text}{suffix}" for part in parts]
+
+
+def _lines(names: list[str], ratio: float, unit: str, target: str) -> tuple[str, ...]:
+    noise = f" --noise-ratio {ratio:g} --noise-unit {unit}" if ratio else ""
+    runs = [f"runs/{name.replace('/', '-')}" for name in names]
+    train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
+    place = f"submissions/{names[0].split('/')[0]}-{target}"
+    return (*train, f"ncl-bench score {' '.join(runs)} --to {place}", f"ncl-bench evaluate {place}")

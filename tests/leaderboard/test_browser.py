@@ -118,12 +118,12 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> N
     head = page.locator("section.board:not([hidden]) th[data-sort=t2i_r1]")
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
-    values = [float(value) for value in column(page, 5)]
+    values = [float(value) for value in column(page, 6)]
     assert values == sorted(values, reverse=True)
     head.locator("button").focus()
     page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
-    values = [float(value) for value in column(page, 5)]
+    values = [float(value) for value in column(page, 6)]
     assert values == sorted(values)
     page.locator("section.board:not([hidden]) th[data-sort=method] button").click()
     names = column(page, 1)
@@ -134,7 +134,7 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> N
 def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
     open_page(page, site, fragment="#coco-5k-none-0&sort=i2t_r5:asc")
     for body in page.locator("section.board:not([hidden]) tbody").all():
-        shown = [row.locator("td").nth(2).inner_text() for row in body.locator("tr:not(.division)").all()]
+        shown = [row.locator("td").nth(3).inner_text() for row in body.locator("tr:not(.division)").all()]
         missing = [value == "–" for value in shown]
         assert missing == sorted(missing)
 

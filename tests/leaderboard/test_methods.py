@@ -1,0 +1,95 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from leaderboard.methods import RECIPES, commands, family_recipes, own_key, read_families
+from leaderboard.published import read_published
+from leaderboard.rows import Cell
+from ncl_bench.errors import SubmissionError
+
+CELL = Cell(dataset="flickr30k", protocol="1k", noise_unit="image", noise_ratio=0.2)
+
+
+def given(method: str, backbone: str, networks: str, cell: Cell = CELL, family: str = "") -> tuple[str, ...]:
+    families = read_families()
+    return commands(families[family or method.split("-")[0].lower()], method, backbone, networks, cell)
+
+
+def test_one_network_is_trained_scored_and_evaluated() -> None:
+    assert given("CRCL-SGR", "SGR", "single") == (
+        "ncl-bench train crcl/flickr30k_sgr --noise-ratio 0.2 --noise-unit image --to runs/crcl-flickr30k_sgr",
+        "ncl-bench score runs/crcl-flickr30k_sgr --to submissions/crcl-flickr30k-1k-image-20",
+        "ncl-bench evaluate submissions/crcl-flickr30k-1k-image-20",
+    )
+
+
+def test_sgraf_is_two_runs_scored_together() -> None:
+    lines = given("CRCL-SGRAF", "SGRAF", "ensemble")
+    assert len(lines) == 4
+    assert lines[2].startswith("ncl-bench score runs/crcl-flickr30k_sgr runs/crcl-flickr30k_saf --to ")
+
+
+def test_the_number_of_networks_chooses_the_recipe() -> None:
+    assert "gsc_plus/flickr30k_sgr" in given("GSC-SGR", "SGR", "ensemble")[0]
+    assert "gsc/flickr30k_sgr" in given("GSC-SGR (single network)", "SGR", "single")[0]
+
+
+def test_variants_have_their_own_recipe_or_none() -> None:
+    assert "triplet/flickr30k_sgr_clean" in given("SGR-C", "SGR", "single", family="sgraf")[0]
+    assert given("SGR+CLIP", "SGR", "single", family="sgraf") == ()
+    assert given("NCR (without warm-up)", "SGR", "ensemble", family="ncr") == ()
+    assert given("NCR-single", "SGR", "single") == ()
+    assert given("CRCL-SGR", "VSRN", "single") == ()
+
+
+def test_unknown_noise_cannot_be_reproduced() -> None:
+    assert given("CRCL-SGR", "SGR", "single", CELL.model_copy(update={"noise_unit": "unknown"})) == ()
+
+
+def test_the_tokenizer_of_now_chooses_the_recipe() -> None:
+    for text, name in (("bert", "ncr/now_sgr_bert"), ("jieba", "ncr/now_sgr")):
+        cell = Cell(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
+        assert (
+            given("NCR", "SGR", "ensemble", cell)[0]
+            == f"ncl-bench train {name} --to runs/{name.replace('/', '-')}"
+        )
+
+
+def test_every_command_names_a_recipe_that_exists() -> None:
+    families = read_families()
+    lines = [row.command for row in read_published(families)]
+    lines += [line for family in families.values() for _, recipe in family_recipes(family) for line in recipe]
+    named = set(re.findall(r"ncl-bench train (\S+)", "\n".join(lines)))
+    assert len(named) > 20
+    assert all((RECIPES / f"{name}.yaml").is_file() for name in named)
+
+
+def test_every_recipe_folder_has_a_page() -> None:
+    families = read_families().values()
+    assert {path.name for path in RECIPES.iterdir() if path.is_dir()} <= {
+        folder for family in families for folder in (family.recipes, family.ensemble_recipes)
+    }
+
+
+def test_keys_of_unknown_methods_are_plain() -> None:
+    assert own_key("A/../<b> ∞") == "own-a-b"
+    assert own_key("∞") == "own-method"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a: {title: A, summary: S., names: [X]}\nb: {title: B, summary: S., names: [X]}",
+            "'X' is claimed by a and b",
+        ),
+        ("a: {title: A, summary: S.}", "a: key 'names' is missing"),
+        ("a: {title: A, summary: S., names: [X], colour: red}", "unknown key 'colour'"),
+    ],
+)
+def test_a_damaged_list_of_methods_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "methods.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SubmissionError, match=message):
+        read_families(path)

@@ -109,7 +109,7 @@ def worst_failures(
                 "i2t",
                 int(ranks.i2t[query]),
                 gallery.image(query),
-                tuple(gallery.caption(c, true=True) for c in own),
+                tuple(gallery.caption(c) for c in own),
                 tuple(gallery.caption(c, true=c in own) for c in found),
             )
         )
@@ -120,7 +120,7 @@ def worst_failures(
                 "t2i",
                 int(ranks.t2i[query]),
                 gallery.caption(query),
-                (gallery.image(query // each, true=True),),
+                (gallery.image(query // each),),
                 tuple(gallery.image(i, true=i == query // each) for i in found),
             )
         )

@@ -58,7 +58,7 @@ def _figure(title: str) -> tuple[Any, Any]:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title, fontsize=11)
+    axes.set_title(title, fontsize=11, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 

@@ -16,7 +16,7 @@ def results_table(evaluation: "Evaluation") -> "Table":
     from rich.table import Table
 
     title = f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})"
-    table = Table(title=title, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("protocol")
     table.add_column("")
     for column in COLUMNS:

@@ -96,7 +96,7 @@ def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_p
 
 def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: Path) -> None:
     content = statement({"test": scores_of_form(tmp_path, "matrix")}) | {
-        "method": "<script>alert(1)</script> [red]"
+        "method": "<script>alert(1)</script> [red] $\\frac"
     }
     write_statement(tmp_path, content)
     assert run("evaluate", tmp_path, "--examples", 2, "--plot").code == 0

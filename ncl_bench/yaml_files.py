@@ -1,5 +1,6 @@
 """YAML from strangers: small, without aliases or tags, and plain data only."""
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ def read_yaml(path: Path, *, largest: int = LARGEST) -> dict[str, Any]:
         SubmissionError: missing, too large, not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise SubmissionError(f"{path} is no regular file, expected a short text")
         if size > largest:
             raise SubmissionError(
                 f"{path} has {size:,} bytes, expected at most {largest:,}; it should be a short text"

@@ -47,7 +47,7 @@ def _scores_notes(counted: Counted) -> Iterator[str]:
     elif high - low <= NEARLY_CONSTANT * max(abs(low), abs(high)):
         yield (
             f"the similarities are nearly constant, from {low!r} to {high!r}: "
-            "was something rounded or saturated"
+            "was something rounded or saturated?"
         )
 
 
@@ -55,17 +55,17 @@ def _result_notes(result: ProtocolResult, dtype: str, best: float | None) -> Ite
     if _at_chance(result):
         yield (
             "both directions are at chance: is the order of images and captions that of the dataset "
-            "(caption c belongs to image c // captions per image)"
+            "(caption c belongs to image c // captions per image)?"
         )
     if result.captions > result.images and result.t2i.r1 > result.i2t.r1 + SWAPPED_GAP:
         yield (
             f"t2i R@1 {result.t2i.r1:.1f} is far above i2t R@1 {result.i2t.r1:.1f}, which no published "
-            "result shows: were the two directions swapped"
+            "result shows: were the two directions swapped?"
         )
     if best is not None and result.r_sum > best:
         yield (
             f"rSum {result.r_sum:.1f} is above every published one ({best:.1f}): "
-            "were train and test kept apart"
+            "were train and test kept apart?"
         )
     tied = sum(side.tied_queries or 0 for side in (result.i2t, result.t2i))
     queries = result.i2t.queries + result.t2i.queries

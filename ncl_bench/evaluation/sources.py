@@ -27,6 +27,8 @@ from ncl_bench.score_forms import (
     Scores,
 )
 
+LONGEST_VECTOR = 16_384
+
 
 class Count(Protocol):
     """Ranks of every query of a split."""
@@ -115,6 +117,11 @@ def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split:
     arrays = []
     for entry, n in zip((scores.images, scores.captions), expected_shape(spec, split), strict=True):
         array = _open_array(folder, entry, "f", (n, None))
+        if array.shape[1] > LONGEST_VECTOR:
+            raise ScoresError(
+                f"{entry.file} has vectors of {array.shape[1]:,} numbers, expected at most {LONGEST_VECTOR:,}; "
+                "submit the similarities as a matrix"
+            )
         check_embeddings(array, entry.file, scores.similarity)
         arrays.append(array)
     images, captions = arrays

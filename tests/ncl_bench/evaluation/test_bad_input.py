@@ -281,6 +281,18 @@ def embeddings_of_two_lengths(folder: Path, content: dict[str, Any]) -> None:
     content["scores"]["test"]["images"] = write_array(folder, "test_images.npy", vectors)
 
 
+@case("vectors of 20,000 numbers", "embeddings")
+def embeddings_too_long(folder: Path, content: dict[str, Any]) -> None:
+    content["scores"]["test"]["images"] = write_array(folder, "long.npy", np.ones((200, 20_000), np.float16))
+
+
+@case("no regular file")
+def statement_is_a_pipe(folder: Path, content: dict[str, Any]) -> None:
+    content.clear()
+    (folder / "submission.yaml").unlink()
+    os.mkfifo(folder / "submission.yaml")
+
+
 @case("has shape (1000, 16), expected (200, dim)", "embeddings")
 def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
     scores = content["scores"]["test"]

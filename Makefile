@@ -24,7 +24,7 @@ format: .venv/installed-test
 	$(BIN)/ruff check --fix .
 
 benchmark: .venv/installed-test
-	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
+	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks/bench_*.py
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

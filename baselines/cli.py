@@ -9,7 +9,8 @@ import typer
 from ncl_bench.errors import NclBenchError
 
 Unit = Annotated[
-    Literal["caption", "image"], typer.Option("--noise-unit", help="Move captions one by one, or whole images.")
+    Literal["caption", "image"],
+    typer.Option("--noise-unit", help="Move captions one by one, or whole images."),
 ]
 Ratio = Annotated[float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")]
 Root = Annotated[
@@ -44,7 +45,9 @@ def train(
     noise_ratio: Ratio = 0.0,
     noise_unit: Unit = "caption",
     noise_seed: Annotated[int | None, typer.Option(help="The cell's standard seed by default.")] = None,
-    noise_file: Annotated[Path | None, typer.Option(help="A noise index file instead of a drawn one.")] = None,
+    noise_file: Annotated[
+        Path | None, typer.Option(help="A noise index file instead of a drawn one.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of initialisation, batch order and dropout.")] = 0,
     root: Root = None,
     device: Device = "auto",

@@ -64,7 +64,9 @@ class Recipe(BaseModel):
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise RecipeError(f"{path} is not a YAML file: {str(error).splitlines()[0]}") from None
         if not isinstance(content, dict):
-            raise RecipeError(f"{path} holds {type(content).__name__}, expected keys such as dataset, backbone, method")
+            raise RecipeError(
+                f"{path} holds {type(content).__name__}, expected keys such as dataset, backbone, method"
+            )
         return cls.from_dict(content, where=str(path))
 
     @classmethod

@@ -43,7 +43,8 @@ def _curves(history: list[dict[str, Any]], plots: Path) -> list[Path]:
     ]
     figure, (left, right) = _figure(2)
     epochs = [e["index"] for e in history]
-    left.plot(epochs, [e["loss"] for e in history], color="#4263eb")
+    losses = [np.nan if e["loss"] is None else e["loss"] for e in history]  # None: an epoch without a step
+    left.plot(epochs, losses, color="#4263eb")
     left.set(xlabel="epoch", title="training loss (mean over steps)")
     right.plot(epochs, [e["dev"]["r_sum"] for e in history], color="#2b8a3e")
     right.set(xlabel="epoch", title="dev rSum", ylim=(0, 600))

@@ -94,7 +94,7 @@ class _Step:
 
     def epoch_means(self) -> dict[str, float]:
         """Mean of the loss and its terms over the steps since the last call."""
-        means = {name: total / max(self._steps_in_epoch, 1) for name, total in self.sums.items()}
+        means = {name: total / self._steps_in_epoch for name, total in self.sums.items()}
         self.sums, self._steps_in_epoch = {}, 0
         return means
 
@@ -152,9 +152,8 @@ class Trainer:
         save_state(self.folder.checkpoints, index + 1, self._state())
         self.folder.write("history.json", self.history)
         self._log(entry)
-        progress.finish(
-            f"{plan.phase} {plan.epoch + 1}  loss {entry['loss']:.4g}  dev rSum {entry['dev']['r_sum']:.1f}"
-        )
+        loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
+        progress.finish(f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}")
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -194,6 +193,7 @@ class Trainer:
             "steps": self.step.count,
             "dev": result.recalls(),
             "best": plan.select and result.r_sum > best,
+            "loss": None,
             **self.step.epoch_means(),
         }
         if self.correspondence is not None:
@@ -262,6 +262,8 @@ class Trainer:
 
         with SummaryWriter(str(self.folder.tensorboard), purge_step=entry["index"]) as writer:
             for name in ("loss", "learning_rate"):
+                if entry[name] is None:  # an epoch without a single step
+                    continue
                 writer.add_scalar(name, entry[name], entry["index"])
             for name, value in entry["dev"].items():
                 writer.add_scalar(f"dev/{name}", value, entry["index"])

@@ -84,6 +84,7 @@ class PC2Config(BaseModel):
         epochs: after the warm-up (section 5.2: 50).
         noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 25).
         learning_rate: of Adam (code: 2e-4).
+        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
         lr_update: epochs between decays, counted after the warm-up (code: 30).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -109,6 +110,7 @@ class PC2Config(BaseModel):
     epochs: Annotated[int, Field(ge=1)] = 50
     noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
     learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
     lr_update: Annotated[int, Field(ge=1)] = 30
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
@@ -201,7 +203,10 @@ class PC2(Method):
     def plan(self) -> Sequence[EpochPlan]:
         """Warm-up at constant rate, then fresh optimisers and step decay."""
         c = self.config
-        warmup = [EpochPlan(0, epoch, "warmup", c.learning_rate) for epoch in range(c.warmup_epochs)]
+        warmup_rate = c.warmup_learning_rate or c.learning_rate
+        warmup = [
+            EpochPlan(0, epoch, "warmup", warmup_rate, select=False) for epoch in range(c.warmup_epochs)
+        ]
         rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
         return warmup + [
             EpochPlan(

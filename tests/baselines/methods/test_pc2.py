@@ -304,6 +304,9 @@ def test_after_the_warm_up_come_new_optimisers_and_later_noisy_batches() -> None
     assert [e.learning_rate for e in plan] == pytest.approx([1, 1, 1, 1, 1, 1, 0.1])
     assert [k for k, e in enumerate(plan) if e.new_optimizers] == [2]
     assert [k for k, e in enumerate(plan) if e.forget_best] == [5]
+    assert [k for k, e in enumerate(plan) if not e.select] == [0, 1]
+    faster = small(warmup_epochs=1, epochs=1, learning_rate=1.0, warmup_learning_rate=3.0)
+    assert [e.learning_rate for e in faster.plan()] == [3, 1]
 
 
 @pytest.mark.parametrize(("backbone", "n_inputs"), [("vse_infinity", 6), ("sgr", 4 * 6)])

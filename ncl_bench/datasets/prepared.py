@@ -30,7 +30,8 @@ class ArrowFeatures:
     def __init__(self, column: Any, shape: tuple[int, int, int]) -> None:
         dtype = np.dtype(f"f{column.type.value_type.bit_width // 8}")
         self._blocks: list[FloatArray] = [
-            _view(chunk.flatten(), dtype).reshape(len(chunk), *shape[1:]) for chunk in column.chunks
+            _view(chunk.values, dtype).reshape(-1, *shape[1:])[chunk.offset : chunk.offset + len(chunk)]
+            for chunk in column.chunks
         ]
         self._starts = np.cumsum([0, *map(len, self._blocks)]).tolist()
         self._rows = np.arange(shape[0])

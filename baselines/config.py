@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
-from ncl_bench.errors import RecipeError, unknown_name
+from ncl_bench.errors import RecipeError, first_problem, unknown_name
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -93,17 +93,6 @@ def find_recipe(source: str | Path) -> Path:
     near = [name for name in sorted(names) if str(source).split("/")[0] == name.split("/")[0]]
     hint = f"; known for this method: {', '.join(near)}" if near else "; see `ncl-bench recipes`"
     raise RecipeError(f"no recipe {str(source)!r}: neither a file nor a shipped recipe{hint}")
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first problem of a pydantic error as one sentence: key, what is wrong, what it got."""
-    problem = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "content"
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; remove it or correct its spelling"
-    if problem["type"] == "missing":
-        return f"key {key!r} is missing"
-    return f"{key} is {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
 def _validated(kind: str, options: dict[str, Any], models: dict[str, type[BaseModel]]) -> Any:

@@ -48,7 +48,7 @@ class Job:
     def load(self, split: str) -> PairedDataset:
         """A split of the job's dataset; noise is on train alone."""
         noisy: dict[str, Any] = {}
-        if split == "train" and (self.noise_ratio > 0 or self.noise_file is not None):
+        if split == "train" and (self.noise_ratio != 0 or self.noise_file is not None):
             noisy = {
                 "noise_ratio": self.noise_ratio,
                 "noise_unit": self.noise_unit,

@@ -1,0 +1,102 @@
+"""What holds between the rooms: imports go one way, help is quick, a user's mistake is one sentence."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ncl_bench.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+
+
+def test_ncl_bench_leaves_torch_unloaded() -> None:
+    code = (
+        "import ncl_bench, sys; ncl_bench.load_dataset; ncl_bench.evaluate; assert 'torch' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_help_imports_no_torch() -> None:
+    code = (
+        "import sys; from ncl_bench.cli import app; from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0; assert 'torch' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_help_answers_in_a_second_of_processor_time() -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "quickstart" in run("--help").stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+@pytest.mark.parametrize("room", ["ncl_bench"])
+def test_imports_go_one_way(room: str) -> None:
+    forbidden = {"torch", "baselines", "leaderboard"}
+    for path in (ROOT / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                allowed = path.name == "paired.py" and name == "torch"  # to_torch(), when it is called
+                assert allowed or name.split(".")[0] not in forbidden, f"{path} imports {name}"
+
+
+def test_training_methods_never_read_the_truth() -> None:
+    for folder in ("methods", "backbones"):
+        for path in (ROOT / "baselines" / folder).rglob("*.py"):
+            assert "true_correspondence" not in path.read_text(encoding="utf-8")
+
+
+WRONG = {
+    "unknown dataset": (("datasets", "show", "flickr"), "unknown dataset 'flickr'"),
+    "unknown recipe": (("train", "ncr/flickr", "--to", "{tmp}/run"), "no recipe 'ncr/flickr'"),
+    "ratio of one": (
+        ("train", "ncr/quickstart", "--noise-ratio", "1.0", "--to", "{tmp}/run"),
+        "expected a number in [0, 1)",
+    ),
+    "negative ratio": (
+        ("train", "ncr/quickstart", "--noise-ratio", "-0.1", "--to", "{tmp}/run"),
+        "expected a number in [0, 1)",
+    ),
+    "unknown unit": (
+        ("train", "ncr/quickstart", "--noise-unit", "pair", "--to", "{tmp}/run"),
+        "'pair' is not one of",
+    ),
+    "score of no run": (("score", "{tmp}", "--to", "{tmp}/out"), "is {tmp} a finished run"),
+    "plot of no run": (("plot", "{tmp}"), "is {tmp} a finished run"),
+    "evaluate nothing": (("evaluate", "{tmp}/absent"), "is not a folder"),
+    "quickstart elsewhere": (("quickstart", "--to", "{tmp}"), "is no quickstart"),
+    "run elsewhere": (("train", "ncr/quickstart", "--to", "{tmp}"), "is no training run"),
+    "unwritable": (("train", "ncr/quickstart", "--to", "/proc/run"), "cannot write /proc/run"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_one_sentence_and_exit_code_2(case: str, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    arguments, sentence = WRONG[case]
+    result = run(*(part.format(tmp=tmp_path) for part in arguments))
+    message = " ".join(result.stderr.replace("│", " ").split())
+    assert result.returncode == 2, result.stderr
+    assert sentence.format(tmp=tmp_path) in message
+    assert "Traceback" not in message
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_recipe_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("dataset: digits\nbackbone: {name: vse_infinity}\nmethod: {name: ncr, marginn: 0.2}\n")
+    result = run("train", str(recipe), "--to", str(tmp_path / "run"))
+    assert result.returncode == 2
+    assert "unknown key 'marginn'" in result.stderr
+    assert not (tmp_path / "run").exists()

@@ -184,7 +184,7 @@ class Trainer:
             for earlier in self.history:
                 earlier["best"] = False
         best = max((entry["dev"]["r_sum"] for entry in self.history if entry["best"]), default=-1.0)
-        entry = {
+        entry: dict[str, Any] = {
             "index": index,
             "round": plan.round,
             "phase": plan.phase,

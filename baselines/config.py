@@ -83,6 +83,14 @@ class Recipe(BaseModel):
         return recipe
 
 
+def shipped_name(recipe: Recipe) -> str | None:
+    """Name of the shipped recipe with this content, or None."""
+    for path in sorted(RECIPES.rglob("*.yaml")):
+        if Recipe.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) == recipe:
+            return str(path.relative_to(RECIPES).with_suffix(""))
+    return None
+
+
 def find_recipe(source: str | Path) -> Path:
     """Path of a recipe given as a file or by its name below ``baselines/recipes``."""
     shipped = RECIPES / f"{source}.yaml"

@@ -20,7 +20,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.output import evaluate_folder
 from ncl_bench.submission import SUBMISSION_FILE, read_submission
 
-RECIPES = ("triplet/quickstart", "ncr/quickstart")
+RECIPES = ("triplet/digits_vse_infinity", "ncr/digits_vse_infinity")
 NOISE_RATIOS = (0.4, 0.6)
 _FOLDERS = ("runs", "submissions", "leaderboard")
 

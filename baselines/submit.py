@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
 from torch import nn
 
+from baselines.config import shipped_name
 from baselines.methods import METHODS
 from baselines.run import Job, RunFolder
 from baselines.score import score
@@ -173,8 +174,15 @@ def _describe(
         pretrained_encoder="",
         hardware=_hardware(fabric),
         hours=None,
+        recipes=_recipes(jobs),
         scores={"test": MatrixScores(matrix=matrix)},
     )
+
+
+def _recipes(jobs: Sequence[Job]) -> tuple[str, ...]:
+    names = [shipped_name(job.recipe) for job in jobs]
+    known = [name for name in names if name is not None]
+    return tuple(known) if len(known) == len(names) else ()
 
 
 def _noise(record: dict[str, Any], kind: str) -> Noise:

@@ -1,6 +1,7 @@
 """What each method is: methods.yaml, typed, and the commands that reproduce a row."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -127,8 +128,14 @@ def _recipe_names(family: Family, method: str, backbone: str, networks: str, cel
     return [f"{folder}/{cell.dataset}_{part}{text}{suffix}" for part in parts]
 
 
-def _lines(names: list[str], ratio: float, unit: str, target: str) -> tuple[str, ...]:
+def recipe_commands(names: Sequence[str], cell: Cell, seed: int) -> tuple[str, ...]:
+    """The command lines of a row that states its recipes."""
+    return _lines(list(names), cell.noise_ratio or 0.0, cell.noise_unit, cell.slug, seed)
+
+
+def _lines(names: list[str], ratio: float, unit: str, target: str, seed: int = 0) -> tuple[str, ...]:
     noise = f" --noise-ratio {ratio:g} --noise-unit {unit}" if ratio else ""
+    noise += f" --seed {seed}" if seed else ""
     runs = [f"runs/{name.replace('/', '-')}" for name in names]
     train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
     place = f"submissions/{names[0].split('/')[0]}-{target}"

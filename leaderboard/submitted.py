@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from leaderboard.evidence import evaluate_evidence
-from leaderboard.methods import Family, commands, family_of, own_key
+from leaderboard.methods import Family, commands, family_of, own_key, recipe_commands
 from leaderboard.row_files import RowFile, other_noise, read_row_files
 from leaderboard.rows import RECALLS, Cell, Row
 from leaderboard.significance import Hits
@@ -101,7 +101,12 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
     key = family_of(submission.method, families) or own_key(submission.method)
     backbone = BACKBONES.get(submission.backbone, submission.backbone)
     networks = "single" if submission.networks == 1 else "ensemble"
-    command = commands(families[key], submission.method, backbone, networks, cell) if key in families else ()
+    if submission.recipes:
+        command = recipe_commands(submission.recipes, cell, submission.training_seeds[0])
+    else:
+        command = (
+            commands(families[key], submission.method, backbone, networks, cell) if key in families else ()
+        )
     values = result.recalls()
     content = {
         "method": submission.method,

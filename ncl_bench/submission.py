@@ -51,6 +51,7 @@ __all__ = [
 SUBMISSION_FILE = "submission.yaml"
 
 Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
+RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Unit = Literal["none", "caption", "image", "natural"]
 Split = Literal["test", "dev"]
@@ -111,6 +112,7 @@ class Submission(Record):
         hours: of training, all networks together; null if unknown.
         scores: evaluated split to its score files.
         correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
+        recipes: recipes of this repository that trained it, such as ``ncr/flickr30k_sgr``; empty for other code.
         notes: anything a reader should know.
     """
 
@@ -133,6 +135,7 @@ class Submission(Record):
     hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
     scores: Annotated[dict[Split, Scores], Field(min_length=1)]
     correspondence: ArrayFile | None = None
+    recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
     notes: Annotated[str, StringConstraints(max_length=3_000)] = ""
 
     @field_validator("protocol_version")
@@ -182,6 +185,8 @@ class Submission(Record):
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
         content.setdefault("hours", None)
+        if not self.recipes:
+            del content["recipes"]
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 

@@ -61,23 +61,23 @@ WRONG = {
     "unknown dataset": (("datasets", "show", "flickr"), "unknown dataset 'flickr'"),
     "unknown recipe": (("train", "ncr/flickr", "--to", "{tmp}/run"), "no recipe 'ncr/flickr'"),
     "ratio of one": (
-        ("train", "ncr/quickstart", "--noise-ratio", "1.0", "--to", "{tmp}/run"),
+        ("train", "ncr/digits_vse_infinity", "--noise-ratio", "1.0", "--to", "{tmp}/run"),
         "expected a number in [0, 1)",
     ),
     "negative ratio": (
-        ("train", "ncr/quickstart", "--noise-ratio", "-0.1", "--to", "{tmp}/run"),
+        ("train", "ncr/digits_vse_infinity", "--noise-ratio", "-0.1", "--to", "{tmp}/run"),
         "expected a number in [0, 1)",
     ),
     "unknown unit": (
-        ("train", "ncr/quickstart", "--noise-unit", "pair", "--to", "{tmp}/run"),
+        ("train", "ncr/digits_vse_infinity", "--noise-unit", "pair", "--to", "{tmp}/run"),
         "'pair' is not one of",
     ),
     "score of no run": (("score", "{tmp}", "--to", "{tmp}/out"), "is {tmp} a finished run"),
     "plot of no run": (("plot", "{tmp}"), "is {tmp} a finished run"),
     "evaluate nothing": (("evaluate", "{tmp}/absent"), "is not a folder"),
     "quickstart elsewhere": (("quickstart", "--to", "{tmp}"), "is no quickstart"),
-    "run elsewhere": (("train", "ncr/quickstart", "--to", "{tmp}"), "is no training run"),
-    "unwritable": (("train", "ncr/quickstart", "--to", "/proc/run"), "cannot write /proc/run"),
+    "run elsewhere": (("train", "ncr/digits_vse_infinity", "--to", "{tmp}"), "is no training run"),
+    "unwritable": (("train", "ncr/digits_vse_infinity", "--to", "/proc/run"), "cannot write /proc/run"),
 }
 
 

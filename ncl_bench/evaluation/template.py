@@ -47,6 +47,7 @@ scores:
 # correspondence:          # optional: one clean probability per training caption
 #   file: clean_probability.npy
 #   sha256: "{fill}"
+recipes: []                # recipes of ncl_bench itself that trained it, such as ncr/flickr30k_sgr
 notes: ""
 """
 

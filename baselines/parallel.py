@@ -7,6 +7,7 @@ enters a rank's own block is scaled by the number of ranks, so that blocks add u
 """
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -43,21 +44,44 @@ def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Te
     """
     if world_size() == 1 or n_captions < world_size():
         return compare(slice(0, n_captions))
-    gathered: Tensor = _GatherColumns.apply(compare(own_columns(n_captions)), n_captions)  # type: ignore[no-untyped-call]
+    token = _captions_split.set(n_captions)
+    try:
+        own = compare(own_columns(n_captions))
+    finally:
+        _captions_split.reset(token)
+    gathered: Tensor = _GatherColumns.apply(own, n_captions)  # type: ignore[no-untyped-call]
     return gathered
+
+
+def of_all_captions(values: Tensor) -> Tensor:
+    """One value per caption, in the order of the batch, from every rank's block; without gradient.
+
+    Args:
+        values: float ``(block,)``, of this rank's captions while a matrix is split, else of all captions.
+    """
+    n_captions = _captions_split.get()
+    return values if n_captions is None else _gather(values.detach()[None], n_captions)[0]
+
+
+_captions_split: ContextVar[int | None] = ContextVar(
+    "captions of the matrix that is being split", default=None
+)
+
+
+def _gather(own: Tensor, n_columns: int) -> Tensor:
+    share, rest = divmod(n_columns, world_size())
+    padded = own.new_zeros(share + (rest > 0), own.shape[0])
+    padded[: own.shape[1]] = own.T
+    blocks = [torch.empty_like(padded) for _ in range(world_size())]
+    dist.all_gather(blocks, padded)
+    return torch.cat([block[: share + (r < rest)] for r, block in enumerate(blocks)]).T.contiguous()
 
 
 class _GatherColumns(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, n_columns: int) -> Tensor:
         ctx.columns = own_columns(n_columns)
-        widest = -(-n_columns // world_size())
-        padded = own.new_zeros(widest, own.shape[0])
-        padded[: own.shape[1]] = own.T
-        blocks = [torch.empty_like(padded) for _ in range(world_size())]
-        dist.all_gather(blocks, padded)
-        share, rest = divmod(n_columns, world_size())
-        return torch.cat([block[: share + (r < rest)] for r, block in enumerate(blocks)]).T.contiguous()
+        return _gather(own, n_columns)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -10,6 +10,7 @@ from baselines.backbones.base import IntraModal
 from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
 from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
+from baselines.parallel import of_all_captions
 
 
 class AttentionFiltration(nn.Module):
@@ -103,7 +104,7 @@ class SAF(SGRAF):
         ]
         logits, *statistics = (in_given_order(columns, blocks) for columns in zip(*results, strict=True))
         if self.training:
-            self.reasoning.track(*statistics)
+            self.reasoning.track(*(of_all_captions(values) for values in statistics))
         return logits
 
     def _symmetric_logits(self, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:

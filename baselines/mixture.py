@@ -1,5 +1,7 @@
 """Two-component Gaussian mixtures over one value per pair, and the split they imply."""
 
+import warnings
+
 import numpy as np
 import torch
 from numpy.random import RandomState
@@ -20,6 +22,8 @@ def mixture_posterior(
 ) -> FloatArray:
     """Posterior of one component of a two-component fit (NCR Eq. 3; GSC Eq. 4).
 
+    The ten iterations of the published code often end before convergence, so that is no reason to warn.
+
     Args:
         values: float ``(n,)``, normalised to [0, 1]; the dtype is kept.
         larger_mean: take the component with the larger mean; otherwise the smaller.
@@ -28,13 +32,16 @@ def mixture_posterior(
     Returns:
         ``(n,)`` in [0, 1], dtype of ``values``.
     """
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
     mixture = GaussianMixture(
         n_components=2, max_iter=10, tol=1e-2, reg_covar=5e-4, random_state=random_state
     )
     column = values.reshape(-1, 1)
-    mixture.fit(column)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit(column)
     means = mixture.means_.ravel()
     component = means.argmax() if larger_mean else means.argmin()
     posterior: FloatArray = mixture.predict_proba(column)[:, component]

@@ -49,7 +49,7 @@ def test_clean_pairs_are_those_with_small_losses() -> None:
     assert (probability[60:] < 0.1).all()
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("error")
 def test_equal_losses_give_finite_probabilities() -> None:
     probability = clean_posterior(torch.full((50,), 0.4), random_state=0)
     assert probability.isfinite().all()

@@ -327,7 +327,6 @@ def test_warm_up_stores_predictions_under_the_number_of_their_pair() -> None:
     assert (method.prediction[0].values == 0).all()
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("oscillation", "stores"), [("published", False), ("paper", True)])
 def test_the_division_stores_predictions_as_configured(oscillation: str, stores: bool) -> None:
     method, batches = small(oscillation=oscillation), PreparedBatches(20)
@@ -417,7 +416,6 @@ def test_noisy_batches_follow_clean_ones_of_the_division_that_the_peer_made(epoc
 
 
 @pytest.mark.parametrize("backbone", ["vse_infinity", "sgr", "saf"])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_whole_run_trains_on_every_kind_of_backbone(backbone: str) -> None:
     method, batches = small(backbone, warmup_epochs=1, epochs=2, noisy_from_epoch=1), PreparedBatches(20)
     step = OptimizerStep(method, 1e-3)

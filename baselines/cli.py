@@ -1,4 +1,4 @@
-"""Commands of the reference methods: recipes, train, score, plot, quickstart. Torch is imported when one runs."""
+"""Commands of the reference methods: recipes, train, score, plot, sweep, quickstart; torch is imported by need."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from baselines.devices import cuda_devices
+from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
 
 Unit = Annotated[
@@ -102,6 +104,83 @@ def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
         typer.echo(path)
 
 
+def import_checkpoint(
+    file: Annotated[Path, typer.Argument(help="A checkpoint (.tar, .pth) written by the published code.")],
+    method: Annotated[str, typer.Option(help="The method that trained it.")],
+    dataset: Annotated[str, typer.Option(help="The dataset it was trained on.")],
+    to: Target,
+    noise_ratio: Annotated[
+        float | None, typer.Option(help="Of its training pairs; 0 for clean ones.")
+    ] = None,
+    noise_unit: Unit = "caption",
+    noise_seed: Annotated[int | None, typer.Option(help="The cell's standard seed by default.")] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="The noise index file it was trained with.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of its training, where known.")] = None,
+    selection: Annotated[
+        Literal["dev", "test", "none"] | None,
+        typer.Option(help="Where it was chosen; what the method's published code does by default."),
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="Of the captions.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="The language's default by default.")] = None,
+    root: Root = None,
+) -> None:
+    """Turn a published checkpoint into a run folder that can be scored; nothing is unpickled.
+
+    Example: ncl-bench import-checkpoint model_best.pth.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
+    """
+    _require_torch()
+    from baselines.import_checkpoint import Statement
+    from baselines.import_checkpoint import import_checkpoint as import_file
+
+    statement = Statement(
+        method,
+        dataset,
+        noise_ratio,
+        noise_unit,
+        noise_seed,
+        noise_file,
+        seed,
+        selection,
+        language,
+        tokenizer,
+        root,
+    )
+    left_out = import_file(file, statement, to)
+    if left_out:
+        typer.echo(f"left out, since scoring does not need it: {', '.join(left_out)}")
+    typer.echo(f"next: ncl-bench score {to} --to submissions/{to.name}")
+
+
+def sweep(
+    recipe: Annotated[
+        list[str] | None, typer.Argument(help="Shipped recipes; by default those of the table of digits.")
+    ] = None,
+    to: Target = Path("sweep"),
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="none, caption-40, image-60, ...; by default none, 40 and 60 % of captions, 40 % of images."
+        ),
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Training seeds; 0, 1 and 2 by default.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 2,
+    device: Device = "auto",
+) -> None:
+    """Train, score and evaluate recipes under several noises with several seeds, and print the table of means.
+
+    Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
+    """
+    _require_torch()
+    from rich.console import Console
+
+    from baselines.sweep import NOISES, SEEDS, cells_of, digits_recipes, write_table
+    from baselines.sweep import sweep as run_sweep
+
+    cells = cells_of(to, recipe or digits_recipes(), noise or NOISES, seed or SEEDS)
+    results = run_sweep(to, cells, jobs=jobs, device=device)
+    Console().print(write_table(results, to / "table.csv"))
+
+
 def quickstart(
     to: Target = Path("quickstart"),
     device: Device = "auto",
@@ -117,6 +196,7 @@ def quickstart(
 
 
 def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app."""
-    for command in (recipes, train, score, plot, quickstart):
+    """Add this room's commands to the app, and its check to `ncl-bench doctor`."""
+    doctor.CHECKS.append(cuda_devices)
+    for command in (recipes, train, score, plot, import_checkpoint, sweep, quickstart):
         app.command()(command)

@@ -75,7 +75,7 @@ WRONG = {
     "score of no run": (("score", "{tmp}", "--to", "{tmp}/out"), "is {tmp} a finished run"),
     "plot of no run": (("plot", "{tmp}"), "is {tmp} a finished run"),
     "evaluate nothing": (("evaluate", "{tmp}/absent"), "is not a folder"),
-    "quickstart elsewhere": (("quickstart", "--to", "{tmp}"), "is no quickstart"),
+    "quickstart elsewhere": (("quickstart", "--to", "{tmp}"), "holds something else"),
     "run elsewhere": (("train", "ncr/digits_vse_infinity", "--to", "{tmp}"), "is no training run"),
     "unwritable": (("train", "ncr/digits_vse_infinity", "--to", "/proc/run"), "cannot write /proc/run"),
 }

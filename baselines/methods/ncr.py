@@ -127,6 +127,11 @@ class NCR(Method):
     config: NCRConfig
     n_networks = 2
 
+    @classmethod
+    def title_of(cls, config: NCRConfig) -> str:
+        """Says where labels have the paper's shape."""
+        return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
+
     def __init__(self, config: NCRConfig, setting: Setting) -> None:
         super().__init__(config, setting)
         memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))

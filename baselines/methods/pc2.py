@@ -182,6 +182,11 @@ class PC2(Method):
     config: PC2Config
     n_networks = 2
 
+    @classmethod
+    def title_of(cls, config: PC2Config) -> str:
+        """Says where labels have the paper's shape."""
+        return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
+
     def __init__(self, config: PC2Config, setting: Setting) -> None:
         super().__init__(config, setting)
         self.clean_probability = self._memories(initial=1.0)

@@ -1,0 +1,239 @@
+"""Recipes x noise x seeds: every cell trained, scored and evaluated, several at a time, and a table of the means.
+
+``FOLDER/runs`` and ``FOLDER/submissions`` hold one folder per cell; ``FOLDER/table.csv`` one line per recipe and noise.
+Interrupted, the same command goes on where it stopped.
+"""
+
+import csv
+import io
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Self, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from baselines.config import RECIPES, Recipe
+from baselines.progress import TrainingProgress, progress_bar
+from baselines.run import Job, RunFolder
+from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.output import evaluate_folder
+from ncl_bench.files import sole_owner, write_text
+from ncl_bench.noise import NoiseUnit
+from ncl_bench.submission import SUBMISSION_FILE
+
+NOISES = ("none", "caption-40", "caption-60", "image-40")
+SEEDS = (0, 1, 2)
+_FILES = ("runs", "submissions", "leaderboard", "table.csv")
+
+
+def digits_recipes() -> list[str]:
+    """Names of the recipes whose results make the table of digits: all methods and controls on VSE-infinity."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/digits_vse_infinity*.yaml"))
+
+
+@dataclass(frozen=True)
+class NoiseCell:
+    """``none``, or a unit and a ratio in per cent, such as ``caption-40``."""
+
+    unit: NoiseUnit
+    percent: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a name such as ``caption-40``.
+
+        Raises:
+            NclBenchError: not such a name.
+        """
+        if text == "none":
+            return cls("caption", 0)
+        found = re.fullmatch(r"(caption|image)-([1-9]\d?)", text)
+        if found is None:
+            raise NclBenchError(
+                f"noise {text!r}: expected none, or unit-per cent such as caption-40, image-60"
+            )
+        return cls(cast(NoiseUnit, found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.unit}-{self.percent}" if self.percent else "none"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One recipe under one noise with one seed, and its two folders."""
+
+    recipe: str
+    noise: NoiseCell
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Of the cell's folders."""
+        recipe = "-".join(Path(self.recipe).with_suffix("").parts[-2:])
+        return f"{recipe}-{self.noise}-seed{self.seed}"
+
+    @property
+    def run(self) -> RunFolder:
+        """Where it is trained."""
+        return RunFolder(self.folder / "runs" / self.name)
+
+    @property
+    def submission(self) -> Path:
+        """Where its scores and result are written."""
+        return self.folder / "submissions" / self.name
+
+    @property
+    def job(self) -> Job:
+        """What is trained."""
+        recipe = Recipe.load(self.recipe)
+        return Job(recipe, noise_ratio=self.noise.percent / 100, noise_unit=self.noise.unit, seed=self.seed)
+
+
+def cells_of(
+    folder: Path, recipes: Sequence[str], noises: Sequence[str] = NOISES, seeds: Sequence[int] = SEEDS
+) -> list[Cell]:
+    """Every combination, seed by seed, so that a sweep that is stopped early has whole columns.
+
+    Raises:
+        NclBenchError: no such recipe, or not a noise.
+    """
+    parsed = [NoiseCell.parse(noise) for noise in noises]
+    for recipe in recipes:
+        Recipe.load(recipe)
+    return [Cell(recipe, noise, seed, folder) for seed in seeds for noise in parsed for recipe in recipes]
+
+
+def sweep(folder: Path, cells: Sequence[Cell], *, jobs: int = 2, device: str = "auto") -> dict[Cell, float]:
+    """Train, score and evaluate every cell that is not finished yet.
+
+    Args:
+        folder: to write.
+        cells: what to do, from :func:`cells_of`.
+        jobs: processes; each uses one thread, since networks as small as those of digits gain nothing from more.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Returns:
+        Each cell's rSum on test.
+
+    Raises:
+        NclBenchError: the folder holds something else, or a cell fails; finished cells stay.
+    """
+    if folder.exists() and (not folder.is_dir() or any(path.name not in _FILES for path in folder.iterdir())):
+        raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
+    console = Console(stderr=True)
+    with sole_owner(folder), _workers(jobs, len(cells)) as (pool, shares), progress_bar(console) as bar:
+        futures = [pool.submit(_finish, index, cell, device) for index, cell in enumerate(cells)]
+        task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
+        for index in _as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
+            console.print(f"{cells[index].name}: rSum {futures[index].result():.1f} on test", highlight=False)
+    return {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
+
+
+def write_table(results: dict[Cell, float], to: Path) -> Table:
+    """Mean and sample standard deviation of rSum over seeds, as CSV, and as a table to print."""
+    cells = sorted(results, key=lambda cell: (cell.recipe, str(cell.noise), cell.seed))
+    groups: dict[tuple[str, str], list[float]] = {}
+    for cell in cells:
+        groups.setdefault((cell.recipe, str(cell.noise)), []).append(results[cell])
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["recipe", "noise", "seeds", "rsum_mean", "rsum_std"])
+    for (recipe, noise), values in groups.items():
+        writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
+    write_text(to, lines.getvalue())
+    noises = list(dict.fromkeys(str(cell.noise) for cell in results))
+    table = Table("rSum on test, mean ± std over seeds", *noises)
+    for recipe in dict.fromkeys(cell.recipe for cell in cells):
+        found = (groups.get((recipe, noise), []) for noise in noises)
+        table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))
+    return table
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{stdev(values):.1f}" if len(values) > 1 else ""
+
+
+Shares = Any
+"""Shared array of floats in [0, 1]: how far each cell is."""
+
+
+@contextmanager
+def _workers(jobs: int, n_cells: int) -> Iterator[tuple[ProcessPoolExecutor, Shares]]:
+    context = get_context("spawn")
+    shares = context.Array("d", n_cells, lock=False)
+    stop = context.Event()
+    start = (os.getpid(), stop, shares)
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=start) as pool:
+        try:
+            yield pool, shares
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()
+            raise
+
+
+_shares: Shares = None
+
+
+def _start(parent: int, stop: Event, shares: Shares) -> None:
+    """Begin a worker: keep where it reports, and let it end with its parent, however that ends."""
+    import torch
+
+    global _shares
+    _shares = shares
+    torch.set_num_threads(1)
+
+    def watch() -> None:
+        while os.getppid() == parent and not stop.wait(0.5):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class _SharedProgress(TrainingProgress):
+    """Tells the parent process how far a cell is."""
+
+    def __init__(self, n_epochs: int, index: int) -> None:
+        super().__init__(n_epochs, Console(quiet=True))
+        self._index = index
+
+    def advance(self, n_pairs: int) -> None:
+        super().advance(n_pairs)
+        _shares[self._index] = self._bar.tasks[0].percentage / 100
+
+
+def _finish(index: int, cell: Cell, device: str) -> float:
+    from baselines.submit import submit
+    from baselines.train import Trainer
+
+    if not (cell.submission / SUBMISSION_FILE).exists():
+        trainer = Trainer(cell.job, cell.run, device)
+        with _SharedProgress(len(trainer.plans), index) as progress:
+            trainer.run(progress)
+        submit([cell.run.path], cell.submission, device=device)
+    report, _ = evaluate_folder(cell.submission, cell.submission)
+    _shares[index] = 1.0
+    return report.splits["test"].r_sum
+
+
+def _as_finished(futures: Sequence[Future[float]], on_wait: Callable[[], object]) -> Iterator[int]:
+    waiting = list(range(len(futures)))
+    while waiting:
+        on_wait()
+        done = [index for index in waiting if futures[index].done()]
+        yield from done
+        waiting = [index for index in waiting if index not in done]
+        time.sleep(0.5)

@@ -1,0 +1,101 @@
+"""Sweeps: which cells, one real tiny sweep with its table, and what a killed one leaves behind."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from baselines.sweep import Cell, NoiseCell, cells_of, digits_recipes, sweep, write_table
+from ncl_bench.errors import NclBenchError
+
+TINY = {
+    "dataset": "digits",
+    "batch_size": 1000,
+    "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
+    "method": {"name": "info_nce", "epochs": 1},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "tiny" / "digits.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(TINY))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["none", "caption-40", "image-5"])
+def test_a_noise_is_read_as_it_is_written(name: str) -> None:
+    assert str(NoiseCell.parse(name)) == name
+
+
+@pytest.mark.parametrize("name", ["", "40", "caption", "caption-0", "caption-100", "pair-40", "caption-0.4"])
+def test_other_noises_are_refused(name: str) -> None:
+    with pytest.raises(NclBenchError, match="expected none, or unit-per cent"):
+        NoiseCell.parse(name)
+
+
+def test_the_table_of_digits_has_every_method_and_control() -> None:
+    methods = {name.split("/")[0] for name in digits_recipes()}
+    assert methods == {"ncr", "crcl", "gsc", "gsc_plus", "pc2", "rcl", "triplet", "info_nce"}
+    cells = cells_of(Path("to"), digits_recipes())
+    assert len(cells) == len({cell.name for cell in cells}) == 12 * len(digits_recipes())
+    assert cells[0].job.seed == 0
+
+
+def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
+    noise = NoiseCell.parse("image-40")
+    results = {Cell("ncr/x", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}
+    results[Cell("ncr/x", NoiseCell.parse("none"), 0, tmp_path)] = 5.0
+    write_table(results, tmp_path / "table.csv")
+    lines = list(csv.DictReader((tmp_path / "table.csv").open()))
+    found = {line["noise"]: (line["seeds"], line["rsum_mean"], line["rsum_std"]) for line in lines}
+    assert found == {"image-40": ("3", "3.0", "2.6"), "none": ("1", "5.0", "")}
+
+
+def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
+    cells = cells_of(tmp_path / "out", [recipe], ["caption-40"], seeds=[0])
+    first = sweep(tmp_path / "out", cells, jobs=1, device="cpu")
+    assert [cell.name for cell in first] == ["tiny-digits-caption-40-seed0"]
+    assert 0 < first[cells[0]] < 600
+    weights = cells[0].run.best.stat()
+    assert sweep(tmp_path / "out", cells, jobs=1, device="cpu") == first
+    assert cells[0].run.best.stat() == weights
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(NclBenchError, match="holds something else"):
+        sweep(tmp_path, [])
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path, recipe: str) -> None:
+    patient = tmp_path / "tiny" / "patient.yaml"
+    patient.write_text(yaml.safe_dump(TINY | {"method": {"name": "info_nce", "epochs": 1000}}))
+    command = [sys.executable, "-m", "ncl_bench.cli", "sweep", str(patient)]
+    command += ["--jobs", "1", "--noise", "none", "--seed", "0", "--to", str(tmp_path / "out")]
+    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    started = tmp_path / "out" / "runs" / "tiny-patient-none-seed0" / "history.json"
+    _wait(started.exists)
+    workers = _children(parent.pid)
+    assert workers
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    _wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def _wait(condition, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

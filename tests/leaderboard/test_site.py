@@ -1,0 +1,67 @@
+"""Pages whose content the published rows alone do not show."""
+
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from leaderboard.boards import boards_of, cell_title, merge_seeds
+from leaderboard.content import Content, read_content
+from leaderboard.rows import RECALLS, Row
+from leaderboard.site import site_files
+
+CARDS = Path(__file__).parents[2] / "dataset_cards"
+
+
+def ours(paper: Row, shift: float, seed: int, **changes) -> Row:
+    """A measured row of the paper's cell, every recall higher by ``shift``."""
+    recalls = {name: value + shift for name, value in paper.recalls.values.items() if value is not None}
+    content = paper.model_dump() | {
+        "recalls": recalls,
+        "printed_r_sum": None,
+        "status": "verified",
+        "source": "submission",
+        "seeds": (seed,),
+        "files": (f"flickr30k/ours-seed{seed}.yaml",),
+        **changes,
+    }
+    return Row.model_validate(content)
+
+
+def method_page(content: Content, added: list[Row], family: str) -> list[str]:
+    """Text of the cells of "Paper against this repository", row by row, joined by bars."""
+    single = (*content.single, *added)
+    rows = tuple(merge_seeds(single))
+    page = site_files(replace(content, single=single, rows=rows, boards=tuple(boards_of(rows))), CARDS)
+    table = re.search(r"Paper against this repository</h2>(.*?)<h2>", page[f"methods/{family}.html"], re.S)
+    assert table is not None
+    lines = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", table[1], re.S)
+    cells = (re.split(r"</t[hd]>", line) for line in lines)
+    return ["|".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in line) for line in cells]
+
+
+def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    paper = next(
+        row
+        for row in content.single
+        if row.family == "ncr" and row.source == "ncr2021" and row.kind == "entry" and row.cell.noise_ratio
+    )
+    assert all(getattr(paper.recalls, name) is not None for name in RECALLS)
+    notes = ("Trained for half as many epochs.",)
+    higher, lower = ours(paper, -1.0, 0, notes=notes), ours(paper, -2.0, 1, notes=notes)
+    other_backbone = ours(paper, -3.0, 0, backbone="other")
+    (line,) = method_page(content, [higher, lower, other_backbone], "ncr")
+    title, _, printed, here, gap, cause, _ = line.split("|")
+    assert title == cell_title(paper.cell)
+    assert float(printed) == round(paper.r_sum or 0.0, 1)
+    mean, spread = map(float, here.split("±"))
+    assert abs(mean - (float(printed) - 9.0)) < 0.11
+    assert spread == 4.2  # 6 recalls, one apart: sqrt(2) * 3
+    assert gap == "-9.0"
+    assert cause == notes[0]
+
+
+def test_without_a_number_of_ours_there_is_no_gap() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    assert method_page(content, [], "ncr") == []

@@ -1,0 +1,146 @@
+"""``ncl-bench doctor``: versions, devices and data; what is missing and the command that mends it.
+
+A room adds a check of its own to ``CHECKS`` when it registers its commands.
+"""
+
+import json
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+State = Literal["ok", "absent", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        topic: ``version``, ``device`` or ``data``.
+        name: of the package, device or dataset.
+        state: ``absent`` is no fault, ``broken`` is.
+        detail: what was found.
+        fix: the command that mends it; empty if nothing needs to be done.
+    """
+
+    topic: Literal["version", "device", "data"]
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def versions() -> Iterator[Finding]:
+    """Python, ncl_bench and every package it asks for, against the versions it allows."""
+    from packaging.requirements import Requirement
+
+    yield Finding("version", "python", "ok", platform.python_version())
+    yield Finding("version", "ncl-bench", "ok", version("ncl-bench"))
+    for requirement in map(Requirement, requires("ncl-bench") or ()):
+        extra = _extra(str(requirement.marker or ""))
+        if extra not in (None, "baselines"):
+            continue
+        fix = f"pip install '{'ncl-bench[baselines]' if extra else f'{requirement.name}{requirement.specifier}'}'"
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            state: State = "absent" if extra else "broken"
+            detail = f"not installed{', needed to train and score' if extra else ''}"
+            yield Finding("version", requirement.name, state, detail, fix)
+            continue
+        if requirement.specifier.contains(found, prereleases=True):
+            yield Finding("version", requirement.name, "ok", found)
+        else:
+            yield Finding(
+                "version", requirement.name, "broken", f"{found}, expected {requirement.specifier}", fix
+            )
+
+
+def _extra(marker: str) -> str | None:
+    found = re.search(r"extra == ['\"]([^'\"]+)['\"]", marker)
+    return found[1] if found else None
+
+
+def processors() -> Iterator[Finding]:
+    """The processor's threads."""
+    yield Finding("device", "cpu", "ok", f"{platform.machine()}, {os.cpu_count()} threads")
+
+
+def data(root: Path | None) -> Iterator[Finding]:
+    """Every dataset: embedded, prepared, damaged, or not there.
+
+    A prepared one is opened: its manifest, and name, size and header of every file, must be right.
+    """
+    from ncl_bench.datasets import DATASETS, ROOT_VARIABLE
+    from ncl_bench.datasets.digits import SPEC as EMBEDDED
+    from ncl_bench.datasets.spec import SPLITS
+
+    root = root or (Path(place) if (place := os.environ.get(ROOT_VARIABLE)) else None)
+    where = root or "DIR"
+    for name, spec in DATASETS.items():
+        fix = (
+            f"ncl-bench prepare {name} --from DOWNLOADS --to {where}"  # `datasets show` says what to download
+        )
+        if root is None or not (root / name).exists():
+            if name == EMBEDDED.name:
+                yield Finding("data", name, "ok", "embedded")
+            else:
+                detail = f"not in {root}" if root else f"no folder given by --root or {ROOT_VARIABLE}"
+                yield Finding("data", name, "absent", detail, fix)
+            continue
+        yield _prepared(root, name, {split: spec.images[split] for split in SPLITS}, fix)
+
+
+def _prepared(root: Path, name: str, images: dict[str, int], fix: str) -> Finding:
+    from ncl_bench.datasets import load_dataset
+    from ncl_bench.errors import DataError
+
+    try:
+        for split in images:
+            load_dataset(name, split=split, root=root)
+    except DataError as error:
+        return Finding("data", name, "broken", str(error), fix)
+    sizes = ", ".join(f"{split} {n:,}" for split, n in images.items())
+    return Finding("data", name, "ok", f"prepared in {root / name} ({sizes} images)")
+
+
+CHECKS: list[Callable[[], Iterable[Finding]]] = [versions, processors]
+"""What the report looks at before the data."""
+
+_MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
+
+
+def doctor(
+    root: Annotated[
+        Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Report versions, devices and data, and how to get what is missing; exit code 1 if something is broken.
+
+    Example: ncl-bench doctor --root data
+    """
+    findings = [finding for check in CHECKS for finding in check()] + list(data(root))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            typer.echo(f"{_MARKS[finding.state]}  {finding.topic:<8} {finding.name:<18} {finding.detail}")
+        for fix in dict.fromkeys(finding.fix for finding in findings if finding.fix):
+            typer.echo(f"to mend: {fix}")
+        broken = [finding.name for finding in findings if finding.state == "broken"]
+        typer.echo(f"broken: {', '.join(broken)}" if broken else "ncl-bench is usable")
+    if any(finding.state == "broken" for finding in findings):
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this room's commands to the app."""
+    app.command()(doctor)

@@ -1,0 +1,106 @@
+"""``ncl-bench doctor``: what it finds, what it calls broken, and how it says to mend it."""
+
+import json
+import re
+from pathlib import Path
+
+import miniatures
+import pytest
+from typer.testing import CliRunner
+
+import baselines.devices
+from ncl_bench import DATASETS, __version__
+from ncl_bench.cli import app, doctor
+from ncl_bench.prepare.run import prepare
+
+
+@pytest.fixture(autouse=True)
+def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+
+
+def findings(*arguments: str, code: int = 0) -> dict[str, dict[str, str]]:
+    result = CliRunner().invoke(app, ["doctor", "--json", *arguments])
+    assert result.exit_code == code, result.output
+    return {found["name"]: found for found in json.loads(result.stdout)}
+
+
+def test_a_sound_installation_is_usable() -> None:
+    found = findings()
+    assert found["ncl-bench"]["detail"] == __version__
+    assert {"python", "numpy", "pandas", "datasets", "torch", "cpu"} <= set(found)
+    assert {one["state"] for one in found.values()} <= {"ok", "absent"}
+    assert set(DATASETS) <= set(found)
+    assert found["digits"]["detail"] == "embedded"
+    assert found["coco"]["fix"] == "ncl-bench prepare coco --from DOWNLOADS --to DIR"
+
+
+def test_the_report_for_people_says_the_same() -> None:
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "ncl-bench is usable"
+    assert re.search(r"^--  data +coco ", result.stdout, re.MULTILINE)
+    assert "to mend: ncl-bench prepare coco" in result.stdout
+
+
+def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = ["ncl-absent-a>=1", "ncl-absent-b>=2; extra == 'baselines'", "ncl-absent-c; extra == 'test'"]
+    monkeypatch.setattr(doctor, "requires", lambda name: needs)
+    found = findings(code=1)
+    assert found["ncl-absent-a"]["state"] == "broken"
+    assert found["ncl-absent-a"]["fix"] == "pip install 'ncl-absent-a>=1'"
+    assert found["ncl-absent-b"]["state"] == "absent"
+    assert found["ncl-absent-b"]["fix"] == "pip install 'ncl-bench[baselines]'"
+    assert "ncl-absent-c" not in found
+
+
+def test_a_package_that_is_too_old_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "requires", lambda name: ["numpy>=1000"])
+    found = findings(code=1)["numpy"]
+    assert found["state"] == "broken"
+    assert "expected >=1000" in found["detail"]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(DATASETS, "cc152k", miniatures.SPECS["cc152k"])
+    prepare("cc152k", miniatures.make_cc152k(tmp_path / "from"), tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_prepared_data_is_found_by_option_and_by_environment(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = findings("--root", str(root))["cc152k"]
+    assert found["state"] == "ok"
+    assert "train 12, dev 4, test 3 images" in found["detail"]
+    monkeypatch.setenv("NCL_BENCH_DATA", str(root))
+    assert findings()["cc152k"] == found
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "images/dev"])
+def test_damaged_data_is_broken(root: Path, name: str) -> None:
+    damaged = root / "cc152k" / name
+    file = damaged if damaged.is_file() else next(damaged.glob("*.arrow"))
+    file.write_bytes(file.read_bytes()[:-8])
+    found = findings("--root", str(root), code=1)["cc152k"]
+    assert found["state"] == "broken"
+    assert file.name in found["detail"]
+    assert "ncl-bench prepare cc152k" in found["fix"]
+
+
+def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    import torch
+
+    device = SimpleNamespace(name="Example GPU", total_memory=8 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
+    assert [found.detail for found in baselines.devices.cuda_devices()] == ["Example GPU, 8 GiB"]
+
+
+def test_nothing_is_said_about_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines.devices, "find_spec", lambda name: None)
+    assert list(baselines.devices.cuda_devices()) == []

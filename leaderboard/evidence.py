@@ -1,6 +1,13 @@
-"""What a row rests on: its scores in a compact form, or the rank of every query; kept beside the row file."""
+"""What a row rests on: its scores in a compact form, or the rank of every query; kept beside the row file.
 
+A row names its evidence as ``.npy`` with the hash of that file; what lies on disk is ``.npy.gz``.
+"""
+
+import gzip
 import hashlib
+import io
+import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +23,7 @@ from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.result import Evaluation
 from ncl_bench.evaluation.sources import open_file, open_source
 from ncl_bench.evaluation.statements import check_noise
-from ncl_bench.files import atomic_path, sha256_of_file
+from ncl_bench.files import write_bytes
 from ncl_bench.metrics import hits_per_image
 from ncl_bench.npy import map_npy
 from ncl_bench.protocol import evaluate_counted, fold_size, ranks_under
@@ -46,16 +53,32 @@ def evaluate_evidence(submission: Submission, folder: Path) -> tuple[Evaluation,
         raise SubmissionError(
             f"{folder}: scores in the form {scores.form!r} are no evidence; keep a matrix or ranks"
         )
-    for array in submission.files():
-        path = folder / array.file
-        size = path.stat().st_size if path.is_file() else 0
-        if size > LARGEST:
-            raise SubmissionError(
-                f"{path} has {size:,} bytes, expected at most {LARGEST:,}; keep ranks instead"
-            )
     check_noise(folder, submission, spec)
-    counted = open_source(folder, scores, spec, "test").count()
+    with tempfile.TemporaryDirectory() as unpacked:
+        for array in submission.files():
+            content = _unpacked(packed_path(folder, array))
+            (Path(unpacked) / array.file).write_bytes(content)
+        counted = open_source(Path(unpacked), scores, spec, "test").count()
     return evaluate_counted(counted, spec, "test"), hits_of(counted, spec)
+
+
+def packed_path(folder: Path, array: ArrayFile) -> Path:
+    """Where the evidence that a row names lies."""
+    return folder / f"{array.file}.gz"
+
+
+def _unpacked(path: Path) -> bytes:
+    """Content of an evidence file; never more than ``LARGEST`` bytes are unpacked."""
+    try:
+        with gzip.open(path) as stream:
+            content = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise SubmissionError(f"{path} is missing; add the submission again") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise SubmissionError(f"{path} cannot be unpacked ({error}); add the submission again") from None
+    if len(content) > LARGEST:
+        raise SubmissionError(f"{path} holds more than {LARGEST:,} bytes; keep ranks instead")
+    return content
 
 
 def hits_of(counted: Counted, spec: DatasetSpec) -> dict[str, Hits]:
@@ -117,6 +140,9 @@ def score_files(submission: Submission) -> list[ArrayFile]:
 
 
 def _write(path: Path, array: NDArray[Any]) -> ArrayFile:
-    with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, array, allow_pickle=False)
-    return ArrayFile(file=path.name, sha256=sha256_of_file(path))
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    content = stream.getvalue()
+    file = ArrayFile(file=path.name, sha256=hashlib.sha256(content).hexdigest())
+    write_bytes(packed_path(path.parent, file), gzip.compress(content, mtime=0))
+    return file

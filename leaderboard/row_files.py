@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from leaderboard.evidence import packed_path
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.result import Evaluation, ProtocolResult
@@ -111,7 +112,9 @@ def read_row_files(folder: Path) -> dict[Path, RowFile]:
                     f"{path} repeats the row of {seen[key]} ({key[0]}); remove one of the two"
                 )
             seen[key] = path
-    named = {path.parent / array.file for path, file in files.items() for array in file.submission.files()}
+    named = {
+        packed_path(path.parent, array) for path, file in files.items() for array in file.submission.files()
+    }
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"):
         if path not in named and path.name != ".gitkeep":
             raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")

@@ -1,3 +1,5 @@
+import gzip
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ import yaml
 
 from leaderboard.add import add
 from leaderboard.build import build
-from leaderboard.evidence import LARGEST
+from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
 from leaderboard.row_files import read_row_file, row_slug
 from leaderboard.submitted import read_submitted
@@ -58,10 +60,12 @@ def test_kept_scores_are_small_and_evaluate_to_the_same_numbers(make: Maker, tmp
     path = add(folder, tmp_path / "board")
     scores = read_row_file(path).submission.scores["test"]
     assert isinstance(scores, MatrixScores)
-    kept = path.parent / scores.matrix.file
+    kept = packed_path(path.parent, scores.matrix)
     assert kept.stat().st_size < LARGEST < (folder / "test.npy").stat().st_size
     original = protocol.evaluate(np.load(folder / "test.npy"), dataset="digits")
-    assert protocol.evaluate(np.load(kept), dataset="digits").recalls() == original.recalls()
+    with gzip.open(kept) as stream:
+        unpacked = np.load(io.BytesIO(stream.read()))
+    assert protocol.evaluate(unpacked, dataset="digits").recalls() == original.recalls()
 
 
 def test_where_scores_are_too_large_ranks_are_kept_and_the_row_is_submitted(
@@ -94,7 +98,7 @@ def test_a_duplicate_is_refused_whether_by_runs_or_by_scores(make: Maker, tmp_pa
         add(make(tmp_path / "runs", difficulty=1.6), board)
     with pytest.raises(SubmissionError, match="the same scores"):
         add(make(tmp_path / "scores", method="Copy"), board)
-    assert sorted(path.parent.iterdir()) == sorted([path, path.with_suffix(".scores.npy")])
+    assert sorted(path.parent.iterdir()) == sorted([path, path.with_suffix(".scores.npy.gz")])
 
 
 @pytest.mark.parametrize(
@@ -213,25 +217,32 @@ def test_a_file_that_is_no_row_is_refused(board: Path, text: str, message: str) 
 
 
 def test_a_huge_evidence_file_is_refused(board: Path) -> None:
-    path = first_row(board).with_suffix(".scores.npy")
-    with path.open("r+b") as stream:
-        stream.truncate(LARGEST + 1)
-    with pytest.raises(SubmissionError, match=r"scores\.npy has 524,289 bytes"):
+    path = first_row(board).with_suffix(".scores.npy.gz")
+    path.write_bytes(gzip.compress(bytes(100 * LARGEST)))
+    with pytest.raises(SubmissionError, match=r"scores\.npy\.gz holds more than 524,288 bytes"):
         build(board, published=False)
 
 
 def test_changed_evidence_is_refused(board: Path) -> None:
-    path = first_row(board).with_suffix(".scores.npy")
-    content = bytearray(path.read_bytes())
+    path = first_row(board).with_suffix(".scores.npy.gz")
+    content = bytearray(gzip.decompress(path.read_bytes()))
     content[-1] ^= 1
-    path.write_bytes(content)
+    path.write_bytes(gzip.compress(content))
     with pytest.raises(SubmissionError, match="sha256"):
         build(board, published=False)
 
 
+@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"x" + b, lambda b: b[:60] + b[70:]])
+def test_damaged_evidence_is_refused(board: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = first_row(board).with_suffix(".scores.npy.gz")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SubmissionError, match="cannot be unpacked"):
+        build(board, published=False)
+
+
 def test_missing_evidence_is_refused(board: Path) -> None:
-    first_row(board).with_suffix(".scores.npy").unlink()
-    with pytest.raises(SubmissionError, match=r"scores\.npy does not exist"):
+    first_row(board).with_suffix(".scores.npy.gz").unlink()
+    with pytest.raises(SubmissionError, match=r"scores\.npy\.gz is missing"):
         build(board, published=False)
 
 

@@ -75,7 +75,7 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     for path in (board / "submissions/digits").glob("triplet*60-seed*"):
         path.unlink()
     next((board / "submissions/digits").glob("crcl*60-seed1.yaml")).unlink()
-    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy")).unlink()
+    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy.gz")).unlink()
     text = diff(before, board, published=False)
     assert (
         "### New rows (1)\n\n- **Better (VSE∞)**, Digits, 200 test images, 40 % caption noise: rSum" in text
@@ -94,7 +94,7 @@ def test_only_new_refuses_a_touched_row_and_allows_a_new_one(
     add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
     assert "New rows (1)" in diff(before, board, published=False, only_new=True)
     next((board / "submissions/digits").glob("crcl*60-seed1.yaml")).unlink()
-    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy")).unlink()
+    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy.gz")).unlink()
     with pytest.raises(SubmissionError, match="1 rows that stood already are touched, the first is CRCL"):
         diff(before, board, published=False, only_new=True)
 

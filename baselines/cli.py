@@ -126,7 +126,7 @@ def import_checkpoint(
 ) -> None:
     """Turn a published checkpoint into a run folder that can be scored; nothing is unpickled.
 
-    Example: ncl-bench import-checkpoint model_best.pth.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
+    Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
     _require_torch()
     from baselines.import_checkpoint import Statement

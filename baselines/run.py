@@ -4,7 +4,7 @@
 ``checkpoints/``        the resumable state, last two
 ``best.safetensors``    weights of the networks chosen on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
-``result.json``         written once, when training has ended
+``result.json``         written once, when training has ended; or where imported weights come from
 ``tensorboard/``        the same curves for TensorBoard
 """
 
@@ -112,6 +112,10 @@ class RunFolder:
             write_text(described, json.dumps(identity, indent=2, sort_keys=True) + "\n")
 
     def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+        if "imported" in found:
+            raise TrainingError(
+                f"{self.path} holds imported weights, which are not trained on; choose a new folder with --to"
+            )
         wanted = json.loads(json.dumps(wanted))
         for key in sorted(wanted):
             if found.get(key) != wanted[key]:

@@ -149,6 +149,7 @@ def _describe(
     fabric: Fabric,
 ) -> Submission:
     recipe = jobs[0].recipe
+    imported = [entry["imported"] for entry in described if "imported" in entry]
     spec = dataset_spec(test.name)
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
@@ -169,13 +170,25 @@ def _describe(
         tokenizer=recipe.tokenizer or spec.tokenizers[language],
         noise=_noise(described[0]["noise"], spec.noise),
         training_seeds=tuple(sorted({entry["seed"] for entry in described})),
-        selection_split="dev",
+        selection_split=max((entry["selection"] for entry in imported), key=_SELECTIONS.index, default="dev"),
         extra_clean_data="the true correspondence of the training pairs" if recipe.clean_only else "",
         pretrained_encoder="",
-        hardware=_hardware(fabric),
+        hardware="unknown" if imported else _hardware(fabric),
         hours=None,
-        recipes=_recipes(jobs),
+        recipes=() if imported else _recipes(jobs),
+        notes=" ".join(map(_origin, imported)),
         scores={"test": MatrixScores(matrix=matrix)},
+    )
+
+
+_SELECTIONS = ("dev", "none", "test")
+
+
+def _origin(imported: dict[str, Any]) -> str:
+    seed = "" if imported["seed_known"] else " The seed of that training is unknown; 0 stands for it."
+    return (
+        f"Weights imported from {imported['file']} (sha256 {imported['sha256']}), trained by code outside this "
+        f"repository; noise and selection are as stated at the import.{seed}"
     )
 
 

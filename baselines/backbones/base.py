@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel
 from torch import Tensor, nn
@@ -52,7 +52,10 @@ class Backbone(nn.Module, ABC):
     similarity_range: ClassVar[tuple[float, float]]
     fixed_regions: ClassVar[bool] = False
     """Every image must have the same number of regions; otherwise any number will do."""
+    published_sign: ClassVar[str]
+    """What only this network's names in the published layout begin with."""
     embed_size: int
+    config: Any
 
     @abstractmethod
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:

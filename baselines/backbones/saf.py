@@ -92,6 +92,7 @@ class SAF(SGRAF):
     """Similarity attention filtration."""
 
     Config = SGRAFConfig
+    published_sign = "sim_enc.SAF_module."
 
     def __init__(self, config: SGRAFConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
@@ -170,7 +171,7 @@ class SAF(SGRAF):
             TrainingError: these are weights of another network.
         """
         names = {
-            "sim_enc.SAF_module.attn_sim_w.": "reasoning.score.",
-            "sim_enc.SAF_module.bn.": "reasoning.norm.",
+            f"{cls.published_sign}attn_sim_w.": "reasoning.score.",
+            f"{cls.published_sign}bn.": "reasoning.norm.",
         }
         return cls._from_published(state, SGRAFConfig(**published_sizes(state)), names)

@@ -88,6 +88,7 @@ class SGR(SGRAF):
     """Similarity graph reasoning."""
 
     Config = SGRConfig
+    published_sign = "sim_enc.SGR_module."
 
     def __init__(self, config: SGRConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
@@ -121,13 +122,11 @@ class SGR(SGRAF):
         Raises:
             TrainingError: these are weights of another network.
         """
-        n_steps = max(1, sum(name.startswith(_STEP) and name.endswith(".sim_graph_w.bias") for name in state))
+        steps = (name for name in state if name.startswith(cls.published_sign))
+        n_steps = max(1, sum(name.endswith(".sim_graph_w.bias") for name in steps))
         names = {
-            f"{_STEP}{k}.{theirs}.": f"reasoning.steps.{k}.{ours}."
+            f"{cls.published_sign}{k}.{theirs}.": f"reasoning.steps.{k}.{ours}."
             for k in range(n_steps)
             for theirs, ours in (("graph_query_w", "query"), ("graph_key_w", "key"), ("sim_graph_w", "out"))
         }
         return cls._from_published(state, SGRConfig(**published_sizes(state), sgr_steps=n_steps), names)
-
-
-_STEP = "sim_enc.SGR_module."

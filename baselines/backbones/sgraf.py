@@ -73,6 +73,7 @@ class SGRAF(Backbone):
 
     def __init__(self, config: SGRAFConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__()
+        self.config = config
         self.embed_size, self.block_captions = config.embed_size, config.block_captions
         self.regions = xavier_linear(feature_dim, config.embed_size)
         self.words = WordEncoder(vocabulary_size, config.word_dim, config.embed_size, config.dropout)

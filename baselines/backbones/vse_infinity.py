@@ -110,12 +110,13 @@ class VSEInfinity(Backbone):
 
     Config = VSEInfinityConfig
     similarity_range = (-1.0, 1.0)
+    published_sign = "img_enc.gpool."
 
     def __init__(
         self, config: VSEInfinityConfig, feature_dim: int, n_regions: int, vocabulary_size: int
     ) -> None:
         super().__init__()
-        self.embed_size = config.embed_size
+        self.config, self.embed_size = config, config.embed_size
         self.regions = RegionEncoder(feature_dim, config.embed_size)
         self.region_pooling = GeneralizedPooling(config.position_dim, config.temperature)
         self.words = WordEncoder(vocabulary_size, config.word_dim, config.embed_size)

@@ -1,0 +1,309 @@
+"""Checkpoints in the published layouts: imported, scored, and refused with one sentence."""
+
+import argparse
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from baselines.backbones import BACKBONES, build_backbone
+from baselines.import_checkpoint import Statement, import_checkpoint
+from baselines.run import RunFolder
+from baselines.score import score
+from baselines.submit import submit
+from ncl_bench.cli import app
+from ncl_bench.datasets import load_dataset
+from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+
+SIZES = {"embed_size": 8, "word_dim": 6}
+ENCODERS = ("img_enc.", "txt_enc.", "sim_enc.")
+
+SGRAF_NAMES = {
+    "regions.": "img_enc.fc.",
+    "words.embedding.": "txt_enc.embed.",
+    "words.gru.": "txt_enc.cap_rnn.",
+    "image_vector.local.": "sim_enc.v_global_w.embedding_local.",
+    "image_vector.overall.": "sim_enc.v_global_w.embedding_global.",
+    "image_vector.common.": "sim_enc.v_global_w.embedding_common.0.",
+    "caption_vector.local.": "sim_enc.t_global_w.embedding_local.",
+    "caption_vector.overall.": "sim_enc.t_global_w.embedding_global.",
+    "caption_vector.common.": "sim_enc.t_global_w.embedding_common.0.",
+    "local_nodes.": "sim_enc.sim_tranloc_w.",
+    "global_nodes.": "sim_enc.sim_tranglo_w.",
+    "head.": "sim_enc.sim_eval_w.",
+}
+NAMES = {
+    "sgr": SGRAF_NAMES
+    | {
+        f"reasoning.steps.{k}.{ours}.": f"sim_enc.SGR_module.{k}.{theirs}."
+        for k in range(3)
+        for ours, theirs in (("query", "graph_query_w"), ("key", "graph_key_w"), ("out", "sim_graph_w"))
+    },
+    "saf": SGRAF_NAMES
+    | {"reasoning.score.": "sim_enc.SAF_module.attn_sim_w.", "reasoning.norm.": "sim_enc.SAF_module.bn."},
+    "vse_infinity": {
+        "regions.linear.": "img_enc.fc.",
+        "regions.hidden.": "img_enc.mlp.layers.0.",
+        "regions.norm.": "img_enc.mlp.bns.0.",
+        "regions.out.": "img_enc.mlp.layers.1.",
+        "region_pooling.": "img_enc.gpool.",
+        "words.embedding.": "txt_enc.embed.",
+        "words.gru.": "txt_enc.rnn.",
+        "word_pooling.": "txt_enc.gpool.",
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score the first twenty images."""
+
+    def load(name: str, **options: Any) -> PairedDataset:
+        dataset = load_dataset(name, **options)
+        return dataset if options["split"] == "train" else dataset.first_images(20)
+
+    monkeypatch.setattr("baselines.run.load_dataset", load)
+
+
+def tiny(backbone: str, seed: int = 0, extra_words: int = 0) -> nn.Module:
+    """A network for digits in evaluation mode."""
+    dataset = load_dataset("digits", split="dev")
+    torch.manual_seed(seed)
+    sizes = SIZES if backbone == "vse_infinity" else SIZES | {"sim_dim": 4}
+    words = dataset.vocabulary.size + extra_words
+    config = BACKBONES[backbone].Config(**sizes)
+    return build_backbone(backbone, config, feature_dim=66, n_regions=16, vocabulary_size=words).eval()
+
+
+def published(backbone: str, network: nn.Module) -> dict[str, Tensor]:
+    """A network's weights under the published names."""
+    names = NAMES[backbone]
+    state = {}
+    for name, x in network.state_dict().items():
+        ours = max((prefix for prefix in names if name.startswith(prefix)), key=len)
+        state[names[ours] + name.removeprefix(ours)] = x
+    if backbone == "vse_infinity":
+        state["img_enc.mlp.bns.1.weight"] = torch.ones(3)  # stored, but not used by any computation
+    return state
+
+
+def as_list(state: dict[str, Tensor], wrapper: str = "") -> list[dict[str, Tensor]]:
+    """One state dict per encoder, as the published ``state_dict()`` returns them."""
+    parts = [
+        {wrapper + name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
+        for prefix in ENCODERS
+    ]
+    return [part for part in parts if part]
+
+
+def statement(method: str, **options: Any) -> Statement:
+    return Statement(**({"method": method, "dataset": "digits", "noise_ratio": 0.4} | options))
+
+
+def saved(path: Path, **content: Any) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def ncr_file(folder: Path, wrapper: str = "") -> Path:
+    a, b = (as_list(published("sgr", tiny("sgr", seed)), wrapper) for seed in (0, 1))
+    options = argparse.Namespace(margin=0.2, data_name="f30k_precomp")
+    return saved(
+        folder / "model_best.pth.tar",
+        epoch=39,
+        model_A=a,
+        model_B=b,
+        best_rsum=np.float64(480.5),
+        opt=options,
+    )
+
+
+def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
+    file = ncr_file(tmp_path)
+    assert import_checkpoint(file, statement("ncr", seed=7), tmp_path / "run") == []
+    submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
+    expected = score([tiny("sgr", 0), tiny("sgr", 1)], load_dataset("digits", split="test"), n_images=20)
+    assert np.array_equal(np.load(tmp_path / "submission" / "test.npy"), expected)
+    assert (submission.method, submission.backbone, submission.networks) == ("NCR", "SGR", 2)
+    assert (submission.training_seeds, submission.selection_split) == ((7,), "dev")
+    assert (submission.noise.unit, submission.noise.ratio) == ("caption", 0.4)
+    assert submission.recipes == ()
+    assert submission.hardware == "unknown"
+    assert "imported from model_best.pth.tar" in submission.notes
+
+
+def head(state: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    layers = {"first_hidden_layer.fc.weight": torch.ones(4, 128), "output_layer.weight": torch.ones(2, 4)}
+    return [*as_list(state), layers]
+
+
+LAYOUTS = {
+    "two lists, DataParallel": ("ncr", "saf", lambda state: {"model_A": state, "model_B": state}, "module."),
+    "one network of two encoders": ("crcl", "vse_infinity", lambda state: {"model": state}, ""),
+    "one list": ("gsc", "saf", lambda state: {"epoch": 3, "model": state, "Eiters": 9}, ""),
+    "the list alone": ("gsc", "sgr", lambda state: state, ""),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_layouts(case: str, tmp_path: Path) -> None:
+    method, backbone, layout, wrapper = LAYOUTS[case]
+    network = tiny(backbone, extra_words=method == "crcl")
+    torch.save(layout(as_list(published(backbone, network), wrapper)), tmp_path / "file.tar")
+    import_checkpoint(tmp_path / "file.tar", statement(method), tmp_path / "run")
+    assert_scores_like(network, tmp_path)
+
+
+def test_one_state_dict_with_prefixed_names(tmp_path: Path) -> None:
+    network = tiny("vse_infinity")
+    state = {f"module.{name}": x for name, x in published("vse_infinity", network).items()}
+    torch.save(state, tmp_path / "file.tar")
+    import_checkpoint(tmp_path / "file.tar", statement("triplet"), tmp_path / "run")
+    assert_scores_like(network, tmp_path)
+
+
+def test_the_format_of_old_torch(tmp_path: Path) -> None:
+    network = tiny("saf")
+    content = {"model": as_list(published("saf", network)), "opt": argparse.Namespace(batch_size=128)}
+    torch.save(content, tmp_path / "file.tar", _use_new_zipfile_serialization=False)
+    import_checkpoint(tmp_path / "file.tar", statement("gsc"), tmp_path / "run")
+    assert_scores_like(network, tmp_path)
+
+
+def test_the_head_of_pc2_is_named_and_left_out(tmp_path: Path) -> None:
+    network = tiny("sgr")
+    file = saved(
+        tmp_path / "file.tar", **dict.fromkeys(("model_A", "model_B"), head(published("sgr", network)))
+    )
+    assert import_checkpoint(file, statement("pc2"), tmp_path / "run") == ["img_pro_head"]
+    assert_scores_like(network, tmp_path)
+    assert RunFolder(tmp_path / "run").read("run.json")["imported"]["selection"] == "test"
+
+
+def assert_scores_like(network: nn.Module, folder: Path) -> None:
+    submission = submit([folder / "run"], folder / "submission", device="cpu")
+    expected = score([network], load_dataset("digits", split="test"), n_images=20)
+    np.testing.assert_allclose(np.load(folder / "submission" / "test.npy"), expected, rtol=0, atol=1e-7)
+    assert "seed of that training is unknown" in submission.notes
+
+
+def test_imported_weights_are_not_trained_on(tmp_path: Path) -> None:
+    import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path / "run")
+    before = (tmp_path / "run" / "best.safetensors").read_bytes()
+    result = CliRunner().invoke(
+        app, ["train", "ncr/digits_vse_infinity", "--to", str(tmp_path / "run")], catch_exceptions=True
+    )
+    assert "holds imported weights" in str(result.exception)
+    assert (tmp_path / "run" / "best.safetensors").read_bytes() == before
+
+
+def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
+    arguments = [str(ncr_file(tmp_path)), "--method", "ncr", "--dataset", "digits", "--noise-ratio", "0.2"]
+    result = CliRunner().invoke(app, ["import-checkpoint", *arguments, "--to", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    assert "ncl-bench score" in result.output
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["noise"]["ratio"] == 0.2
+    assert described["recipe"]["backbone"] == SIZES | {
+        "name": "sgr",
+        "sim_dim": 4,
+        "sgr_steps": 3,
+        "dropout": 0.4,
+    }
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch pwned",)
+
+
+class Evaluated:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("open('pwned', 'w')",)
+
+
+def list_of(backbone: str) -> list[dict[str, Tensor]]:
+    return as_list(published(backbone, tiny(backbone)))
+
+
+def without(name: str) -> list[dict[str, Tensor]]:
+    return as_list({key: x for key, x in published("sgr", tiny("sgr")).items() if key != name})
+
+
+def with_rows(rows: int) -> list[dict[str, Tensor]]:
+    state = published("sgr", tiny("sgr"))
+    state["txt_enc.embed.weight"] = state["txt_enc.embed.weight"][:rows].clone()
+    return as_list(state)
+
+
+REFUSED = {
+    "os.system": (lambda: Malicious(), "gsc", {}, "asks for posix.system, which no published"),
+    "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "asks for eval, which no published"),
+    "a class": (lambda: {"opt": Path("x")}, "gsc", {}, "asks for pathlib"),
+    "one network of two": (lambda: {"model": list_of("sgr")}, "ncr", {}, "holds 1 networks, ncr trains 2"),
+    "no network": (lambda: {"weights": torch.ones(2)}, "gsc", {}, "no network in a published layout (found: weights)"),
+    "no backbone": (lambda: [{"fc.weight": torch.ones(2, 2)}], "gsc", {}, "weights of no known backbone"),
+    "a weight too few": (
+        lambda: without("sim_enc.sim_tranloc_w.bias"), "gsc", {}, 'Missing key(s) in state_dict: "local_nodes.bias"'
+    ),
+    "a size too few": (lambda: without("img_enc.fc.weight"), "gsc", {}, "lack 'img_enc.fc.weight'"),
+    "another vocabulary": (lambda: with_rows(10), "gsc", {}, "a vocabulary of 10 words, digits has"),
+    "no <mask>": (lambda: list_of("sgr"), "crcl", {}, "with 1 more for <mask>"),
+    "no noise": (lambda: list_of("sgr"), "gsc", {"noise_ratio": None}, "state it with --noise-ratio"),
+    "unknown method": (lambda: list_of("sgr"), "bicro", {}, "unknown method 'bicro'"),
+    "other sizes": (
+        lambda: as_list(published("sgr", build_backbone(
+            "sgr", BACKBONES["sgr"].Config(**SIZES), feature_dim=66, n_regions=36,
+            vocabulary_size=load_dataset("digits", split="dev").vocabulary.size,
+        ))), "gsc", {}, "a number of regions of 36, digits has 16"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_are_one_sentence_and_leave_nothing(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make, method, options, sentence = REFUSED[case]
+    torch.save(make(), "file.tar")
+    refuse(statement(method, **options), sentence)
+
+
+def refuse(stated: Statement, sentence: str) -> None:
+    arguments = ["import-checkpoint", "file.tar", "--method", stated.method, "--dataset", stated.dataset]
+    noise = [] if stated.noise_ratio is None else ["--noise-ratio", str(stated.noise_ratio)]
+    result = CliRunner().invoke(app, [*arguments, *noise, "--to", "run"])
+    message = str(result.exception)
+    assert sentence in message
+    assert "\n" not in message
+    assert [path.name for path in Path().iterdir()] == ["file.tar"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 0.5, 0.99])
+def test_truncated_files_are_refused(kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = ncr_file(tmp_path).read_bytes()
+    Path("model_best.pth.tar").unlink()
+    Path("file.tar").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
+    refuse(statement("ncr"), "is damaged or no checkpoint of torch.save")
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_plain_pickle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.tar").write_bytes(pickle.dumps({"model": Malicious()}))
+    refuse(statement("gsc"), "file.tar")
+
+
+def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="exists; choose a new folder"):
+        import_checkpoint(ncr_file(tmp_path), statement("ncr"), tmp_path)

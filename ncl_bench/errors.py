@@ -11,8 +11,16 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+def one_line(text: str) -> str:
+    """The text with escapes for what a terminal cannot show as it is: line ends, control codes, lone surrogates."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class NclBenchError(Exception):
-    """Base of every error that a user can cause and mend."""
+    """Base of every error that a user can cause and mend; it reads as one line, whatever names it quotes."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class DataError(NclBenchError):
@@ -61,6 +69,13 @@ def first_problem(error: "ValidationError") -> str:
         return f"unknown key {key!r}; remove it or correct its spelling"
     if problem["type"] == "missing":
         return f"key {key!r} is missing"
-    got = repr(problem["input"])
-    shown = got if len(got) <= 80 else f"{got[:77]}..."
-    return f"{key} is {shown}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    return f"{key} is {shorten(problem['input'])}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+def shorten(value: object) -> str:
+    """What was given, as Python writes it, in 80 characters at most."""
+    try:
+        got = repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of thousands of digits"
+    return got if len(got) <= 80 else f"{got[:77]}..."

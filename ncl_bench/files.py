@@ -1,8 +1,10 @@
 """Files that are either whole or absent, and folders that one process owns at a time."""
 
 import fcntl
+import glob
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ncl_bench.errors import NclBenchError
+
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
 
 
 @contextmanager
@@ -25,7 +29,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
     temporary = target.parent / f".{target.name}.{os.getpid()}.tmp"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_orphans(target)
+        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+            if is_leftover(leftover):
+                _remove(leftover)
         try:
             yield temporary
             _flush(temporary)
@@ -57,34 +63,70 @@ def sha256_of_file(path: Path) -> str:
 def sole_owner(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; the lock goes with the process, however it ends.
 
-    The lock file lies in the system's temporary folder, so that nothing is left behind in ``folder``.
+    What killed processes left unfinished in the folder is removed first. The lock file lies in the system's
+    temporary folder, so that it is not among what the folder holds; a process that is not killed removes it.
 
     Raises:
-        NclBenchError: another process holds the folder.
+        NclBenchError: another process holds the folder, or it cannot be locked.
     """
-    key = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    key = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     path = Path(tempfile.gettempdir()) / f"ncl-bench-{os.getuid()}-{key}.lock"
-    with path.open("a") as lock:
+    try:
+        lock = _locked(path)
+    except BlockingIOError:
+        message = f"{folder} is in use by another ncl-bench process; wait for it or choose another folder"
+        raise NclBenchError(message) from None
+    except OSError as error:
+        message = f"cannot lock {folder} with {path}: {error.strerror}; remove that file or set TMPDIR"
+        raise NclBenchError(message) from None
+    try:
+        for leftover in folder.rglob(".*.tmp"):
+            if is_leftover(leftover):
+                _remove(leftover)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    """A descriptor that holds the lock of a file which still has this name.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            message = f"{folder} is in use by another ncl-bench process; wait for it or choose another folder"
-            raise NclBenchError(message) from None
-        yield
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # its last owner removed it between the two calls
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a path is the unfinished work of :func:`atomic_path` in a process that is no more."""
+    owner = _TEMPORARY.fullmatch(path.name)
+    return owner is not None and not _is_alive(int(owner[1]))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def _flush(path: Path) -> None:
     if path.is_file():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
-
-
-def _remove_orphans(target: Path) -> None:
-    """Delete what a killed process left beside the target."""
-    for path in target.parent.glob(f".{target.name}.*.tmp"):
-        owner = path.name.split(".")[-2]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            _remove(path)
 
 
 def _remove(path: Path) -> None:

@@ -1,55 +1,53 @@
 """The command line: one command per arrow of the pipeline; parses, calls, prints.
 
-The benchmark's own commands live beside this file. Other rooms (baselines, leaderboard) and third-party packages
-add theirs through the entry-point group ``ncl_bench.commands``: a function that receives the Typer app.
+The commands lie in :mod:`ncl_bench.cli.commands`, which is imported when they run, so that an interruption during the
+imports ends as quietly as any other.
 """
 
+import io
 import sys
-from importlib.metadata import entry_points
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+from ncl_bench.errors import NclBenchError, one_line
+from ncl_bench.interruption import stoppable
 
-from ncl_bench import __version__
-from ncl_bench.cli import data, evaluate, noise
-from ncl_bench.errors import NclBenchError
+if TYPE_CHECKING:
+    from ncl_bench.cli.commands import app
 
-app = typer.Typer(
-    name="ncl-bench",
-    help="The benchmark suite for noisy-correspondence learning in image-text retrieval.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+__all__ = ["app", "main"]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"ncl-bench {__version__}")
-        raise typer.Exit
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ncl_bench.cli.commands import app
 
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
-    ] = False,
-) -> None:
-    pass
-
-
-for room in (data, noise, evaluate):
-    room.register(app)
-for entry_point in sorted(entry_points(group="ncl_bench.commands"), key=lambda e: e.name):
-    entry_point.load()(app)
+    return app
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one sentence and exit code 2."""
-    try:
-        app()
-    except NclBenchError as error:
-        print(f"ncl-bench: {error}", file=sys.stderr)
-        sys.exit(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a character that the terminal cannot show is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
+    with stoppable():
+        from ncl_bench.cli.commands import app
+
+        try:
+            app()
+        except NclBenchError as error:
+            sys.exit(_refused(str(error)))
+        except MemoryError:
+            sys.exit(_refused("memory is full; close other programs or use a machine with more"))
+        except OSError as error:
+            place = "" if error.filename is None else f" {one_line(str(error.filename))}"
+            sys.exit(
+                _refused(f"the system refuses{place}: {error.strerror or error}; mend that and try again")
+            )
+
+
+def _refused(sentence: str) -> int:
+    print(f"ncl-bench: {sentence}", file=sys.stderr)
+    return 2

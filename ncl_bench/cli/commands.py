@@ -1,0 +1,44 @@
+"""The app with every command.
+
+The benchmark's own commands live beside this file. Other rooms (baselines, leaderboard) and third-party packages
+add theirs through the entry-point group ``ncl_bench.commands``: a function that receives the Typer app.
+"""
+
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+from ncl_bench import __version__
+from ncl_bench.cli import data, doctor, evaluate, noise
+
+app = typer.Typer(
+    name="ncl-bench",
+    help="The benchmark suite for noisy-correspondence learning in image-text retrieval.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ncl-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+for room in (data, noise, evaluate, doctor):
+    room.register(app)
+for entry_point in sorted(entry_points(group="ncl_bench.commands"), key=lambda e: e.name):
+    entry_point.load()(app)

@@ -1,0 +1,66 @@
+"""Ctrl-C and termination: a command that is stopped cleans up, says how to go on, and ends as shells expect."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+_STOPS = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "a request to terminate",
+    signal.SIGHUP: "the end of its terminal",
+}
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """End the block, and the program, in one sentence when SIGINT, SIGTERM or SIGHUP arrives.
+
+    All raise ``KeyboardInterrupt`` in the main thread, so that temporary files disappear on the way out; what
+    a command leaves unfinished is finished by the same command. A signal that was ignored before, as SIGHUP is
+    under ``nohup``, stays ignored.
+
+    Raises:
+        SystemExit: with 128 plus the signal's number, such as 130 after Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[signal.Signals] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(signal.Signals(number))
+        raise KeyboardInterrupt
+
+    def unraisable(problem: Any) -> None:
+        """An interruption within a destructor, which Python drops, is sent again."""
+        if received and isinstance(problem.exc_value, KeyboardInterrupt):
+            os.kill(os.getpid(), received[0])
+        else:
+            before_hook(problem)
+
+    before_hook, sys.unraisablehook = sys.unraisablehook, unraisable
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        yield
+    except BaseException:
+        if not received:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if received else handler)
+        sys.unraisablehook = before_hook
+    if received:
+        with suppress(OSError):
+            print(
+                f"\nncl-bench: stopped by {_STOPS[received[0]]}; the same command goes on from here",
+                file=sys.stderr,
+            )
+        sys.exit(128 + received[0])

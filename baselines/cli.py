@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from baselines.devices import cuda_devices
+from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
 

@@ -8,7 +8,7 @@ import miniatures
 import pytest
 from typer.testing import CliRunner
 
-import baselines.devices
+import baselines.doctor
 from ncl_bench import DATASETS, __version__
 from ncl_bench.cli import app, doctor
 from ncl_bench.prepare.run import prepare
@@ -98,9 +98,9 @@ def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
-    assert [found.detail for found in baselines.devices.cuda_devices()] == ["Example GPU, 8 GiB"]
+    assert [found.detail for found in baselines.doctor.cuda_devices()] == ["Example GPU, 8 GiB"]
 
 
 def test_nothing_is_said_about_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines.devices, "find_spec", lambda name: None)
-    assert list(baselines.devices.cuda_devices()) == []
+    monkeypatch.setattr(baselines.doctor, "find_spec", lambda name: None)
+    assert list(baselines.doctor.cuda_devices()) == []

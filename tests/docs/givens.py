@@ -1,0 +1,101 @@
+"""What a reader has before a block and a test must make: downloads, scores, trained runs; all of them tiny."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import miniatures
+import numpy as np
+import pytest
+
+from ncl_bench.datasets import DATASETS, load_dataset
+from ncl_bench.protocol import expected_shape
+
+PAIRS = 300
+
+
+def downloads(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Miniatures of the published downloads, below ``downloads`` and, by a placeholder's name, ``DOWNLOADS``."""
+    for name, spec in miniatures.SPECS.items():
+        patch.setitem(DATASETS, name, spec)
+        miniatures.make(folder / "downloads", name)
+    shutil.copytree(folder / "downloads" / "f30k_precomp", folder / "DOWNLOADS" / "f30k_precomp")
+
+
+def prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The miniatures, prepared below ``data``."""
+    from ncl_bench.prepare.run import prepare
+
+    downloads(folder, patch)
+    for name in ("flickr30k", "cc152k"):
+        prepare(name, folder / "downloads", folder / "data")
+
+
+def flickr30k_scores(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Random scores of Flickr30K's test split, at full size."""
+    shape = expected_shape(DATASETS["flickr30k"], "test")
+    np.save(folder / "my_scores.npy", np.random.default_rng(0).random(shape, np.float32))
+
+
+def digits_scores(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Scores of digits' test split that find most images, and what a model knows: two embeddings."""
+    random = np.random.default_rng(0)
+    images = random.standard_normal((200, 16), np.float32)
+    captions = np.repeat(images, 5, axis=0) + 0.7 * random.standard_normal((1000, 16), np.float32)
+    np.save(folder / "image_embeddings.npy", images)
+    np.save(folder / "caption_embeddings.npy", captions)
+
+
+def filled_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Every template in the folder with its FILL-IN replaced, and its scores where it has none."""
+    for statement in folder.glob("*/submission.yaml"):
+        text = statement.read_text()
+        scores = statement.parent / "test.npy"
+        if not scores.exists():
+            spec = DATASETS[re.search(r"^dataset: (\w+)", text, re.MULTILINE)[1]]
+            np.save(scores, np.random.default_rng(0).random(expected_shape(spec, "test"), np.float32))
+        digest = __import__("hashlib").sha256(scores.read_bytes()).hexdigest()
+        text = text.replace('sha256: "FILL-IN"      # sha256sum', f'sha256: "{digest}"      # sha256sum')
+        text = text.replace('test: "FILL-IN"', f'test: "{"0" * 64}"')
+        statement.write_text(text.replace(": FILL-IN", ": a laptop"))
+
+
+def other(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """A second submission, ``other``."""
+    shutil.copytree(folder / "my_submission", folder / "other")
+
+
+def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Every recipe trains a tiny network for an epoch of each phase on a few pairs."""
+    from baselines.config import Recipe
+
+    load = Recipe.load
+
+    def shrunken(source: str | Path) -> Recipe:
+        recipe = load(source)
+        options = recipe.backbone_config.model_dump()
+        sizes = {key: 8 for key in options if key in ("embed_size", "word_dim", "sim_dim")}
+        phases = {key: 1 for key, value in recipe.method_config if key.endswith("epochs") and value}
+        return recipe.model_copy(
+            update={"backbone": recipe.backbone | sizes, "method": recipe.method | phases, "batch_size": 50}
+        )
+
+    def few(name: str, **options: object) -> object:
+        dataset = load_dataset(name, **options)
+        few_pairs = options["split"] == "train" and len(dataset) > PAIRS
+        return dataset.subset(np.arange(PAIRS)) if few_pairs else dataset
+
+    patch.setattr(Recipe, "load", shrunken)
+    patch.setattr("baselines.run.load_dataset", few)
+
+
+GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
+    "the downloads": downloads,
+    "prepared data": prepared,
+    "scores on Flickr30K": flickr30k_scores,
+    "embeddings of digits": digits_scores,
+    "a template that is filled in": filled_in,
+    "another submission": other,
+    "tiny recipes": tiny_training,
+}

@@ -1,0 +1,84 @@
+"""What the documents say is so."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pages import GENERATED, PAGES, ROOT, blocks_of, commands_of
+from typer.main import get_command
+
+from baselines.recipe_headers import PUBLISHED
+from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
+from ncl_bench.cli import app
+from ncl_bench.noise import clean_pairing, inject_noise
+from ncl_bench.protocol import selection_images
+
+DOCS = ROOT / "docs"
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_guessing_scores_what_the_readme_says() -> None:
+    stated = int(re.search(r"about (\d+) is guessing", text("README.md"))[1])
+    random = np.random.default_rng(0)
+    sums = [evaluate(random.random((200, 1000)), dataset="digits", intervals=False).r_sum for _ in range(200)]
+    assert abs(np.mean(sums) - stated) < 0.5
+
+
+def test_the_table_of_datasets_is_the_protocol() -> None:
+    for spec in DATASETS.values():
+        sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
+        assert f"| `{spec.name}` | {sizes} | {spec.captions_per_image} | {spec.noise} |" in text("README.md")
+
+
+def test_the_protocol_page_is_the_protocol() -> None:
+    page = text("docs/protocol.md")
+    assert page.startswith(f"# Protocol, version {PROTOCOL_VERSION}\n")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, ]+) \|", page, re.MULTILINE))
+    for spec in DATASETS.values():
+        assert all(spec.name in rows[protocol].split(", ") for protocol in spec.protocols)
+    assert f"first {selection_images(DATASETS['coco']):,} images" in page
+
+
+def test_the_two_units_differ_as_the_noise_page_says() -> None:
+    rows = pd.read_csv(PUBLISHED / "results.csv")
+    cell = rows.query("dataset == 'flickr30k' and method == 'NCR' and noise_ratio == 0.6")
+    page = text("docs/noise.md")
+    for unit in ("caption", "image"):
+        printed = set(cell[cell.noise_unit == unit].r_sum)
+        stated = {float(x) for x in re.findall(r"\b\d{3}\.\d\b", page)}
+        assert len(stated) == 2
+        assert printed & stated
+    clean = clean_pairing(29_000, 5)
+    for unit, low, high in (("caption", 0.98, 1.0), ("image", 0.59, 0.61)):
+        moved = inject_noise(clean, noise_ratio=0.4, noise_unit=unit, seed=0, captions_per_image=5)
+        assert low < np.mean((moved == clean).reshape(-1, 5).any(axis=1)) < high
+
+
+def test_the_example_of_a_method_is_short() -> None:
+    files = {block.words[0]: block.text for block in blocks_of(DOCS / "add-a-method.md") if block.words}
+    assert len(files["trimmed.py"].splitlines()) < 60
+
+
+def mentioned(page: Path) -> list[list[str]]:
+    """Every ncl-bench command of a page: in blocks, run or not, and within sentences."""
+    lines = [line for b in blocks_of(page) if b.language == "bash" for line in commands_of(b.text)]
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lines += [" ".join(line.split()) for line in re.findall(r"`([^`]+)`", prose)]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("ncl-bench ")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in GENERATED], ids=lambda p: p.name)
+def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
+    for words in mentioned(page):
+        command = get_command(app)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command.name != "ncl-bench" or words[0] == "--version", words
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, words

@@ -1,0 +1,65 @@
+"""Every command and every example of the documents runs as it stands there."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, WRITTEN, blocks_of, commands_of
+from reader import Reader
+
+SHOWN_ONLY = Counter({"docs/data.md": 2, "docs/quickstart.md": 1})
+"""Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    runnable = [b for b in blocks_of(page) if b.language in ("bash", "python") and not b.shown_only]
+    for block in blocks_of(page):
+        try:
+            reader.read(block)
+        except Exception as error:
+            raise AssertionError(f"{block.place}: {error}") from error
+    expected = sum(len(commands_of(b.text)) if b.language == "bash" else 1 for b in runnable if not b.words)
+    assert len(reader.ran) == expected
+
+
+def test_nothing_hides() -> None:
+    blocks = [block for page in PAGES for block in blocks_of(page)]
+    assert {block.language for block in blocks} <= {"bash", "python", "yaml", "text", "given"}
+    shown = Counter(block.place.split(":")[0] for block in blocks if block.shown_only)
+    assert shown == SHOWN_ONLY
+    for page in PAGES:
+        assert page.read_text(encoding="utf-8").count("```") % 2 == 0
+        fences = re.findall(r"^```\S", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(fences) == sum(block.language != "given" for block in blocks_of(page))
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), f"{name_of(page)} links to {target}"
+        assert not anchor or anchor in anchors(there), f"{name_of(page)} links to {target}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in ROOT.glob("docs/*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index
+    assert "](docs/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200

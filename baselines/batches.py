@@ -2,16 +2,25 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baselines.features import features_on
+from baselines.prefetch import made_ahead
 from baselines.randomness import derive_seed
 from ncl_bench.datasets.paired import PairedDataset
 
 Ids = NDArray[np.int64]
+Features = Literal["mapped", "gpu"]
+"""Where training features lie: on disk, mapped into memory, or on the device."""
+
+AHEAD = 3
+"""Batches that wait in page-locked memory for a GPU; a few even out the disk."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +44,28 @@ class Batch:
     def __len__(self) -> int:
         return len(self.pair_ids)
 
+    def pinned(self) -> "Batch":
+        """The same batch in page-locked memory, from where a GPU fetches it without waiting."""
+        return replace(self, **{name: x.pin_memory() for name, x in vars(self).items()})
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
         return replace(self, **{name: x.to(device, non_blocking=True) for name, x in vars(self).items()})
 
 
-def collate(dataset: PairedDataset, rows: Ids) -> Batch:
+def collate(dataset: PairedDataset, rows: Ids, resident: Tensor | None = None) -> Batch:
     """Read pairs from a dataset.
 
     Args:
         dataset: any split.
         rows: int64 ``(pairs,)``, positions in this dataset, in any order.
+        resident: the dataset's image features on a device; from the dataset by default.
     """
-    features = torch.from_numpy(dataset.image_features[dataset.caption_to_image[rows]]).float()
+    images = dataset.caption_to_image[rows]
+    if resident is None:
+        features = torch.from_numpy(dataset.image_features[images]).float()
+    else:
+        features = resident[torch.from_numpy(images).to(resident.device)].float()
     tokens, lengths = dataset.tokens.padded(rows)
     return Batch(
         image_features=features,
@@ -72,6 +90,12 @@ class TrainingBatches:
         device: where batches go.
         pair_rows: positions that may be visited; all by default.
         on_batch: called with the number of pairs of each batch handed out, for the progress bar.
+        features: ``mapped``, read batch by batch, or ``gpu``, kept on the device whole; batches are the same.
+        ahead: batches that a thread reads before they are asked for, at least 0; by default some for a GPU that
+            reads mapped features.
+
+    Raises:
+        TrainingError: the features do not fit on the device.
     """
 
     def __init__(
@@ -83,6 +107,8 @@ class TrainingBatches:
         device: torch.device | None = None,
         pair_rows: Ids | None = None,
         on_batch: Callable[[int], None] | None = None,
+        features: Features = "mapped",
+        ahead: int | None = None,
     ) -> None:
         if dataset.split != "train":
             raise ValueError(f"training reads the train split only, got {dataset.name}/{dataset.split}")
@@ -92,6 +118,9 @@ class TrainingBatches:
         self._device = device or torch.device("cpu")
         self._rows = np.arange(len(dataset)) if pair_rows is None else pair_rows
         self._on_batch = on_batch
+        self._resident = features_on(self._device, dataset) if features == "gpu" else None
+        self._pinned = self._device.type == "cuda" and self._resident is None
+        self._ahead = (AHEAD if self._pinned else 0) if ahead is None else ahead
         self.epoch_key: tuple[object, ...] = ()
 
     @property
@@ -107,26 +136,31 @@ class TrainingBatches:
             pair_ids: int64, the pairs to visit; all by default.
         """
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
-        seed = derive_seed(self.seed, "order", *self.epoch_key, *purpose)
-        order = np.random.default_rng(seed).permutation(rows)
-        for start in range(0, len(order), self.batch_size):
-            chosen = order[start : start + self.batch_size]
-            if len(chosen) > 1:
-                yield self._read(chosen)
+        return self._read(self._order(rows, self.epoch_key, purpose))
 
     def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
         """Passes over the pairs without end, each in its own order; needs at least two pairs."""
         if len(pair_ids) < 2:
             raise ValueError("an endless pass needs at least two pairs")
-        turn = 0
-        while True:
-            yield from self.shuffled(*purpose, turn, pair_ids=pair_ids)
-            turn += 1
+        rows, key = pair_ids.cpu().numpy(), self.epoch_key
+        return self._read(chosen for turn in count() for chosen in self._order(rows, key, (*purpose, turn)))
 
-    def _read(self, rows: Ids) -> Batch:
-        if self._on_batch is not None:
-            self._on_batch(len(rows))
-        return collate(self._dataset, rows).to(self._device)
+    def _order(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Iterator[Ids]:
+        seed = derive_seed(self.seed, "order", *key, *purpose)
+        order = np.random.default_rng(seed).permutation(rows)
+        return (chosen for chosen in in_blocks(order, self.batch_size) if len(chosen) > 1)
+
+    def _read(self, orders: Iterable[Ids]) -> Iterator[Batch]:
+        for batch in made_ahead(orders, self._collate, self._ahead):
+            if self._on_batch is not None:
+                self._on_batch(len(batch))
+            yield batch.to(self._device)
+
+    def _collate(self, rows: Ids) -> Batch:
+        if not self._pinned:
+            return collate(self._dataset, rows, self._resident)
+        with torch.cuda.device(self._device):
+            return collate(self._dataset, rows).pinned()
 
 
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:

@@ -1,6 +1,6 @@
-"""Networks and a split to similarities: every image encoded once, captions in blocks."""
+"""Networks and a split to similarities: every image encoded once, captions in blocks, shared out over the ranks."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -8,54 +8,85 @@ from numpy.typing import NDArray
 from torch import nn
 
 from baselines.backbones.base import Backbone, Encoded
-from baselines.batches import in_blocks
+from baselines.batches import Ids, in_blocks
+from baselines.parallel import gathered_on_first, rank, world_size
 from ncl_bench.datasets.paired import PairedDataset
 
 CAPTION_BLOCK = 256
 IMAGE_BLOCK = 256
 
 
-@torch.no_grad()
 def score(
     networks: Iterable[nn.Module],
     dataset: PairedDataset,
     *,
     n_images: int | None = None,
     device: torch.device | None = None,
-    out: NDArray[np.float32] | None = None,
-    on_block: Callable[[int], None] | None = None,
-    first_caption: int = 0,
 ) -> NDArray[np.float32]:
-    """Mean similarity of several networks for every image with every caption.
+    """Mean similarity of several networks for every image with every caption; see :func:`score_blocks`.
+
+    Returns:
+        float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
+    """
+    n_images = dataset.n_images if n_images is None else n_images
+    shape = (n_images, n_images * dataset.captions_per_image)
+    similarities = np.empty(shape if rank() == 0 else (0, 0), np.float32)
+    for captions, block in score_blocks(networks, dataset, n_images=n_images, device=device):
+        similarities[:, captions] = block
+    return similarities
+
+
+@torch.no_grad()
+def score_blocks(
+    networks: Iterable[nn.Module],
+    dataset: PairedDataset,
+    *,
+    n_images: int,
+    device: torch.device | None = None,
+    first_caption: int = 0,
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Blocks of captions in order, compared with all images; each rank computes every world-size-th block.
+
+    A block holds the same bits however many ranks share the work, as far as their machines are alike.
 
     Args:
         networks: backbones in evaluation mode; their similarities are averaged with equal weight.
         dataset: dev or test.
-        n_images: score the first images and their captions only; all by default.
+        n_images: score the first images and their captions only.
         device: where the networks are.
-        out: float32 ``(n_images, n_captions)`` to fill, such as a memory-mapped file.
-        on_block: called after each block with the number of captions that are done.
-        first_caption: captions before this one are in ``out`` already; a multiple of ``CAPTION_BLOCK``.
+        first_caption: where to begin.
 
-    Returns:
-        float32 ``(n_images, n_captions)``, images as rows.
+    Yields:
+        The captions and their float32 ``(n_images, captions)``; nothing on every rank but the first, which
+        must go through the blocks all the same.
     """
     device = device or torch.device("cpu")
     backbones = [network for network in networks if isinstance(network, Backbone)]
-    n_images = dataset.n_images if n_images is None else n_images
-    n_captions = n_images * dataset.captions_per_image
-    similarities = np.empty((n_images, n_captions), np.float32) if out is None else out
     images = [_encode_images(network, dataset, n_images, device) for network in backbones]
-    for captions in in_blocks(np.arange(first_caption, n_captions), CAPTION_BLOCK):
-        tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(captions))
-        each = [
-            network.similarities(encoded, network.encode_captions(tokens, lengths)).float()
-            for network, encoded in zip(backbones, images, strict=True)
-        ]
-        similarities[:, captions[0] : captions[-1] + 1] = torch.stack(each).mean(dim=0).cpu().numpy()
-        if on_block is not None:
-            on_block(int(captions[-1]) + 1)
-    return similarities
+    blocks = list(in_blocks(np.arange(first_caption, n_images * dataset.captions_per_image), CAPTION_BLOCK))
+    for start in range(0, len(blocks), world_size()):
+        turn = blocks[start : start + world_size()]
+        own = torch.empty(n_images, 0, device=device)
+        if rank() < len(turn):
+            own = _mean_similarities(backbones, images, dataset, turn[rank()], device)
+        parts = gathered_on_first(own, [len(block) for block in turn])
+        for captions, part in zip(turn, parts, strict=False):
+            yield slice(int(captions[0]), int(captions[-1]) + 1), part.cpu().numpy()
+
+
+def _mean_similarities(
+    networks: Sequence[Backbone],
+    images: Sequence[Encoded],
+    dataset: PairedDataset,
+    captions: Ids,
+    device: torch.device,
+) -> torch.Tensor:
+    tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(captions))
+    each = [
+        network.similarities(encoded, network.encode_captions(tokens, lengths)).float()
+        for network, encoded in zip(networks, images, strict=True)
+    ]
+    return torch.stack(each).mean(dim=0)
 
 
 def _encode_images(network: Backbone, dataset: PairedDataset, n_images: int, device: torch.device) -> Encoded:

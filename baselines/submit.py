@@ -1,12 +1,13 @@
 """Finished runs to a submission: the test split is scored once, by the networks chosen on dev.
 
-Scoring goes on where an interrupted call stopped: similarities fill a hidden file block by block, which takes its
-final name when it is whole.
+Scoring goes on where an interrupted call stopped, with as many processes as before or not: rank 0 fills a hidden
+file block by block, which takes its final name when it is whole.
 """
 
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from baselines.config import shipped_name
+from baselines.devices import fabric_for
 from baselines.methods import METHODS
+from baselines.parallel import from_first_rank, rank
 from baselines.run import Job, RunFolder
-from baselines.score import score
-from baselines.train import build_method, fabric_for
+from baselines.score import score_blocks
+from baselines.train import build_method
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.paired import PairedDataset
 from ncl_bench.errors import TrainingError
@@ -33,7 +36,14 @@ BACKBONE_TITLES = {"sgr": "SGR", "saf": "SAF", "vse_infinity": "VSE-infinity"}
 SCORES_FILE = "test.npy"
 
 
-def submit(runs: Sequence[Path], to: Path, *, root: Path | None = None, device: str = "auto") -> Submission:
+def submit(
+    runs: Sequence[Path],
+    to: Path,
+    *,
+    root: Path | None = None,
+    device: str = "auto",
+    devices: int | None = None,
+) -> Submission:
     """Score test with one run, or with the mean of several, and write a submission folder.
 
     Args:
@@ -41,6 +51,7 @@ def submit(runs: Sequence[Path], to: Path, *, root: Path | None = None, device: 
         to: folder to write; it must not hold a submission yet.
         root: folder of prepared datasets.
         device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each; see :func:`baselines.devices.fabric_for`.
 
     Raises:
         TrainingError: a run is unfinished, the runs do not belong together, or the folder is in use.
@@ -53,24 +64,36 @@ def submit(runs: Sequence[Path], to: Path, *, root: Path | None = None, device: 
         raise TrainingError(
             f"{to} holds a submission already; test is scored once, choose a new folder with --to"
         )
-    if to.is_dir() and any(path.name not in (SCORES_FILE, _PART, _JOURNAL) for path in to.iterdir()):
+    held = {path.name for path in to.iterdir()} if to.is_dir() else set()
+    if held - {SCORES_FILE, _PART, _JOURNAL} or held == {SCORES_FILE}:
         raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
     jobs = [folder.job(root) for folder in folders]
     test = jobs[0].load("test")
-    fabric = fabric_for(device, jobs[0].precision)
+    fabric = fabric_for(device, jobs[0].precision, devices)
     networks = [
         network
         for job, folder in zip(jobs, folders, strict=True)
         for network in chosen_networks(job, folder, fabric.device)
     ]
-    to.mkdir(parents=True, exist_ok=True)
-    with sole_owner(to):
-        key = json.dumps([described, finished], sort_keys=True)
-        matrix = _score_resumably(networks, test, to, key, fabric)
-        submission = _describe(jobs, described, test, len(networks), matrix, fabric)
-        write_submission(to, submission)
-        (to / _JOURNAL).unlink(missing_ok=True)
-    return submission
+    key = json.dumps([described, finished], sort_keys=True)
+    with ExitStack() as held_open:
+
+        def begin() -> int:
+            to.mkdir(parents=True, exist_ok=True)
+            held_open.enter_context(sole_owner(to))
+            return _captions_done(to, key)
+
+        def finish() -> Submission:
+            matrix = _whole_matrix(to)
+            submission = _describe(jobs, described, test, len(networks), matrix, fabric)
+            write_submission(to, submission)
+            (to / _JOURNAL).unlink(missing_ok=True)
+            return submission
+
+        done = from_first_rank(begin)
+        if done < len(test):
+            _score_the_rest(networks, test, to, key, done, fabric)
+        return from_first_rank(finish)
 
 
 def chosen_networks(job: Job, folder: RunFolder, device: torch.device) -> nn.ModuleList:
@@ -85,45 +108,47 @@ _PART = f".{SCORES_FILE}.part"
 _JOURNAL = ".journal.json"
 
 
-def _score_resumably(
-    networks: Sequence[nn.Module], test: PairedDataset, to: Path, key: str, fabric: Fabric
-) -> ArrayFile:
-    target, part, journal = to / SCORES_FILE, to / _PART, to / _JOURNAL
-    if not target.exists():
-        done = _captions_done(journal, key)
-        matrix = _open_part(part, test, done)
-        bar = (
-            TextColumn("score"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
+def _captions_done(to: Path, key: str) -> int:
+    """Captions that an interrupted call for the same runs has scored; what another call left is deleted."""
+    journal = to / _JOURNAL
+    if journal.is_file():
+        content = json.loads(journal.read_text(encoding="utf-8"))
+        if content["key"] == key and ((to / SCORES_FILE).is_file() or (to / _PART).is_file()):
+            return int(content["captions"])
+    for name in (SCORES_FILE, _PART, _JOURNAL):
+        (to / name).unlink(missing_ok=True)
+    return 0
+
+
+def _score_the_rest(
+    networks: Sequence[nn.Module], test: PairedDataset, to: Path, key: str, done: int, fabric: Fabric
+) -> None:
+    """Fill the hidden file from caption ``done`` on; every rank takes part, rank 0 writes."""
+    bar = (TextColumn("score"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
+    matrix = None
+    if rank() == 0:
+        options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
+        matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
+    with Progress(*bar, disable=matrix is None) as progress, fabric.autocast():
+        task = progress.add_task("score", total=len(test), completed=done)
+        blocks = score_blocks(
+            networks, test, n_images=test.n_images, device=fabric.device, first_caption=done
         )
-        with Progress(*bar) as progress, fabric.autocast():
-            task = progress.add_task("score", total=len(test), completed=done)
+        for captions, block in blocks:
+            assert matrix is not None
+            matrix[:, captions] = block
+            matrix.flush()
+            write_text(to / _JOURNAL, json.dumps({"key": key, "captions": captions.stop}))
+            progress.update(task, completed=captions.stop)
 
-            def block_done(captions: int) -> None:
-                matrix.flush()
-                write_text(journal, json.dumps({"key": key, "captions": captions}))
-                progress.update(task, completed=captions)
 
-            score(networks, test, device=fabric.device, out=matrix, on_block=block_done, first_caption=done)
-        if not np.isfinite(matrix).all():
+def _whole_matrix(to: Path) -> ArrayFile:
+    target, part = to / SCORES_FILE, to / _PART
+    if not target.is_file():
+        if not np.isfinite(np.load(part, mmap_mode="r", allow_pickle=False)).all():
             raise TrainingError(f"scores of {to} are not finite; the networks cannot be submitted")
         os.replace(part, target)
     return ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target))
-
-
-def _captions_done(journal: Path, key: str) -> int:
-    if not journal.is_file():
-        return 0
-    content = json.loads(journal.read_text(encoding="utf-8"))
-    return int(content["captions"]) if content["key"] == key else 0
-
-
-def _open_part(part: Path, test: PairedDataset, done: int) -> np.memmap[Any, np.dtype[np.float32]]:
-    if done and part.is_file():
-        return np.lib.format.open_memmap(part, mode="r+")
-    return np.lib.format.open_memmap(part, mode="w+", dtype="<f4", shape=(test.n_images, len(test)))
 
 
 def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> None:

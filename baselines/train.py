@@ -1,31 +1,35 @@
 """The engine: recipe to epochs to the weights that are best on dev. It names no method and no dataset.
 
 A run is a function of its recipe, noise and seed: random numbers of an epoch depend on (seed, epoch) alone, so a run
-that was killed goes on from its last whole epoch and ends with the same bits (on one machine, on a CPU).
+that was killed goes on from its last whole epoch and ends with the same bits (on one machine, on a CPU). Several
+processes compute what one does, see :mod:`baselines.parallel`; the first of them keeps the run folder.
 """
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from safetensors.torch import save
-from torch import Tensor, nn
 
 from baselines.backbones import build_backbone
 from baselines.backbones.base import Backbone
-from baselines.batches import Batch, TrainingBatches
+from baselines.batches import Features, TrainingBatches
 from baselines.checkpoint import latest_state, save_state
-from baselines.diagnosis import separation
+from baselines.curves import write_curves
+from baselines.devices import fabric_for
+from baselines.diagnosis import hidden_correspondence, separation
 from baselines.method import EpochPlan, Method, Setting
 from baselines.methods import METHODS
+from baselines.parallel import copy_first_rank, from_first_rank
 from baselines.progress import TrainingProgress
 from baselines.randomness import derive_seed
 from baselines.run import Job, RunFolder
 from baselines.score import score
+from baselines.step import OptimiserStep
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.paired import PairedDataset
-from ncl_bench.datasets.truth import true_correspondence
 from ncl_bench.errors import TrainingError
 from ncl_bench.files import sole_owner, write_bytes
 from ncl_bench.protocol import evaluate, selection_images
@@ -58,58 +62,33 @@ def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
         return method(recipe.method_config, setting)
 
 
-def fabric_for(device: str, precision: str) -> Fabric:
-    """Device and arithmetic; ``tf32`` is 32-bit storage with tensor-core products."""
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    arithmetic: Any = "32-true" if precision == "tf32" else precision
-    return Fabric(accelerator=device, devices=1, precision=arithmetic)
-
-
-class _Step:
-    """One optimiser step, and the running mean of what it saw."""
-
-    def __init__(self, fabric: Fabric, gradient_clip: float) -> None:
-        self._fabric = fabric
-        self._clip = gradient_clip
-        self.optimizers: dict[nn.Module, torch.optim.Optimizer] = {}
-        self.count = 0
-        self.sums: dict[str, float] = {}
-        self._steps_in_epoch = 0
-
-    def __call__(self, network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
-        value = float(loss.detach())
-        if not np.isfinite(value):
-            ids = batch.pair_ids.tolist()
-            shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-            raise TrainingError(f"the loss is {value} at step {self.count + 1} (pairs {shown})")
-        optimizer = self.optimizers[network]
-        optimizer.zero_grad(set_to_none=True)
-        self._fabric.backward(loss)
-        torch.nn.utils.clip_grad_norm_(network.parameters(), self._clip)
-        optimizer.step()
-        self.count += 1
-        self._steps_in_epoch += 1
-        for name, term in {"loss": loss, **terms}.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float(term.detach().mean())
-
-    def epoch_means(self) -> dict[str, float]:
-        """Mean of the loss and its terms over the steps since the last call."""
-        means = {name: total / self._steps_in_epoch for name, total in self.sums.items()}
-        self.sums, self._steps_in_epoch = {}, 0
-        return means
-
-
 class Trainer:
-    """One run of one method."""
+    """One run of one method.
 
-    def __init__(self, job: Job, folder: RunFolder, device: str = "auto") -> None:
-        self.job, self.folder = job, folder
-        self.fabric = fabric_for(device, job.precision)
+    Args:
+        job: what is trained on what.
+        folder: where the run is kept.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each; see :func:`baselines.devices.fabric_for`.
+        features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: RunFolder,
+        device: str = "auto",
+        *,
+        devices: int | None = None,
+        features: Features = "mapped",
+    ) -> None:
+        self.job, self.folder, self.features = job, folder, features
+        self.fabric = fabric_for(device, job.precision, devices)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
-        self.correspondence = self._hidden_correspondence()
+        self.correspondence = hidden_correspondence(self.train_split)
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
         self.plans = list(self.method.plan())
-        self.step = _Step(self.fabric, job.recipe.gradient_clip)
+        self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip)
         self.history: list[dict[str, Any]] = []
 
     def run(self, progress: TrainingProgress) -> dict[str, Any]:
@@ -121,18 +100,24 @@ class Trainer:
         Raises:
             TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
         """
-        with sole_owner(self.folder.path):
-            self.folder.claim(self.job.identity(self.train_split))
-            first = self._resume()
+        with ExitStack() as held_open:
+
+            def begin() -> dict[str, Any] | None:
+                held_open.enter_context(sole_owner(self.folder.path))
+                self.folder.claim(self.job.identity(self.train_split))
+                return self._newest_state()
+
+            first = self._resume(from_first_rank(begin))
             progress.skip(first)
             batches = self._batches(progress)
             for index in range(first, len(self.plans)):
                 self._epoch(index, batches, progress)
-            return self._conclude()
+            return from_first_rank(self._conclude)
 
     def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
         plan = self.plans[index]
         self._prepare(index, plan)
+        copy_first_rank(self.method)
         progress.begin(self.folder.path.name, plan, len(batches.pair_ids) * self.method.n_networks)
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
@@ -144,16 +129,8 @@ class Trainer:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
             good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
             raise TrainingError(f"{error} of epoch {index}; {good}") from None
-        entry = self._measure(index, plan)
-        self.history.append(entry)
-        if entry["best"]:
-            tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
-            write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
-        save_state(self.folder.checkpoints, index + 1, self._state())
-        self.folder.write("history.json", self.history)
-        self._log(entry)
-        loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
-        progress.finish(f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}")
+        similarities, means = self._score_dev(), self.step.epoch_means()
+        progress.finish(from_first_rank(lambda: self._record(index, plan, similarities, means)))
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -172,13 +149,30 @@ class Trainer:
             network: self.method.make_optimizer(network, learning_rate) for network in self.method.networks
         }
 
-    def _measure(self, index: int, plan: EpochPlan) -> dict[str, Any]:
+    def _score_dev(self) -> NDArray[np.float32]:
         self.method.eval()
         with self.fabric.autocast():
             n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
-            similarities = score(
-                self.method.networks, self.dev_split, n_images=n_images, device=self.fabric.device
-            )
+            return score(self.method.networks, self.dev_split, n_images=n_images, device=self.fabric.device)
+
+    def _record(
+        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+    ) -> str:
+        """Write what an epoch came to, and say it in a line."""
+        entry = self._measure(index, plan, similarities, means)
+        self.history.append(entry)
+        if entry["best"]:
+            tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
+            write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
+        save_state(self.folder.checkpoints, index + 1, self._state())
+        self.folder.write("history.json", self.history)
+        write_curves(self.folder, entry)
+        loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
+        return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}"
+
+    def _measure(
+        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+    ) -> dict[str, Any]:
         result = evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False)
         if plan.forget_best:
             for earlier in self.history:
@@ -194,7 +188,7 @@ class Trainer:
             "dev": result.recalls(),
             "best": plan.select and result.r_sum > best,
             "loss": None,
-            **self.step.epoch_means(),
+            **means,
         }
         if self.correspondence is not None:
             entry["diagnosis"] = {
@@ -202,14 +196,6 @@ class Trainer:
                 for name, estimate in self.method.estimates().items()
             }
         return entry
-
-    def _hidden_correspondence(self) -> Any:
-        if (
-            dataset_spec(self.train_split.name).noise == "natural"
-            or self.train_split.noise.realised_ratio == 0
-        ):
-            return None
-        return true_correspondence(self.train_split)
 
     def _batches(self, progress: TrainingProgress) -> TrainingBatches:
         rows = np.arange(len(self.train_split))
@@ -222,6 +208,7 @@ class Trainer:
             device=self.fabric.device,
             pair_rows=rows,
             on_batch=progress.advance,
+            features=self.features,
         )
 
     def _state(self) -> dict[str, Any]:
@@ -234,11 +221,16 @@ class Trainer:
             "history": self.history,
         }
 
-    def _resume(self) -> int:
+    def _newest_state(self) -> dict[str, Any] | None:
         state, damaged = latest_state(self.folder.checkpoints)
         for path in damaged:
             print(f"{path} is damaged and was passed over")
             path.unlink()
+        if state is not None:
+            self.folder.write("history.json", state["history"])
+        return state
+
+    def _resume(self, state: dict[str, Any] | None) -> int:
         if state is None:
             return 0
         self.method.load_state_dict(state["method"])
@@ -246,7 +238,6 @@ class Trainer:
         for network, saved in zip(self.method.networks, state["optimizers"], strict=True):
             self.step.optimizers[network].load_state_dict(saved)
         self.history, self.step.count = state["history"], state["steps"]
-        self.folder.write("history.json", self.history)
         return int(state["epochs"])
 
     def _conclude(self) -> dict[str, Any]:
@@ -256,16 +247,3 @@ class Trainer:
         result = {"best_epoch": chosen[-1]["index"], "dev": chosen[-1]["dev"], "epochs": len(self.history)}
         self.folder.write("result.json", result)
         return result
-
-    def _log(self, entry: dict[str, Any]) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        with SummaryWriter(str(self.folder.tensorboard), purge_step=entry["index"]) as writer:
-            for name in ("loss", "learning_rate"):
-                if entry[name] is None:  # an epoch without a single step
-                    continue
-                writer.add_scalar(name, entry[name], entry["index"])
-            for name, value in entry["dev"].items():
-                writer.add_scalar(f"dev/{name}", value, entry["index"])
-            for name, found in entry.get("diagnosis", {}).items():
-                writer.add_scalar(f"diagnosis/{name}_auroc", found["auroc"], entry["index"])

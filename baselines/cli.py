@@ -1,6 +1,10 @@
 """Commands of the reference methods: recipes, train, score, plot, sweep, quickstart; torch is imported by need."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,12 +23,31 @@ Root = Annotated[
     Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        "--devices", min=1, help="Processes to start, one device each; torchrun or SLURM start their own."
+    ),
+]
 Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 
 
 def _require_torch() -> None:
     if find_spec("torch") is None or find_spec("lightning_fabric") is None:
         raise NclBenchError("this command needs torch; install it with: pip install 'ncl-bench[baselines]'")
+
+
+@contextmanager
+def _one_voice() -> Iterator[None]:
+    """Among several processes the first alone says what went wrong; all end with the same exit code."""
+    try:
+        yield
+    except (NclBenchError, KeyboardInterrupt):
+        from baselines.parallel import rank
+
+        if rank() > 0:
+            sys.stderr = StringIO()
+        raise
 
 
 def recipes(
@@ -56,23 +79,33 @@ def train(
     precision: Annotated[
         Literal["32-true", "tf32", "bf16-mixed"], typer.Option(help="Arithmetic of the networks.")
     ] = "32-true",
+    devices: Devices = None,
+    features: Annotated[
+        Literal["mapped", "gpu"],
+        typer.Option(help="Read training features from disk as needed, or keep them on the device."),
+    ] = "mapped",
 ) -> None:
     """Train a method; the same command goes on where an interrupted run stopped.
 
     Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr
     """
     _require_torch()
+    from rich.console import Console
+
     from baselines.config import Recipe
+    from baselines.parallel import rank
     from baselines.progress import TrainingProgress
     from baselines.run import Job, RunFolder
     from baselines.train import Trainer
 
     job = Job(Recipe.load(recipe), noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision)
-    trainer = Trainer(job, RunFolder(to), device)
-    with TrainingProgress(len(trainer.plans)) as progress:
-        result = trainer.run(progress)
-    typer.echo(f"best on dev: epoch {result['best_epoch']}, rSum {result['dev']['r_sum']:.1f}")
-    typer.echo(f"next: ncl-bench score {to} --to submissions/{to.name}")
+    with _one_voice():
+        trainer = Trainer(job, RunFolder(to), device, devices=devices, features=features)
+        with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
+            result = trainer.run(progress)
+        if rank() == 0:
+            typer.echo(f"best on dev: epoch {result['best_epoch']}, rSum {result['dev']['r_sum']:.1f}")
+            typer.echo(f"next: ncl-bench score {to} --to submissions/{to.name}")
 
 
 def score(
@@ -80,16 +113,20 @@ def score(
     to: Target,
     root: Root = None,
     device: Device = "auto",
+    devices: Devices = None,
 ) -> None:
     """Score the test split once and write a submission.
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
     _require_torch()
+    from baselines.parallel import rank
     from baselines.submit import submit
 
-    submit(runs, to, root=root, device=device)
-    typer.echo(f"next: ncl-bench evaluate {to}")
+    with _one_voice():
+        submit(runs, to, root=root, device=device, devices=devices)
+        if rank() == 0:
+            typer.echo(f"next: ncl-bench evaluate {to}")
 
 
 def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:

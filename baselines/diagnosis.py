@@ -6,7 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ncl_bench.datasets import dataset_spec
+from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.datasets.truth import true_correspondence
+
 BINS = 20
+
+
+def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
+    """Which training pairs are true, bool ``(n_pairs,)``; None where nobody knows, or where all are."""
+    if dataset_spec(train.name).noise == "natural" or train.noise.realised_ratio == 0:
+        return None
+    return true_correspondence(train)
 
 
 def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> dict[str, Any]:

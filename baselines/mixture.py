@@ -8,6 +8,8 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baselines.parallel import from_first_rank
+
 FloatArray = NDArray[np.floating]
 
 
@@ -23,6 +25,7 @@ def mixture_posterior(
     """Posterior of one component of a two-component fit (NCR Eq. 3; GSC Eq. 4).
 
     The ten iterations of the published code often end before convergence, so that is no reason to warn.
+    Among several processes rank 0 fits, so that all divide the pairs alike.
 
     Args:
         values: float ``(n,)``, normalised to [0, 1]; the dtype is kept.
@@ -35,17 +38,20 @@ def mixture_posterior(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
-    mixture = GaussianMixture(
-        n_components=2, max_iter=10, tol=1e-2, reg_covar=5e-4, random_state=random_state
-    )
-    column = values.reshape(-1, 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        mixture.fit(column)
-    means = mixture.means_.ravel()
-    component = means.argmax() if larger_mean else means.argmin()
-    posterior: FloatArray = mixture.predict_proba(column)[:, component]
-    return posterior
+    def fit() -> FloatArray:
+        mixture = GaussianMixture(
+            n_components=2, max_iter=10, tol=1e-2, reg_covar=5e-4, random_state=random_state
+        )
+        column = values.reshape(-1, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mixture.fit(column)
+        means = mixture.means_.ravel()
+        component = means.argmax() if larger_mean else means.argmin()
+        posterior: FloatArray = mixture.predict_proba(column)[:, component]
+        return posterior
+
+    return from_first_rank(fit)
 
 
 def clean_posterior(losses: Tensor, *, random_state: RandomState | int) -> Tensor:

@@ -4,15 +4,23 @@ Every rank encodes the whole batch (little work), compares all images with its o
 work), and gathers the blocks, so that each rank holds the same matrix and computes the same loss, labels and
 divisions as a single process. Gradients are then averaged: what is replicated counts once, and the gradient that
 enters a rank's own block is scaled by the number of ranks, so that blocks add up.
+
+Ranks start every epoch from rank 0's networks and memories and take over its mixture fits, so that rounding
+cannot part them; all of them draw the same random numbers. Rank 0 alone touches the run folder.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from ncl_bench.errors import NclBenchError, TrainingError
+
+T = TypeVar("T")
 
 
 def world_size() -> int:
@@ -23,6 +31,56 @@ def world_size() -> int:
 def rank() -> int:
     """Number of this process, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """A message between the ranks.
+
+    Raises:
+        TrainingError: another rank has ended, or has not answered for long.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise TrainingError(
+            "another process of this command has ended or does not answer; run the same command again to go on "
+            f"from what is done ({' '.join(str(error).split())[:200]})"
+        ) from None
+
+
+def from_first_rank(make: Callable[[], T]) -> T:
+    """What rank 0 makes, on every rank; the others do not call ``make``.
+
+    Args:
+        make: returns a value that can be pickled.
+
+    Raises:
+        NclBenchError: as raised on rank 0, on every rank.
+    """
+    if world_size() == 1:
+        return make()
+    outcome: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            outcome[0] = make()
+        except NclBenchError as error:
+            outcome[1] = error
+    with answered():
+        dist.broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        raise outcome[1]
+    value: T = outcome[0]
+    return value
+
+
+@torch.no_grad()
+def copy_first_rank(module: nn.Module) -> None:
+    """Overwrite a module's parameters and buffers by rank 0's."""
+    if world_size() > 1:
+        with answered():
+            for tensor in module.state_dict().values():
+                dist.broadcast(tensor, 0)
 
 
 def own_columns(n_columns: int) -> slice:
@@ -73,8 +131,29 @@ def _gather(own: Tensor, n_columns: int) -> Tensor:
     padded = own.new_zeros(share + (rest > 0), own.shape[0])
     padded[: own.shape[1]] = own.T
     blocks = [torch.empty_like(padded) for _ in range(world_size())]
-    dist.all_gather(blocks, padded)
+    with answered():
+        dist.all_gather(blocks, padded)
     return torch.cat([block[: share + (r < rest)] for r, block in enumerate(blocks)]).T.contiguous()
+
+
+def gathered_on_first(own: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Blocks of columns from every rank, on rank 0; without gradient.
+
+    Args:
+        own: float ``(rows, columns)``, this rank's block; ``(rows, 0)`` where it has none.
+        sizes: columns of each rank's block, in the order of ranks, without those that have none.
+
+    Returns:
+        The blocks on rank 0, nothing on the others.
+    """
+    if world_size() == 1:
+        return [own]
+    padded = own.new_zeros(len(own), max(sizes))
+    padded[:, : own.shape[1]] = own
+    blocks = [torch.empty_like(padded) for _ in range(world_size())] if rank() == 0 else []
+    with answered():
+        dist.gather(padded, blocks or None)
+    return [block[:, :size] for block, size in zip(blocks, sizes, strict=False)]
 
 
 class _GatherColumns(torch.autograd.Function):
@@ -94,7 +173,8 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat)
+    with answered():
+        dist.all_reduce(flat)
     flat /= world_size()
     start = 0
     for gradient in gradients:

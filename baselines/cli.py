@@ -134,6 +134,7 @@ def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
     Example: ncl-bench plot runs/ncr
     """
+    _require_torch()
     from baselines.plot import plot_run
     from baselines.run import RunFolder
 

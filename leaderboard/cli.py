@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 HERE = Path(__file__).parent
+ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
+"""The checkout's leaderboard; for an installed package, a folder where the user is."""
 
 board = typer.Typer(help="Build and check the leaderboard, add results.", no_args_is_help=True)
 
@@ -14,7 +16,7 @@ Root = Annotated[Path, typer.Option("--root", help="Folder that holds submission
 
 @board.command()
 def build(
-    root: Root = HERE,
+    root: Root = ROOT,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if anything is stale.")] = False,
     published: Annotated[bool, typer.Option(help="Show the numbers that papers print too.")] = True,
 ) -> None:
@@ -34,7 +36,7 @@ def build(
 @board.command()
 def add(
     folder: Annotated[Path, typer.Argument(help="The submission folder.")],
-    root: Root = HERE,
+    root: Root = ROOT,
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
     ] = None,
@@ -55,7 +57,7 @@ def diff(
     base: Annotated[
         Path, typer.Argument(help="leaderboard.csv of another build, or a leaderboard's folder.")
     ],
-    root: Root = HERE,
+    root: Root = ROOT,
     only_new: Annotated[
         bool, typer.Option("--only-new", help="Fail if a row that stood already is touched.")
     ] = False,
@@ -72,7 +74,7 @@ def diff(
 @board.command()
 def export(
     to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
-    root: Root = HERE,
+    root: Root = ROOT,
     hub: Annotated[bool, typer.Option("--hub", help="In the forms that the Hugging Face Hub reads.")] = True,
     repository: Annotated[
         str, typer.Option(help="Id of the benchmark's dataset repository on the Hub.")
@@ -90,7 +92,7 @@ def export(
 @board.command()
 def import_published(
     collected: Annotated[Path, typer.Argument(help="CSV with one row per published number.")],
-    root: Root = HERE,
+    root: Root = ROOT,
 ) -> None:
     """Copy the facts of a collected table into published/results.csv.
 

@@ -1,0 +1,135 @@
+"""The wheel, installed without torch into an empty environment, away from the source tree."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ncl_bench import __version__
+
+ROOT = Path(__file__).parent.parent
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
+    subprocess.run(pip, check=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    constraints = ("--constraint", str(ROOT / "constraints.txt"))
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", *constraints, wheel], check=True)
+    return folder
+
+
+@pytest.fixture
+def run(environment: Path, tmp_path: Path) -> Run:
+    """Run a program of the environment in an empty folder."""
+    kept = ("HOME", "LANG", "TMPDIR")
+    variables = {name: os.environ[name] for name in kept if name in os.environ}
+    variables["PATH"] = f"{environment / 'bin'}{os.pathsep}/usr/bin:/bin"
+
+    def start(*command: str) -> subprocess.CompletedProcess[str]:
+        program, *arguments = command
+        place = environment / "bin" / program
+        return subprocess.run(
+            [place, *arguments], cwd=tmp_path, env=variables, capture_output=True, text=True
+        )
+
+    return start
+
+
+def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    needed = [
+        *ROOT.glob("baselines/recipes/*/*.yaml"),
+        *ROOT.glob("dataset_cards/*.md"),
+        *ROOT.glob("leaderboard/templates/*"),
+        *ROOT.glob("leaderboard/static/*"),
+        *ROOT.glob("leaderboard/published/*"),
+        *ROOT.glob("ncl_bench/**/*.j2"),
+        ROOT / "leaderboard" / "methods.yaml",
+    ]
+    assert len(needed) > 80
+    assert {str(path.relative_to(ROOT)) for path in needed} <= names
+    assert not [name for name in names if name.startswith(("leaderboard/site/", "tests/"))]
+    assert wheel.stat().st_size < 1_000_000
+
+
+def test_the_command_line_and_the_doctor_work_without_torch(run: Run) -> None:
+    assert run("ncl-bench", "--version").stdout == f"ncl-bench {__version__}\n"
+    doctor = run("ncl-bench", "doctor", "--json")
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    found = {one["name"]: one for one in json.loads(doctor.stdout)}
+    assert found["torch"]["state"] == "absent"
+    assert found["torch"]["fix"] == "pip install 'ncl-bench[baselines]'"
+    assert found["digits"]["state"] == "ok"
+
+
+def test_data_evaluation_and_leaderboard_work_without_torch(
+    run: Run, environment: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys, numpy as np, ncl_bench\n"
+        "train = ncl_bench.load_dataset('digits', noise_ratio=0.4)\n"
+        "assert 'site-packages' in ncl_bench.__file__ and len(train) == 10_000 and 'torch' not in sys.modules\n"
+        "ncl_bench.write_scores('mine/test.npy', np.random.default_rng(0).random((200, 1000)))\n"
+    )
+    before = files_of(environment)
+    assert_works(run("python", "-c", code))
+    assert_works(run("ncl-bench", "prepare", "digits", "--to", "data"))
+    assert_works(
+        run("ncl-bench", "submission", "init", "--method", "X", "--dataset", "digits", "--to", "mine")
+    )
+    statement = tmp_path / "mine" / "submission.yaml"
+    statement.write_text(statement.read_text().replace(": FILL-IN", ": a laptop"))
+    assert_works(run("ncl-bench", "evaluate", "mine", "--plot", "--examples", "2"))
+    assert_works(run("ncl-bench", "leaderboard", "add", "mine"))
+    assert_works(run("ncl-bench", "leaderboard", "build"))
+    assert (tmp_path / "leaderboard" / "site" / "index.html").is_file()
+    assert len(list((tmp_path / "leaderboard" / "submissions" / "digits").glob("x-*.yaml"))) == 1
+    assert files_of(environment) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train ncr/digits_vse_infinity --to run", "score run --to scored", "plot run", "quickstart"],
+)
+def test_what_needs_torch_says_what_to_install(run: Run, tmp_path: Path, command: str) -> None:
+    result = run("ncl-bench", *command.split())
+    assert result.returncode == 2
+    assert result.stderr.strip().endswith("pip install 'ncl-bench[baselines]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def files_of(environment: Path) -> set[Path]:
+    return {path for path in environment.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}
+
+
+def assert_works(result: subprocess.CompletedProcess[str]) -> None:
+    assert result.returncode == 0, result.stdout + result.stderr

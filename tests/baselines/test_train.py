@@ -8,19 +8,17 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
+from few_digits import TINY, load_few, outcome
 
 from baselines.config import Recipe
 from baselines.progress import TrainingProgress
 from baselines.run import Job, RunFolder
 from baselines.train import Trainer
-from ncl_bench.datasets import load_dataset
 from ncl_bench.errors import TrainingError
 
-TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
 TRIPLET = {"name": "triplet", "epochs": 1}
 
@@ -32,8 +30,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def load(name: str, **options):
         splits.append(options["split"])
-        dataset = load_dataset(name, **options)
-        return dataset.subset(np.arange(1000)) if options["split"] == "train" else dataset
+        return load_few(name, **options)
 
     monkeypatch.setattr("baselines.run.load_dataset", load)
     return splits
@@ -48,22 +45,6 @@ def train(job: Job, folder: Path) -> dict:
     trainer = Trainer(job, RunFolder(folder), "cpu")
     with TrainingProgress(len(trainer.plans)) as progress:
         return trainer.run(progress)
-
-
-def outcome(folder: Path) -> dict[str, object]:
-    """Weights, metrics, and everything that the last checkpoint holds, comparable bit by bit."""
-    names = ["best.safetensors", "history.json", "result.json"]
-    newest = torch.load(max((folder / "checkpoints").iterdir()), weights_only=True)
-    return {name: (folder / name).read_bytes() for name in names} | flat("state", newest)
-
-
-def flat(name: str, value: object) -> dict[str, object]:
-    if isinstance(value, torch.Tensor):
-        return {name: value.numpy().tobytes()}
-    if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {k: v for key, child in items for k, v in flat(f"{name}.{key}", child).items()}
-    return {name: value}
 
 
 def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:

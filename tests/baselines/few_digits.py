@@ -1,0 +1,53 @@
+"""What tests of runs share: tiny runs on a thousand pairs of digits, and all that they leave behind."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.utils.tensorboard  # early, as the server of processes imports for all of them
+
+import baselines.run
+import baselines.train
+import ncl_bench.datasets.digits
+from ncl_bench.cli import main
+from ncl_bench.datasets import load_dataset
+from ncl_bench.datasets.paired import PairedDataset
+
+TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
+
+
+def load_few(name: str, **options) -> PairedDataset:
+    """``load_dataset``, but train has its first thousand pairs only."""
+    dataset = load_dataset(name, **options)
+    return dataset.subset(np.arange(1000)) if options["split"] == "train" else dataset
+
+
+def run_command(arguments: Sequence[str]) -> None:
+    """``ncl-bench`` with these arguments on few digits; for a process of its own."""
+    torch.set_num_threads(1)
+    baselines.run.load_dataset = load_few
+    sys.argv = ["ncl-bench", *arguments]
+    main()
+
+
+def outcome(folder: Path) -> dict[str, object]:
+    """Weights, metrics, and everything that the last checkpoint holds, comparable bit by bit."""
+    names = ["best.safetensors", "history.json", "result.json"]
+    newest = torch.load(max((folder / "checkpoints").iterdir()), weights_only=True)
+    return {name: (folder / name).read_bytes() for name in names} | flat("state", newest)
+
+
+def flat(name: str, value: object) -> dict[str, object]:
+    """Nested containers of tensors as one dictionary of bytes and plain values."""
+    if isinstance(value, torch.Tensor):
+        return {name: value.numpy().tobytes()}
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {k: v for key, child in items for k, v in flat(f"{name}.{key}", child).items()}
+    return {name: value}
+
+
+for _split in ("train", "dev"):  # a server of processes composes them once
+    ncl_bench.datasets.digits.digits_split(_split)

@@ -1,0 +1,1 @@
+"""What ``python -m baselines.benchmark`` measures, and how."""

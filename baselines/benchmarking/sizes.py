@@ -1,0 +1,79 @@
+"""How large the measured work is."""
+
+from collections.abc import Iterable
+from typing import Annotated, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ncl_bench.errors import NclBenchError, first_problem
+
+Count = Annotated[int, Field(ge=1)]
+Several = Annotated[int, Field(ge=2)]
+
+
+class Sizes(BaseModel):
+    """Sizes of the work; the defaults are those that the papers trained and scored with.
+
+    Attributes:
+        batch: pairs of a training step.
+        regions: regions per image.
+        feature_dim: of a region feature.
+        embed_size: of the joint space.
+        word_dim: of a word embedding.
+        sim_dim: of a similarity node.
+        vocabulary: words.
+        shortest: words of the shortest caption, start and end included.
+        longest: words of the longest caption.
+        images: scored.
+        captions_per_image: scored.
+        batches: batch sizes for the growth of a step.
+        image_counts: numbers of images for the growth of scoring.
+        matrix: rows and columns of the matrix product that gives the device's peak.
+        rounds: most passes of each side.
+        seconds: after which a measurement starts no further round.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch: Several = 128
+    regions: Several = 36
+    feature_dim: Count = 2048
+    embed_size: Several = 1024
+    word_dim: Count = 300
+    sim_dim: Count = 256
+    vocabulary: Several = 8481
+    shortest: Count = 8
+    longest: Count = 20
+    images: Several = 1000
+    captions_per_image: Count = 5
+    batches: tuple[Several, ...] = (32, 64, 128, 256)
+    image_counts: tuple[Several, ...] = (250, 500, 1000)
+    matrix: Count = 8192
+    rounds: Several = 7
+    seconds: Annotated[float, Field(gt=0)] = 15.0
+
+    def changed(self, settings: Iterable[str]) -> Self:
+        """Other sizes where the settings, such as ``batch=64`` or ``batches=[8,16]``, say so.
+
+        Raises:
+            NclBenchError: no such size, or a value out of range.
+        """
+        content = self.model_dump()
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            try:
+                content[name] = yaml.safe_load(value)
+            except yaml.YAMLError:
+                raise NclBenchError(f"--size {setting}: expected a size such as batch=64") from None
+        try:
+            return self.model_validate(content)
+        except ValidationError as error:
+            raise NclBenchError(f"--size: {first_problem(error)}") from None
+
+
+PUBLISHED = Sizes()
+SMALL = Sizes(
+    batch=32, images=40, batches=(8, 16, 32), image_counts=(10, 20, 40), matrix=1024, rounds=4, seconds=8.0
+)
+"""For a CPU: the networks at published size, with fewer pairs."""

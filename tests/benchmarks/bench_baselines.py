@@ -1,0 +1,25 @@
+"""``python -m baselines.benchmark`` on a CPU: never slower than the loop over captions, and less memory.
+
+pytest tests/benchmarks/bench_baselines.py -m benchmark -s
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from baselines.benchmark import main
+from baselines.benchmarking.measure import AGAINST_LOOP
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
+
+
+def test_blocks_are_no_slower_and_no_larger_than_the_loop(tmp_path: Path) -> None:
+    assert main(["--device", "cpu", "--to", str(tmp_path / "result.json")]) == 0
+    rows = json.loads((tmp_path / "result.json").read_text())["rows"]
+    compared = [row for row in rows if row["group"] == AGAINST_LOOP]
+    assert len(compared) == 9
+    for row in compared:
+        assert row["ratio"] >= 1 / 1.1, row["work"]  # the rest is noise
+        loop, blocks = row["peak_mebibytes"]
+        assert blocks < loop, row["work"]

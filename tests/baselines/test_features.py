@@ -1,0 +1,59 @@
+"""Training features on the device: equal bits, and a clear refusal where they do not fit."""
+
+import numpy as np
+import pytest
+import torch
+from test_batches import dataset
+
+from baselines.batches import TrainingBatches
+from baselines.features import features_on
+from ncl_bench.errors import TrainingError
+
+CPU = torch.device("cpu")
+
+
+def test_features_keep_the_type_they_are_stored_in() -> None:
+    data = dataset(n_images=1030)  # more than two blocks
+    resident = features_on(CPU, data)
+    assert resident.dtype == torch.float16
+    assert np.array_equal(resident.numpy(), data.image_features)
+
+
+@pytest.mark.parametrize("options", [{"features": "gpu"}, {"ahead": 3}, {"features": "gpu", "ahead": 3}])
+def test_batches_are_bit_equal_wherever_their_features_lie(options: dict) -> None:
+    data, kind = dataset(n_images=20), {"batch_size": 7, "seed": 0, "device": CPU}
+    plain, other = TrainingBatches(data, **kind), TrainingBatches(data, **kind, **options)
+    noisy = torch.tensor([1, 5, 8, 30])
+    for batches in zip(plain.shuffled("x"), other.shuffled("x"), strict=True):
+        compare(*batches)
+    streams = [batches.endless("y", pair_ids=noisy) for batches in (plain, other)]
+    for _ in range(5):
+        compare(*map(next, streams))
+
+
+def compare(expected: object, found: object) -> None:
+    for name, tensor in vars(expected).items():
+        assert tensor.dtype == vars(found)[name].dtype
+        assert torch.equal(tensor, vars(found)[name])
+
+
+def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.features.free_memory", lambda device: 10**8)
+    data = dataset(n_images=10)
+    object.__setattr__(data, "image_features", np.broadcast_to(np.float32(0), (29_000, 36, 2048)))
+    with pytest.raises(
+        TrainingError, match=r"needs 8\.6 GB .* of toy, but cpu has 0\.1 GB free; use --features mapped"
+    ):
+        TrainingBatches(data, batch_size=2, seed=0, device=CPU, features="gpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"features": "gpu"}])
+def test_batches_on_a_gpu_are_those_on_a_cpu(options: dict) -> None:
+    data = dataset(n_images=20)
+    plain = TrainingBatches(data, batch_size=7, seed=0)
+    other = TrainingBatches(data, batch_size=7, seed=0, device=torch.device("cuda", 0), **options)
+    for expected, found in zip(plain.shuffled("x"), other.shuffled("x"), strict=True):
+        assert found.image_features.device.type == "cuda"
+        compare(expected, found.to(CPU))

@@ -85,8 +85,16 @@ class Backbone(nn.Module, ABC):
     def forward(self, batch: Batch) -> Tensor:
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""
         images = self.encode_images(batch.image_features, batch.image_lengths)
-        captions = self.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        return self.compare(images, self.encode_captions(batch.caption_tokens, batch.caption_lengths))
+
+    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
+        """``similarities`` of a batch in training, the captions shared out over the ranks."""
+        captions = self.with_pooled(captions)  # not after the split: all ranks draw the same random numbers
         return split_by_captions(lambda block: self.similarities(images, captions[block]), len(captions))
+
+    def with_pooled(self, captions: Encoded) -> Encoded:
+        """The captions with ``pooled``, for backbones that need it."""
+        return captions
 
     def load_published(self, state: Mapping[str, Tensor]) -> None:
         """Take weights over, in their own precision.

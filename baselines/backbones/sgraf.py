@@ -96,7 +96,7 @@ class SGRAF(Backbone):
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarities, float ``(n_images, n_captions)`` in (0, 1)."""
         whole_images = self.image_vector(images.vectors) if images.pooled is None else images.pooled
-        captions = self._with_pooled(captions)
+        captions = self.with_pooled(captions)
         rows = self._rows_at_once(len(images), captions)
         logits = [
             self._attended_logits(part, whole, None, captions)
@@ -121,7 +121,7 @@ class SGRAF(Backbone):
         against word w up to the longest caption, padding included, so a value depends on the batch; as
         published.
         """
-        captions = self._with_pooled(Encoded(captions.vectors, captions.lengths))
+        captions = self.with_pooled(Encoded(captions.vectors, captions.lengths))
         vectors, lengths, whole = captions.vectors, captions.lengths, captions.pooled
         assert whole is not None
         longest = int(lengths.max())
@@ -142,7 +142,8 @@ class SGRAF(Backbone):
         Each block holds consecutive anchors and the items from its first anchor on.
         """
 
-    def _with_pooled(self, captions: Encoded) -> Encoded:
+    def with_pooled(self, captions: Encoded) -> Encoded:
+        """The captions, and the global vector of each."""
         if captions.pooled is not None:
             return captions
         whole = self.caption_vector(captions.vectors, captions.lengths)

@@ -183,7 +183,7 @@ class GSC(Method):
         labels = self.indicators[(k + 1) % self.n_networks].label.read(batch.pair_ids)
         images = network.encode_images(batch.image_features, batch.image_lengths)
         captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
-        similarities = network.similarities(images, captions)
+        similarities = network.compare(images, captions)
         image_structure = labels * network.image_image_similarities(images, self.variant)
         caption_structure = labels * network.caption_caption_similarities(captions, self.variant)
         cross_modal = cross_modal_loss(similarities, labels, c.cross_modal_temperature).mean()

@@ -57,7 +57,6 @@ from baselines.methods.pseudo_classifier import (
 )
 from baselines.mixture import clean_posterior, is_clean
 from baselines.pair_memory import PairMemory
-from baselines.parallel import split_by_captions
 from baselines.randomness import derive_seed
 
 
@@ -331,5 +330,4 @@ def encode(network: nn.Module, batch: Batch) -> tuple[Encoded, Encoded]:
 
 def compare(network: nn.Module, images: Encoded, captions: Encoded) -> Tensor:
     """Similarities, float ``(n_images, n_captions)``."""
-    backbone = cast(Backbone, network)
-    return split_by_captions(lambda block: backbone.similarities(images, captions[block]), len(captions))
+    return cast(Backbone, network).compare(images, captions)

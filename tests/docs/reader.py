@@ -5,14 +5,19 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pages
 import pytest
 from givens import GIVENS
 
+from baselines.methods import METHODS
 from ncl_bench.cli import main
+from ncl_bench.datasets import DATASETS
+from ncl_bench.prepare.origins import ORIGINS
+from ncl_bench.prepare.published import PUBLISHED
 
 BOARD = ("--root", "board")
 APPENDED = {
@@ -22,6 +27,24 @@ APPENDED = {
     "leaderboard export": BOARD,
 }
 """A checkout's leaderboard is left alone: its commands work on one of the reader's own."""
+
+
+REGISTRIES = (METHODS, DATASETS, ORIGINS, PUBLISHED)
+
+
+@contextmanager
+def forgetting(folder: Path) -> Iterator[None]:
+    """Forget afterwards what was registered and imported from a folder, as the end of a process does."""
+    before = [dict(registry) for registry in REGISTRIES]
+    try:
+        yield
+    finally:
+        for registry, content in zip(REGISTRIES, before, strict=True):
+            registry.clear()
+            registry.update(content)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
+                del sys.modules[name]
 
 
 class Reader:
@@ -71,7 +94,8 @@ class Reader:
         elif words[:2] == ["python", "-m"]:
             self._inside(words[2:], lambda: runpy.run_module(words[2], run_name="__main__", alter_sys=True))
         elif words[0] == "python":
-            self._inside(words[1:], lambda: runpy.run_path(words[1], run_name="__main__"))
+            with forgetting(self.folder):
+                self._inside(words[1:], lambda: runpy.run_path(words[1], run_name="__main__"))
         else:
             subprocess.run(words, check=True, cwd=self.folder)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT, WRITTEN, blocks_of, commands_of
-from reader import Reader
+from reader import Reader, forgetting
 
 SHOWN_ONLY = Counter({"docs/data.md": 2, "docs/quickstart.md": 1})
 """Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""
@@ -20,11 +20,12 @@ def name_of(page: Path) -> str:
 def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)
     runnable = [b for b in blocks_of(page) if b.language in ("bash", "python") and not b.shown_only]
-    for block in blocks_of(page):
-        try:
-            reader.read(block)
-        except Exception as error:
-            raise AssertionError(f"{block.place}: {error}") from error
+    with forgetting(tmp_path):
+        for block in blocks_of(page):
+            try:
+                reader.read(block)
+            except Exception as error:
+                raise AssertionError(f"{block.place}: {error}") from error
     expected = sum(len(commands_of(b.text)) if b.language == "bash" else 1 for b in runnable if not b.words)
     assert len(reader.ran) == expected
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ncl_bench.errors import TrainingError
 from ncl_bench.files import write_bytes
 
 KEPT = 2
@@ -40,15 +41,32 @@ def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
 
     Returns:
         The state, or None where there is none, and the damaged files passed over.
+
+    Raises:
+        TrainingError: a file is whole, but this version of torch cannot read it.
     """
     damaged: list[Path] = []
     for path in sorted(_checkpoints(folder), reverse=True):
         content = path.read_bytes()
         match = _NAME.fullmatch(path.name)
         if match and hashlib.sha256(content).hexdigest().startswith(match[2]):
-            return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu"), damaged
+            return _parsed(content, path), damaged
         damaged.append(path)
     return None, damaged
+
+
+def _parsed(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}")
+    except Exception as error:  # torch raises many classes
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"{path} cannot be read by torch {torch.__version__} ({problem}); "
+            "use the version that wrote it, or train into a new folder"
+        ) from None
+    return state
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
-from ncl_bench.errors import RecipeError, first_problem, unknown_name
+from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
+from ncl_bench.yaml_files import read_yaml
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -60,13 +61,9 @@ class Recipe(BaseModel):
         """
         path = find_recipe(source)
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RecipeError(f"{path} is not a YAML file: {str(error).splitlines()[0]}") from None
-        if not isinstance(content, dict):
-            raise RecipeError(
-                f"{path} holds {type(content).__name__}, expected keys such as dataset, backbone, method"
-            )
+            content = read_yaml(path)
+        except SubmissionError as error:
+            raise RecipeError(str(error)) from None
         return cls.from_dict(content, where=str(path))
 
     @classmethod

@@ -105,7 +105,7 @@ class RunFolder:
         """
         described = self.path / "run.json"
         if described.is_file():
-            self._compare(json.loads(described.read_text(encoding="utf-8")), identity)
+            self._compare(self.read("run.json"), identity)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise TrainingError(f"{self.path} exists and is no training run; choose a new folder with --to")
         else:
@@ -128,26 +128,36 @@ class RunFolder:
         """Content of one of the run's JSON files.
 
         Raises:
-            TrainingError: no such file; the run has not got that far.
+            TrainingError: no such file, since the run has not got that far; or it is damaged.
         """
         path = self.path / name
         if not path.is_file():
             raise TrainingError(f"{path} does not exist; is {self.path} a finished run of `ncl-bench train`?")
-        return json.loads(path.read_text(encoding="utf-8"))
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            raise TrainingError(f"{path} is damaged; train again into a new folder") from None
 
     def write(self, name: str, content: Any) -> None:
         """Write one of the run's JSON files; non-finite numbers are refused."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
     def job(self, root: Path | None = None) -> Job:
-        """The job that a run folder holds, with noise as recorded; used to score it."""
+        """The job that a run folder holds, with noise as recorded; used to score it.
+
+        Raises:
+            TrainingError: ``run.json`` is missing or damaged.
+            RecipeError: its recipe is refused.
+        """
         described = self.read("run.json")
-        return Job(
-            recipe=Recipe.from_dict(described["recipe"], where=str(self.path / "run.json")),
-            seed=described["seed"],
-            root=root,
-            precision=described["precision"],
-        )
+        try:
+            recipe, seed, precision = (described[key] for key in ("recipe", "seed", "precision"))
+        except (KeyError, TypeError):
+            raise TrainingError(
+                f"{self.path / 'run.json'} lacks recipe, seed or precision; train again into a new folder"
+            ) from None
+        recipe = Recipe.from_dict(recipe, where=str(self.path / "run.json"))
+        return Job(recipe=recipe, seed=seed, root=root, precision=precision)
 
 
 def _shorten(value: Any) -> str:

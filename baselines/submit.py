@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -28,7 +29,7 @@ from baselines.train import build_method
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.paired import PairedDataset
 from ncl_bench.errors import TrainingError
-from ncl_bench.files import sha256_of_file, sole_owner, write_text
+from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
 from ncl_bench.protocol import PROTOCOL_VERSION
 from ncl_bench.submission import SUBMISSION_FILE, ArrayFile, MatrixScores, Noise, Submission, write_submission
 
@@ -61,10 +62,11 @@ def submit(
     finished = [folder.read("result.json") for folder in folders]
     _check_alike(runs, described)
     if (to / SUBMISSION_FILE).exists():
+        (to / _JOURNAL).unlink(missing_ok=True)
         raise TrainingError(
             f"{to} holds a submission already; test is scored once, choose a new folder with --to"
         )
-    held = {path.name for path in to.iterdir()} if to.is_dir() else set()
+    held = {path.name for path in to.iterdir() if not is_leftover(path)} if to.is_dir() else set()
     if held - {SCORES_FILE, _PART, _JOURNAL} or held == {SCORES_FILE}:
         raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
     jobs = [folder.job(root) for folder in folders]
@@ -99,7 +101,11 @@ def submit(
 def chosen_networks(job: Job, folder: RunFolder, device: torch.device) -> nn.ModuleList:
     """The networks of a finished run that were best on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed)
-    method.networks.load_state_dict(load_file(folder.best))
+    try:
+        method.networks.load_state_dict(load_file(folder.best))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        problem = str(error).splitlines()[0]
+        raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None
     method.eval()
     return method.networks.to(device)
 
@@ -129,6 +135,7 @@ def _score_the_rest(
     if rank() == 0:
         options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
+        _take_space(to / _PART)
     with Progress(*bar, disable=matrix is None) as progress, fabric.autocast():
         task = progress.add_task("score", total=len(test), completed=done)
         blocks = score_blocks(
@@ -140,6 +147,17 @@ def _score_the_rest(
             matrix.flush()
             write_text(to / _JOURNAL, json.dumps({"key": key, "captions": captions.stop}))
             progress.update(task, completed=captions.stop)
+
+
+def _take_space(part: Path) -> None:
+    """A page of a mapped file that the disk cannot hold would kill the process when it is written."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            with part.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, part.stat().st_size)
+        except OSError as error:
+            part.unlink()
+            raise TrainingError(f"cannot write {part}: {error.strerror}") from None
 
 
 def _whole_matrix(to: Path) -> ArrayFile:

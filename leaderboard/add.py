@@ -44,8 +44,7 @@ def add(folder: Path, root: Path, *, data_root: Path | None = None, verified_how
     )
     for protocol in file.result.protocols:
         row_of(file, protocol, read_families(), str(folder))
-    place.mkdir(parents=True, exist_ok=True)
-    with sole_owner(place):
+    with sole_owner(root):
         _refuse_duplicate(file, root, target)
         evidence = write_evidence(submission, folder, counted["test"], target)
         write_text(target, file.model_copy(update={"submission": _kept(submission, evidence)}).to_yaml())
@@ -54,7 +53,7 @@ def add(folder: Path, root: Path, *, data_root: Path | None = None, verified_how
 
 def _refuse_duplicate(file: RowFile, root: Path, target: Path) -> None:
     mine = set(identities(file))
-    for path, other in read_row_files(root / "submissions").items():
+    for path, other in read_row_files(root / "submissions", adding=target).items():
         shared = mine & set(identities(other))
         if shared:
             raise SubmissionError(

@@ -9,7 +9,7 @@ from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text
 from leaderboard.markdown import tables, with_tables
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
-from ncl_bench.files import write_text
+from ncl_bench.files import sole_owner, write_text
 from ncl_bench.protocol import PROTOCOL_VERSION
 
 HERE = Path(__file__).parent
@@ -50,6 +50,11 @@ def build(root: Path = HERE, *, published: bool = True, check: bool = False) -> 
     Raises:
         SubmissionError: a row is refused, or, with ``check``, an output is stale.
     """
+    with sole_owner(root):
+        return _build(root, published=published, check=check)
+
+
+def _build(root: Path, *, published: bool, check: bool) -> Built:
     content = read_content(root, published=published)
     outputs = _outputs(content, root)
     changed = tuple(path for path, text in outputs.items() if not _holds(root / path, text))

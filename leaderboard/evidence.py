@@ -6,7 +6,6 @@ A row names its evidence as ``.npy`` with the hash of that file; what lies on di
 import gzip
 import hashlib
 import io
-import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.result import Evaluation
 from ncl_bench.evaluation.sources import open_file, open_source
 from ncl_bench.evaluation.statements import check_noise
-from ncl_bench.files import write_bytes
+from ncl_bench.files import scratch_folder, write_bytes
 from ncl_bench.metrics import hits_per_image
 from ncl_bench.npy import map_npy
 from ncl_bench.protocol import evaluate_counted, fold_size, ranks_under
@@ -54,11 +53,11 @@ def evaluate_evidence(submission: Submission, folder: Path) -> tuple[Evaluation,
             f"{folder}: scores in the form {scores.form!r} are no evidence; keep a matrix or ranks"
         )
     check_noise(folder, submission, spec)
-    with tempfile.TemporaryDirectory() as unpacked:
+    with scratch_folder() as unpacked:
         for array in submission.files():
             content = _unpacked(packed_path(folder, array))
-            (Path(unpacked) / array.file).write_bytes(content)
-        counted = open_source(Path(unpacked), scores, spec, "test").count()
+            write_bytes(unpacked / array.file, content)
+        counted = open_source(unpacked, scores, spec, "test").count()
     return evaluate_counted(counted, spec, "test"), hits_of(counted, spec)
 
 

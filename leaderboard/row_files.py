@@ -97,8 +97,12 @@ def _check_possible(result: ProtocolResult, where: str) -> None:
             low = value
 
 
-def read_row_files(folder: Path) -> dict[Path, RowFile]:
+def read_row_files(folder: Path, *, adding: Path | None = None) -> dict[Path, RowFile]:
     """All row files below a folder of submissions, by path, sorted.
+
+    Args:
+        folder: holds ``<dataset>/<row>.yaml`` and the evidence beside it.
+        adding: a row file about to be written, whose evidence may be there from an interrupted attempt.
 
     Raises:
         SubmissionError: a file is refused, two rows are the same, or an evidence file belongs to no row.
@@ -116,7 +120,10 @@ def read_row_files(folder: Path) -> dict[Path, RowFile]:
         packed_path(path.parent, array) for path, file in files.items() for array in file.submission.files()
     }
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"):
-        if path not in named and path.name != ".gitkeep":
+        begun = (
+            adding is not None and path.parent == adding.parent and path.name.startswith(f"{adding.stem}.")
+        )
+        if path not in named and path.name != ".gitkeep" and not begun:
             raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
     return files
 

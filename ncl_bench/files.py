@@ -89,6 +89,33 @@ def sole_owner(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder for this process alone, below the system's temporary folder; it disappears with the block.
+
+    What killed processes left there is removed first. One at a time in a process.
+
+    Raises:
+        NclBenchError: there is no place for it.
+    """
+    place, name = Path(tempfile.gettempdir()), f".ncl-bench-{os.getuid()}"
+    folder = place / f"{name}.{os.getpid()}.tmp"
+    try:
+        for leftover in place.glob(f"{name}.*.tmp"):
+            if is_leftover(leftover):
+                _remove(leftover)
+        _remove(folder)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise NclBenchError(
+            f"cannot make {folder}: {error.strerror}; set TMPDIR to another folder"
+        ) from error
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
 def _locked(path: Path) -> int:
     """A descriptor that holds the lock of a file which still has this name.
 
@@ -130,7 +157,7 @@ def _flush(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

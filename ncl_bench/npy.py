@@ -3,12 +3,13 @@
 Nothing is ever unpickled, unzipped or read as a whole.
 """
 
+import io
 import os
 import stat
+import warnings
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from numpy.typing import NDArray
 from ncl_bench.errors import ScoresError
 
 _REMEDY = "write it with numpy.save"
-_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+_READERS = {(1, 0): (2, npy_format.read_array_header_1_0), (2, 0): (4, npy_format.read_array_header_2_0)}
+"""Format version to the bytes of its length field, and its reader."""
+LONGEST_HEADER = 10_000
+LARGEST_ARRAY = 2**62
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,10 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> NpyHeader:
     if size == 0:
         raise ScoresError(f"{path} is empty; {_REMEDY}")
     try:
-        version = npy_format.read_magic(stream)
-        shape, fortran_order, dtype = _READERS[version](stream)
-    except (ValueError, KeyError, EOFError, SyntaxError, TokenError, RecursionError):
+        shape, fortran_order, dtype = parse_header(stream)
+    except ValueError as error:
         stream.seek(0)
-        kind = "a zip archive (.npz?)" if stream.read(2) == b"PK" else "not a numpy .npy file"
+        kind = "a zip archive (.npz?)" if stream.read(2) == b"PK" else f"not a numpy .npy file ({error})"
         raise ScoresError(f"{path} is {kind}; {_REMEDY}, one array per file") from None
     if dtype.hasobject:
         raise ScoresError(
@@ -87,7 +90,42 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> NpyHeader:
         )
     if dtype.kind not in "fiuU":
         raise ScoresError(f"{path} holds {dtype}, expected plain numbers; {_REMEDY} from a float array")
+    if dtype.itemsize == 0:
+        raise ScoresError(f"{path} holds empty text; {_REMEDY} from ids that are not empty")
     return NpyHeader(shape, dtype, fortran_order, stream.tell())
+
+
+def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns are contiguous, and dtype, from the start of an ``.npy`` file.
+
+    Args:
+        stream: at its beginning; afterwards where the numbers start.
+
+    Raises:
+        ValueError: it is no ``.npy`` file, or no array can have this shape.
+        OSError: it cannot be read.
+    """
+    magic = stream.read(8)
+    version = (magic[-2], magic[-1]) if len(magic) == 8 and magic.startswith(b"\x93NUMPY") else None
+    if version is None:
+        raise ValueError("it does not begin like one")
+    if version not in _READERS:
+        raise ValueError(f"its format version is {version[0]}.{version[1]}, expected 1.0 or 2.0")
+    n_bytes, reader = _READERS[version]
+    length = stream.read(n_bytes)
+    if int.from_bytes(length, "little") > LONGEST_HEADER:
+        raise ValueError("its header is too long")
+    header = io.BytesIO(length + stream.read(int.from_bytes(length, "little")))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about files that Python 2 wrote
+            shape, fortran_order, dtype = reader(header, LONGEST_HEADER)
+    except Exception as error:  # numpy evaluates a literal, whose parser raises many classes
+        raise ValueError("its header cannot be parsed") from error
+    whole = all(type(size) is int and size >= 0 for size in shape)
+    if not whole or (0 in shape and prod(size or 1 for size in shape) > LARGEST_ARRAY):
+        raise ValueError("no array has this shape")
+    return shape, fortran_order, dtype
 
 
 def map_npy(path: Path, header: NpyHeader) -> NDArray[Any]:

@@ -12,12 +12,16 @@ LARGEST = 64 * 1024
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A safe loader that also refuses aliases (which can expand without bound) and keys that stand twice."""
+    """A safe loader that also refuses aliases (which can expand without bound), tags, and keys that stand twice."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", event.start_mark)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        unwanted = (
+            "aliases" if isinstance(event, yaml.AliasEvent) else "tags" if event.tag is not None else ""
+        )
+        if unwanted:
+            mark: Any = event.start_mark
+            raise yaml.constructor.ConstructorError(None, None, f"{unwanted} are not allowed", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -49,8 +53,8 @@ def read_yaml(path: Path, *, largest: int = LARGEST) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)
     except OSError as error:
         raise SubmissionError(f"cannot read {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:
+        problem = getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         raise SubmissionError(f"{where} is not plain YAML: {problem}") from None

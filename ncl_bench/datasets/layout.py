@@ -13,10 +13,10 @@ Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files w
 """
 
 import json
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError
@@ -27,6 +27,17 @@ Dtype = Literal["float32", "float16"]
 Format = Literal["arrow", "parquet"]
 
 
+def _stays_inside(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or "\0" in value:
+        raise ValueError("it must be a path below the folder")
+    return value
+
+
+FileName = Annotated[str, AfterValidator(_stays_inside)]
+"""A path below the folder that it is about, with ``/``."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +45,7 @@ class _Record(BaseModel):
 class FileRecord(_Record):
     """A source file, or a file of the prepared folder (whose sha256 is left out)."""
 
-    name: str
+    name: FileName
     bytes: int
     sha256: str | None = None
 
@@ -56,7 +67,7 @@ class Tokenization(_Record):
     tokenizer: str
     version: str
     column: str
-    vocabulary: str
+    vocabulary: FileName
     vocabulary_sha256: str
     origin: Literal["built", "imported", "shipped"]
 
@@ -117,7 +128,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(
             f"{folder} is not a prepared dataset (no manifest.json); run `ncl-bench prepare`"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     found = content.get("layout_version") if isinstance(content, dict) else None
     if found is not None and found != LAYOUT_VERSION:

@@ -1,6 +1,7 @@
 """Read a prepared folder: memory-mapped Arrow files, opened without a copy."""
 
 import mmap
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from ncl_bench.datasets.paired import FloatArray, Int64Array, PairedDataset, Tok
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.noise import clean_pairing, clean_record
-from ncl_bench.text import Vocabulary, load_vocabulary
+from ncl_bench.text import load_vocabulary
 
 T = TypeVar("T", bound=np.generic)
 
@@ -97,12 +98,21 @@ def load_prepared(
         raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
     cut = _tokenization(manifest, spec, language, tokenizer)
     images, captions = (_open_table(folder, manifest, split, table) for table in ("images", "captions"))
+    _check_columns(images, captions, folder, spec, split, cut.column)
     pairing = _int64(captions["image_row"])
     if not np.array_equal(pairing, clean_pairing(images.num_rows, spec.captions_per_image)):
         raise DataError(
             f"{folder}/captions/{split} is not in the order of the clean pairing; prepare it again"
         )
     text = manifest.texts.get(language or spec.languages[0])
+    vocabulary, tokens = load_vocabulary(folder / cut.vocabulary), _token_table(captions[cut.column])
+    if tokens.ids.min(initial=0) < 0 or tokens.ids.max(initial=0) >= vocabulary.size:
+        raise DataError(
+            f"{folder}/captions/{split} holds token ids outside {cut.vocabulary}, which has {vocabulary.size} words; "
+            "prepare it again"
+        )
+    if text is not None:
+        _check_column(captions, text, "string", f"{folder}/captions/{split}")
     dataset = PairedDataset(
         name=spec.name,
         split=split,
@@ -112,9 +122,9 @@ def load_prepared(
         image_ids=np.array(images["image_id"].to_pylist()),
         caption_to_image=pairing,
         pair_ids=np.arange(len(pairing)),
-        tokens=_token_table(captions[cut.column]),
+        tokens=tokens,
         captions=None if text is None else ArrowStrings(captions[text]),
-        vocabulary=_vocabulary(folder, cut),
+        vocabulary=vocabulary,
         captions_per_image=spec.captions_per_image,
         noise=clean_record(pairing),
         fingerprint=manifest.splits[split].fingerprint,
@@ -171,11 +181,51 @@ def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any
             raise DataError(f"{path} {state}, expected {record.bytes} bytes; prepare the dataset again")
         try:
             parts.append(_map_table(path))
-        except (pa.ArrowInvalid, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise DataError(
                 f"{path} is not a readable Arrow file ({error}); prepare the dataset again"
             ) from None
-    return pa.concat_tables(parts)
+    try:
+        return pa.concat_tables(parts)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(
+            f"{folder}/{table}/{split} has files that do not fit together ({error}); prepare the dataset again"
+        ) from None
+
+
+def _check_columns(
+    images: Any, captions: Any, folder: Path, spec: DatasetSpec, split: str, tokens: str
+) -> None:
+    """Refuse tables whose columns are not of the layout, or whose insides point outside of them."""
+    where = {table: f"{folder}/{table}/{split}" for table in ("images", "captions")}
+    if images.num_rows != spec.images[split]:
+        raise DataError(
+            f"{where['images']} has {images.num_rows} rows, {spec.name} has {spec.images[split]} images; "
+            "prepare it again"
+        )
+    _check_column(images, "image_id", "string", where["images"])
+    numbers = [
+        f"fixed_size_list<{dtype}>[{spec.n_regions * spec.feature_dim}]" for dtype in ("float", "halffloat")
+    ]
+    _check_column(images, "image_features", " or ".join(numbers), where["images"], full=False)
+    _check_column(captions, "image_row", "int64", where["captions"])
+    _check_column(captions, tokens, "list<int32>", where["captions"])
+
+
+def _check_column(table: Any, name: str, types: str, where: str, *, full: bool = True) -> None:
+    import pyarrow as pa
+
+    if table.column_names.count(name) != 1:
+        raise DataError(f"{where} has no single column {name}; prepare the dataset again")
+    column = table[name]
+    if re.sub(r"<\w+: (\w+)( not null)?>", r"<\1>", str(column.type)) not in types.split(" or "):
+        raise DataError(f"{where}: {name} is {column.type}, expected {types}; prepare the dataset again")
+    try:
+        column.validate(full=full)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{where}: {name} is damaged ({error}); prepare the dataset again") from None
+    if column.null_count or not column.num_chunks:
+        raise DataError(f"{where}: {name} is empty in places; prepare the dataset again")
 
 
 def _map_table(path: Path) -> Any:
@@ -203,7 +253,3 @@ def _token_table(column: Any) -> TokenTable:
 def _view(array: Any, dtype: np.dtype[T]) -> NDArray[T]:
     """A read-only view of an Arrow array of numbers; its own ``to_numpy`` takes a second to import pandas."""
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
-
-
-def _vocabulary(folder: Path, cut: Tokenization) -> Vocabulary:
-    return load_vocabulary(folder / cut.vocabulary)

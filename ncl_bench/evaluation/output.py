@@ -18,6 +18,7 @@ from ncl_bench.evaluation.report import (
     write_result,
 )
 from ncl_bench.evaluation.statements import local_split
+from ncl_bench.files import sole_owner
 from ncl_bench.protocol import expected_shape, fold_size, protocols_of, ranks_under
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def evaluate_folder(
         The report, and the files written.
     """
     opened = open_submission(folder, root=root)
+    with sole_owner(to):
+        return _evaluate_opened(opened, to, root=root, plot=plot, examples=examples)
+
+
+def _evaluate_opened(
+    opened: Opened, to: Path, *, root: Path | None, plot: bool, examples: int
+) -> tuple[Report, list[Path]]:
     n_images = sum(expected_shape(opened.spec, split)[0] for split in opened.sources)
     with _counting_bar(n_images) as on_rows:
         report, counted = evaluate_submission(opened, on_rows=on_rows)

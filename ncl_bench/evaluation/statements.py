@@ -82,12 +82,13 @@ def check_order(folder: Path, submission: Submission, spec: DatasetSpec, root: P
     for split, scores in submission.scores.items():
         n_images, n_captions = expected_shape(spec, split)
         if scores.order.caption_ids is not None:
-            ids = _ids(folder, scores.order.caption_ids)
-            _compare_ids(ids, [str(c) for c in range(n_captions)], n_captions, scores.order.caption_ids.file)
+            ids = _ids(folder, scores.order.caption_ids, n_captions)
+            _compare_ids(ids, [str(c) for c in range(n_captions)], scores.order.caption_ids.file)
         if scores.order.image_ids is not None:
             local = local_split(spec, split, root)
             ours = None if local is None else [str(i) for i in local.image_ids[:n_images]]
-            _compare_ids(_ids(folder, scores.order.image_ids), ours, n_images, scores.order.image_ids.file)
+            ids = _ids(folder, scores.order.image_ids, n_images)
+            _compare_ids(ids, ours, scores.order.image_ids.file)
             if local is None:
                 notes.append(
                     f"the image ids of {split} are complete but were not compared, for want of the dataset"
@@ -95,20 +96,23 @@ def check_order(folder: Path, submission: Submission, spec: DatasetSpec, root: P
     return notes
 
 
-def _ids(folder: Path, entry: ArrayFile) -> list[str]:
+def _ids(folder: Path, entry: ArrayFile, n: int) -> list[str]:
     path, header = open_file(folder, entry)
     if len(header.shape) != 1 or header.dtype.kind not in "iuU":
         raise ScoresError(
             f"{path} holds {header.dtype} of shape {header.shape}, expected one integer or text per item"
         )
+    if header.shape != (n,):
+        raise ScoresError(f"{path} holds {header.shape[0]} ids, expected {n}; queries are missing or extra")
     check_sha256(path, entry)
-    return [str(item) for item in map_npy(path, header).tolist()]
+    try:
+        return [str(item) for item in map_npy(path, header).tolist()]
+    except ValueError:
+        raise ScoresError(f"{path} holds text that is not Unicode; write it with numpy.save again") from None
 
 
-def _compare_ids(ids: list[str], ours: list[str] | None, n: int, name: str) -> None:
-    if len(ids) != n:
-        raise ScoresError(f"{name} holds {len(ids)} ids, expected {n}; queries are missing or extra")
-    if len(set(ids)) < (n if ours is None else len(set(ours))):
+def _compare_ids(ids: list[str], ours: list[str] | None, name: str) -> None:
+    if len(set(ids)) < (len(ids) if ours is None else len(set(ours))):
         twice = next(item for place, item in enumerate(ids) if item in ids[:place])
         raise ScoresError(f"{name} holds id {twice!r} more than once; score every query once")
     for place, (found, expected) in enumerate(zip(ids, ours or ids, strict=True)):

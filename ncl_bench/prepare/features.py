@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from ncl_bench.datasets.paired import FloatArray
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError
+from ncl_bench.npy import parse_header
 from ncl_bench.prepare.material import Advance
 from ncl_bench.prepare.source import READ_ERRORS, Source, require
 
@@ -105,10 +105,9 @@ def open_features(
 
 
 def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
     try:
-        shape, fortran_order, dtype = readers[npy_format.read_magic(stream)](stream)
-    except (ValueError, KeyError, *READ_ERRORS):
+        shape, fortran_order, dtype = parse_header(stream)
+    except (ValueError, *READ_ERRORS):
         raise DataError(f"{name} is not a numpy array file; download it again") from None
     if dtype.hasobject:
         raise DataError(

@@ -23,8 +23,8 @@ class Journal:
         try:
             found = json.loads(self._path.read_bytes())
         except (OSError, ValueError):
-            found = {}
-        if found.get("settings") == settings:
+            found = None
+        if isinstance(found, dict) and found.get("settings") == settings:
             self._content = found
         elif folder.exists():
             shutil.rmtree(folder)

@@ -75,6 +75,7 @@ def prepare(
         key = settings_key(spec, material, options, dtype)
         if target.exists():
             _check_same(target, key)
+            shutil.rmtree(work, ignore_errors=True)  # stopped between the last two lines below
             return target
         try:
             check_space(work, spec, dtype)

@@ -1,6 +1,8 @@
 """The user's download: a folder or a zip file, read without trusting its names, links or sizes."""
 
+import lzma
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,8 +15,17 @@ from ncl_bench.errors import DataError
 LARGEST_MEMBER = 64 * 2**30
 LARGEST_RATIO = 1000
 LARGEST_TEXT = 512 * 2**20
-READ_ERRORS = (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What reading a damaged file or zip member raises."""
+READ_ERRORS = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)
+"""What opening and reading a damaged file or zip member raises."""
 
 
 class Source(Protocol):
@@ -40,7 +51,7 @@ def open_source(path: Path) -> Source:
     """
     if path.is_dir():
         return FolderSource(path)
-    if zipfile.is_zipfile(path):
+    if path.is_file() and zipfile.is_zipfile(path):
         return ZipSource(path)
     state = "is neither a folder nor a zip file" if path.exists() else "does not exist"
     raise DataError(f"{path} {state}; give the folder that holds the downloaded files")
@@ -89,7 +100,10 @@ class ZipSource:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a member."""
-        return self._zip.open(name)
+        try:
+            return self._zip.open(name)
+        except READ_ERRORS as error:
+            raise DataError(f"{self.place}: {name} cannot be read ({error}); download it again") from None
 
     def changed_at(self, name: str) -> int:
         """When the zip file was last changed, in nanoseconds."""

@@ -1,9 +1,7 @@
 """Cut many captions in parallel and number their words, in constant memory per caption."""
 
-import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.datasets.paired import Int64Array, TokenTable
 from ncl_bench.prepare.material import Advance
+from ncl_bench.processes import worker_pool
 from ncl_bench.text import Tokenizer, Vocabulary, tokenizer, vocabulary_from_counts
 
 CHUNK = 5_000
@@ -79,8 +78,7 @@ def _cut_chunks(chunks: list[list[str]], name: str, file: Path | None) -> Iterat
         cut = tokenizer(name, file=file)
         yield from (_cut_chunk(chunk, cut) for chunk in chunks)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(name, file)) as pool:
+    with worker_pool(processes, _start_worker, (name, file)) as pool:
         yield from pool.map(_cut_in_worker, chunks)
 
 

@@ -9,9 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, shorten
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
+LARGEST = 2_000_000
+"""Rows of a word embedding; the largest published vocabulary has 56,271."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ def load_vocabulary(path: Path) -> Vocabulary:
     Raises:
         DataError: the file is missing or not in the published format.
     """
+    if path.exists() and not path.is_file():
+        raise DataError(f"vocabulary {path} is no regular file; give an existing json file")
     try:
         return parse_vocabulary(path.read_bytes(), str(path))
     except OSError as error:
@@ -128,12 +132,12 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
         raise DataError(f"vocabulary {name} is not json ({error}); fetch the published file again") from None
     word_to_id, id_to_word, size = _fields(data, name)
     by_id = {i: word for word, i in word_to_id.items()}
-    if by_id != {int(i): word for i, word in id_to_word.items()}:
+    if {str(i): word for i, word in by_id.items()} != id_to_word:
         raise DataError(f"vocabulary {name}: word2idx and idx2word disagree; fetch the published file again")
     bad = next((i for i in by_id if not 0 <= i < size), None)
     if bad is not None:
         raise DataError(
-            f"vocabulary {name}: word {by_id[bad]!r} has id {bad}, expected 0 to idx - 1 = {size - 1}; "
+            f"vocabulary {name}: word {by_id[bad]!r} has id {shorten(bad)}, expected 0 to idx - 1 = {size - 1}; "
             "fetch the published file again"
         )
     missing = [word for word in SPECIAL_WORDS[1:] if word not in word_to_id]
@@ -148,13 +152,17 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
 def _fields(data: Any, name: str) -> tuple[dict[str, int], dict[str, str], int]:
     try:
         word_to_id, id_to_word, size = data["word2idx"], data["idx2word"], data["idx"]
-        whole = all(type(i) is int for i in (size, *word_to_id.values()))
-        whole = whole and all(key.isdecimal() and isinstance(word, str) for key, word in id_to_word.items())
-    except (TypeError, KeyError, AttributeError):
+        whole = isinstance(id_to_word, dict) and all(type(i) is int for i in (size, *word_to_id.values()))
+        "".join(word_to_id).encode()
+    except (TypeError, KeyError, AttributeError, UnicodeEncodeError):
         whole = False
     if not whole:
         raise DataError(
             f"vocabulary {name} is not in the published format, expected "
             '{"word2idx": {word: id}, "idx2word": {"id": word}, "idx": size}'
+        )
+    if size > LARGEST:
+        raise DataError(
+            f"vocabulary {name}: idx is {shorten(size)}, expected at most {LARGEST}, the number of words"
         )
     return word_to_id, id_to_word, size

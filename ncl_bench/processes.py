@@ -1,0 +1,71 @@
+"""Worker processes that never outlive the process that started them, however it ends."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from ncl_bench.errors import NclBenchError
+
+
+@contextmanager
+def worker_pool(
+    n_workers: int, initializer: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
+    """Freshly started worker processes, for the length of a block.
+
+    They end with this process even if it is killed, and at once if the block raises. Ctrl-C, which a terminal sends
+    to all of them, is left to this process.
+
+    Args:
+        n_workers: how many.
+        initializer: called in each of them first.
+        arguments: of ``initializer``.
+
+    Raises:
+        NclBenchError: a worker died, as it does where memory is full.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(n_workers, context, _begin, (initializer, *arguments)) as pool:
+        try:
+            _start_all(pool)
+            yield pool
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise NclBenchError(
+                    "a worker process died, perhaps for want of memory; run the same command again, it goes on "
+                    "where it stopped"
+                ) from None
+            raise
+
+
+def _start_all(pool: ProcessPoolExecutor) -> None:
+    """Start the workers deaf to Ctrl-C from their first moment: an ignored signal is ignored by children too."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        pool.submit(int)
+    finally:
+        signal.signal(signal.SIGINT, ours)
+
+
+def _begin(initializer: Callable[..., None] | None, *arguments: Any) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    if initializer is not None:
+        initializer(*arguments)

@@ -1,20 +1,10 @@
-"""Checkpoints in the published layouts to a run folder that ``ncl-bench score`` reads.
+"""A published checkpoint to a run folder that ``ncl-bench score`` reads: safetensors, and what is known of it."""
 
-The published code saves, with ``torch.save``, a dictionary that holds one network (``model``) or two (``model_A``,
-``model_B``) beside options and scores. A network is a list of state dicts, one per encoder, or one state dict whose
-names carry the encoder. Networks are found by that structure, and the backbone by its names.
-
-Nothing but tensors and plain containers is built from a file: classes that the published files are known to
-mention become empty stand-ins, any other one refuses the file.
-"""
-
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -23,6 +13,7 @@ from baselines.backbones.base import Backbone
 from baselines.backbones.published import size_of
 from baselines.config import Recipe
 from baselines.methods import METHODS
+from baselines.published_checkpoint import SCORING, published_networks, read_checkpoint
 from baselines.run import Job, RunFolder
 from baselines.train import build_method
 from ncl_bench.datasets import dataset_spec
@@ -35,15 +26,6 @@ Selection = Literal["dev", "test", "none"]
 
 PUBLISHED_SELECTION: dict[str, Selection] = {"pc2": "test"}
 """Where the published code chose the checkpoint that it releases; dev for every other method."""
-
-PARTS = {
-    "img_enc.": "fc.weight",
-    "txt_enc.": "embed.weight",
-    "sim_enc.": "sim_eval_w.weight",
-    "img_pro_head.": "output_layer.weight",
-}
-"""Encoder to a weight that only its state dict holds, for networks saved as a list."""
-SCORING = ("img_enc.", "txt_enc.", "sim_enc.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +76,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     _check_statement(statement)
     if to.exists():
         raise TrainingError(f"{to} exists; choose a new folder with --to")
-    states = list(_networks(read_checkpoint(file), file))
+    states = published_networks(read_checkpoint(file), file)
     wanted = METHODS[statement.method].n_networks
     if len(states) != wanted:
         raise TrainingError(
@@ -120,95 +102,6 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
         folder.write("result.json", {"imported": source})
         write_bytes(folder.best, save({k: x.contiguous() for k, x in method.networks.state_dict().items()}))
     return sorted({name.split(".")[0] for state in states for name in state if not name.startswith(SCORING)})
-
-
-class _StandIn:
-    """Takes the place of a value that no import reads."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def __setstate__(self, _: object) -> None: ...
-
-
-_STAND_INS: list[Any] = [
-    (_StandIn, name)
-    for name in (
-        "argparse.Namespace",
-        "numpy.dtype",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-        *(f"numpy.dtypes.{kind}DType" for kind in ("Float64", "Float32", "Int64", "Int32", "Bool")),
-    )
-]
-
-
-def read_checkpoint(file: Path) -> Any:
-    """Content of a ``torch.save`` file: tensors and plain containers.
-
-    Raises:
-        TrainingError: it cannot be read, is damaged, or mentions a class or function that is not allowed.
-    """
-    if not file.is_file():
-        raise TrainingError(f"{file} is not a file; give a checkpoint of the published code")
-    try:
-        with torch.serialization.safe_globals(_STAND_INS):
-            return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file raises whatever its bytes lead to
-        refused = re.search(r"GLOBAL (\S+)", str(error))
-        if refused:
-            raise TrainingError(
-                f"{file} asks for {refused[1]}, which no published checkpoint needs; it was not read further, "
-                "save the state dicts alone with torch.save"
-            ) from None
-        reason = " ".join(str(error).split()).split(". ")[0][:200] or type(error).__name__
-        raise TrainingError(
-            f"{file} is damaged or no checkpoint of torch.save ({reason}); fetch it again"
-        ) from None
-
-
-def _networks(content: Any, file: Path) -> Iterator[dict[str, Tensor]]:
-    """Networks of a file in its order, each as published name to tensor."""
-    values = [content]
-    if isinstance(content, Mapping) and _state(content) is None:
-        values = list(content.values())
-    found = [state for value in values if (state := _state(value)) is not None]
-    if not found:
-        keys = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise TrainingError(
-            f"{file} holds no network in a published layout (found: {keys[:200]}), expected state dicts of "
-            "img_enc, txt_enc and sim_enc"
-        )
-    return iter(found)
-
-
-def _state(value: Any) -> dict[str, Tensor] | None:
-    """A network in either form under one naming, or None where the value is no network."""
-    if isinstance(value, Mapping):
-        named = _weights(value)
-        return named if any(name.startswith(SCORING) for name in named) else None
-    if not isinstance(value, Sequence) or not all(isinstance(part, Mapping) for part in value):
-        return None
-    state = {}
-    for k, part in enumerate(value):
-        weights = _weights(part)
-        prefix = next((prefix for prefix, sign in PARTS.items() if sign in weights), f"part_{k}.")
-        state.update({prefix + name: x for name, x in weights.items()})
-    return state if any(name.startswith(SCORING) for name in state) else None
-
-
-def _weights(state: Mapping[Any, Any]) -> dict[str, Tensor]:
-    """The plain tensors of a state dict, without the ``module.`` that DataParallel puts into names."""
-    return {
-        ".".join(part for part in str(name).split(".") if part != "module"): x
-        for name, x in state.items()
-        if isinstance(x, Tensor) and _is_plain(x)
-    }
-
-
-def _is_plain(x: Tensor) -> bool:
-    """A dense tensor that is as large as its bytes in the file."""
-    dense = x.layout is torch.strided and x.device.type == "cpu" and not x.is_quantized
-    return dense and x.numel() * x.element_size() <= x.untyped_storage().nbytes()
 
 
 def _backbone(state: Mapping[str, Tensor], file: Path) -> Backbone:

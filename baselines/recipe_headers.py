@@ -136,7 +136,8 @@ def _title(content: Mapping[str, Any]) -> str:
     if content.get("clean_only"):
         title += " on the truly clean pairs alone (an upper bound, not a method)"
     if dataset == "digits":
-        return f"{title} on the embedded digits with a small VSE-infinity: minutes on a CPU."
+        backbone = {**BACKBONES, "vse_infinity": "VSE-infinity"}[content["backbone"]["name"]]
+        return f"{title} on the embedded digits with a small {backbone}: minutes on a CPU."
     tokens = f" ({content['tokenizer']} tokens)" if "tokenizer" in content else ""
     return f"{title}: {_backbone(content)} on {DATASETS[dataset].title}{tokens}."
 

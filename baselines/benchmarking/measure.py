@@ -150,10 +150,12 @@ class Measurements:
             sides[works.BLOCKS](Stopwatch(self.device))
         speed = counter.get_total_flops() / timings.seconds(works.BLOCKS)
         del sides
-        loop, blocks = (
-            peak_mebibytes(work, name, side, self.sizes, self.device) for side in (works.LOOP, works.BLOCKS)
-        )
-        facts = {"peak_mebibytes": (loop, blocks), "share_of_peak": speed / self.matrix_peak}
+        facts: dict[str, Any] = {"share_of_peak": speed / self.matrix_peak}
+        if work != "scoring" or self.device.type == "cuda":  # few images fill no block
+            sizes = self.sizes.model_copy(update={"batch": self.sizes.memory_batch})
+            facts["peak_mebibytes"] = tuple(
+                peak_mebibytes(work, name, side, sizes, self.device) for side in (works.LOOP, works.BLOCKS)
+            )
         if work == "scoring":
             facts["difference"] = self._difference_from_loop(name)
         title = WORK_TITLES[work].format(name=TITLES[name])

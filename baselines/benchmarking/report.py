@@ -80,7 +80,7 @@ def markdown(content: Mapping[str, Any]) -> str:
         f"batch {sizes['batch']}, {sizes['regions']} regions x {sizes['feature_dim']}, joint space "
         f"{sizes['embed_size']}, similarity {sizes['sim_dim']}, captions of {sizes['shortest']} to "
         f"{sizes['longest']} words, scoring {sizes['images']:,} x "
-        f"{sizes['images'] * sizes['captions_per_image']:,}."
+        f"{sizes['images'] * sizes['captions_per_image']:,}; memory at batch {sizes['memory_batch']}."
     ]
     if peak is not None:
         lines.append(f"The matrix product reaches {peak / 1e12:.1f} TFLOP/s in 32-bit arithmetic.")

@@ -17,6 +17,7 @@ class Sizes(BaseModel):
 
     Attributes:
         batch: pairs of a training step.
+        memory_batch: pairs of a step whose peak memory is measured.
         regions: regions per image.
         feature_dim: of a region feature.
         embed_size: of the joint space.
@@ -31,12 +32,13 @@ class Sizes(BaseModel):
         image_counts: numbers of images for the growth of scoring.
         matrix: rows and columns of the matrix product that gives the device's peak.
         rounds: most passes of each side.
-        seconds: after which a measurement starts no further round.
+        seconds: measured ones, after which a measurement starts no further round.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     batch: Several = 128
+    memory_batch: Several = 128
     regions: Several = 36
     feature_dim: Count = 2048
     embed_size: Several = 1024
@@ -74,6 +76,13 @@ class Sizes(BaseModel):
 
 PUBLISHED = Sizes()
 SMALL = Sizes(
-    batch=32, images=40, batches=(8, 16, 32), image_counts=(10, 20, 40), matrix=1024, rounds=4, seconds=8.0
+    batch=16,
+    memory_batch=32,
+    images=20,
+    batches=(4, 8, 16),
+    image_counts=(5, 10, 20),
+    matrix=1024,
+    rounds=5,
+    seconds=10.0,
 )
 """For a CPU: the networks at published size, with fewer pairs."""

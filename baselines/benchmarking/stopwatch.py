@@ -85,17 +85,17 @@ def side_by_side(
         sides: name to side.
         device: where they compute.
         rounds: most rounds, at least 1.
-        seconds: after which no further round starts.
+        seconds: measured ones, after which no further round starts.
         on_round: called with the share that is done, in [0, 1].
     """
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
-    start = time.perf_counter()
+    elapsed = 0.0
     for number in range(rounds):
         for name, side in sides.items():
             watch = Stopwatch(device)
             side(watch)
             taken[name].append(watch.stop())
-        elapsed = time.perf_counter() - start
+            elapsed += taken[name][-1][TOTAL]
         on_round(min(1.0, max((number + 1) / rounds, elapsed / seconds)))
         if elapsed > seconds:
             break

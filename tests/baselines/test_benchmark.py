@@ -18,8 +18,8 @@ from baselines.benchmarking.works import make_batch, make_network, step_of
 from ncl_bench.errors import NclBenchError
 
 TINY = (
-    "batch=6", "embed_size=16", "sim_dim=8", "word_dim=8", "feature_dim=20", "regions=5", "vocabulary=50",
-    "images=8", "batches=[4,6]", "image_counts=[4,8]", "matrix=64", "rounds=2",
+    "batch=6", "memory_batch=4", "embed_size=16", "sim_dim=8", "word_dim=8", "feature_dim=20", "regions=5",
+    "vocabulary=50", "images=8", "batches=[4,6]", "image_counts=[4,8]", "matrix=64", "rounds=2",
 )  # fmt: skip
 CPU = torch.device("cpu")
 
@@ -88,7 +88,7 @@ def test_ratios_are_of_the_same_round() -> None:
 
 
 def test_a_measurement_stops_when_its_time_is_over() -> None:
-    timings = side_by_side({"one": lambda watch: time.sleep(0.02)}, CPU, rounds=50, seconds=0.01)
+    timings = side_by_side({"one": lambda watch: spin(0.02)}, CPU, rounds=50, seconds=0.01)
     assert timings.rounds == 1
 
 

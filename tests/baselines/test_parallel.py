@@ -1,20 +1,73 @@
-"""Two processes compute what one computes: similarities, losses and weights."""
+"""Two processes compute what one computes: similarities, losses, weights, divisions and scores."""
 
+import json
 import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
+from rich.console import Console
+from torch import distributed
 
+import baselines.run
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.backbones.base import Backbone
-from baselines.batches import Batch
+from baselines.batches import Batch, Ids, TrainingBatches
+from baselines.config import Recipe
+from baselines.devices import fabric_for
 from baselines.losses import hardest_triplet
-from baselines.parallel import average_gradients, own_columns
+from baselines.method import Method
+from baselines.methods import METHODS
+from baselines.parallel import (
+    answered,
+    average_gradients,
+    copy_first_rank,
+    from_first_rank,
+    gathered_on_first,
+    own_columns,
+)
+from baselines.progress import TrainingProgress
+from baselines.run import Job, RunFolder
+from baselines.score import score
+from baselines.step import OptimiserStep
+from baselines.submit import submit
+from baselines.train import Trainer, build_method
+from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.errors import TrainingError
 
 STEPS = 20
 PAIRS = 9  # not a multiple of the number of processes
+VSE = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
+SGR = {"name": "sgr", "embed_size": 8, "word_dim": 6, "sim_dim": 6}
+SGR_METHODS = {
+    "triplet": {"name": "triplet", "epochs": 7},
+    "pc2": {"name": "pc2", "warmup_epochs": 1, "epochs": 2, "noisy_from_epoch": 0, "classes": 4},
+}
+
+mp.get_context("forkserver").set_forkserver_preload(["baselines.submit", "baselines.progress", "pytest"])
+
+
+def worker(rank: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    store = distributed.FileStore(f"{folder}/store", 2)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    torch.save(function(*args), f"{folder}/{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def in_two_processes(folder: Path, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """What the function returns on either rank."""
+    folder.mkdir(exist_ok=True)
+    mp.start_processes(worker, (str(folder), function, args), nprocs=2, start_method="forkserver")
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
 def network_and_batch(name: str) -> tuple[Backbone, Batch]:
@@ -33,7 +86,7 @@ def small(name: str) -> dict[str, int]:
     return sizes if name == "vse_infinity" else sizes | {"sim_dim": 5}
 
 
-def train(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def twenty_steps(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     network, batch = network_and_batch(name)
     network.train()
     # not Adam, which blows up the rounding of gradients that are zero in exact arithmetic
@@ -49,24 +102,201 @@ def train(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     return torch.stack(losses), network.state_dict()
 
 
-def worker(rank: int, world: int, name: str, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    store = torch.distributed.FileStore(f"{folder}/store", world)
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    losses, state = train(name)
-    torch.save({"losses": losses, "state": state}, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 def test_two_processes_train_like_one(name: str, tmp_path: Path) -> None:
-    expected_losses, expected_state = train(name)
-    mp.spawn(worker, args=(2, name, str(tmp_path)), nprocs=2)
-    for rank in range(2):
-        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        torch.testing.assert_close(found["losses"], expected_losses, rtol=0, atol=1e-5)
-        torch.testing.assert_close(found["state"], expected_state, rtol=0, atol=1e-5)
+    expected = twenty_steps(name)
+    for found in in_two_processes(tmp_path / "ranks", twenty_steps, name):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def sgd(self: Method, network: torch.nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(network.parameters(), lr=0.01)
+
+
+def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
+    """A run on a few pairs, by plain gradient descent (see above)."""
+    from few_digits import load_few  # composes the digits, which the other tests do not need
+
+    def load(name: str, **options: Any) -> PairedDataset:
+        dataset = load_few(name, **options)
+        return dataset.subset(np.arange(n_pairs)) if options["split"] == "train" else dataset
+
+    baselines.run.load_dataset = load
+    METHODS[method["name"]].make_optimizer = sgd
+    recipe = {"dataset": "digits", "batch_size": 16, "backbone": backbone, "method": method}
+    return Job(Recipe.from_dict(recipe), noise_ratio=0.4)
+
+
+@pytest.fixture
+def undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``job`` changes the optimisers and the loader of its process; undone afterwards."""
+    monkeypatch.setattr(baselines.run, "load_dataset", baselines.run.load_dataset)
+    for method in METHODS.values():
+        monkeypatch.setattr(method, "make_optimizer", method.make_optimizer)
+
+
+def killed_run(folder: Path, last_batch: int) -> str:
+    """Train until the second rank kills itself before a batch; what stops the first one."""
+    trainer = ncr_trainer(folder)
+
+    def on_batch(pairs: int) -> None:
+        nonlocal last_batch
+        last_batch -= 1
+        if last_batch == 0 and distributed.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    progress = TrainingProgress(len(trainer.plans), Console(quiet=True))
+    progress.advance = on_batch
+    try:
+        trainer.run(progress)
+    except TrainingError as error:
+        (folder / "said").write_text(str(error))
+        os._exit(2)
+    raise AssertionError("the run went on alone")
+
+
+def ncr_trainer(folder: Path) -> Trainer:
+    """NCR divides the pairs; one that is divided otherwise trains otherwise."""
+    method = {"name": "ncr", "warmup_epochs": 1, "epochs": 1}
+    return Trainer(job(method, VSE, 160), RunFolder(folder / "run"), "cpu")
+
+
+def whole_run(folder: Path) -> dict[str, Any]:
+    """Train with NCR and score test."""
+    trainer = ncr_trainer(folder)
+    trainer.run(TrainingProgress(len(trainer.plans), Console(quiet=True)))
+    submit([folder / "run"], folder / "submission", device="cpu")
+    return {"state": trainer.method.state_dict(), "epochs_recorded": len(trainer.history)}
+
+
+@pytest.mark.usefixtures("undone")
+def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_path: Path) -> None:
+    from few_digits import outcome
+
+    (tmp_path / "one").mkdir()
+    expected = whole_run(tmp_path / "one")
+    first, second = in_two_processes(tmp_path / "two", whole_run, tmp_path / "two")
+    torch.testing.assert_close(first["state"], expected["state"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(second["state"], first["state"], rtol=0, atol=0)
+    histories = [json.loads((tmp_path / n / "run" / "history.json").read_text()) for n in ("one", "two")]
+    for entry, other in zip(*histories, strict=True):
+        assert entry["steps"] == other["steps"] >= STEPS
+        assert other["loss"] == pytest.approx(entry["loss"], abs=1e-5)
+    scores = [np.load(tmp_path / n / "submission" / "test.npy") for n in ("one", "two")]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=0, atol=1e-5)
+    assert first["epochs_recorded"] == len(histories[0])
+    assert second["epochs_recorded"] == 0
+
+    broken = tmp_path / "broken"
+    with pytest.raises(mp.ProcessExitedException):
+        in_two_processes(broken, killed_run, broken, 35)
+    wait_for(broken / "said")
+    assert "another process of this command has ended" in (broken / "said").read_text()
+    assert not (broken / "run" / "result.json").exists()
+    (broken / "store").unlink()
+    in_two_processes(broken, whole_run, broken)
+    assert outcome(broken / "run") == outcome(tmp_path / "two" / "run")
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class DoubleBatches(TrainingBatches):
+    """In float32 hardest negatives and mixtures magnify rounding."""
+
+    def _collate(self, rows: Ids) -> Batch:
+        batch = super()._collate(rows)
+        return replace(batch, image_features=batch.image_features.double())
+
+
+def epochs(name: str) -> dict[str, Any]:
+    """Every epoch of a method on SGR, which draws dropout, and scores of some images of dev."""
+    own_job = job(SGR_METHODS[name], SGR, 48)
+    fabric = fabric_for("cpu", "32-true")
+    train = own_job.load("train")
+    method = build_method(own_job, train, seed=0).double()
+    step = OptimiserStep(fabric, gradient_clip=2.0)
+    step.optimizers = {network: method.make_optimizer(network, 0.01) for network in method.networks}
+    losses = []
+    torch.manual_seed(1)
+    for plan in method.plan():
+        method.train_epoch(plan, DoubleBatches(train, batch_size=16, seed=plan.epoch), step)
+        losses.append(step.epoch_means()["loss"])
+    method.float().eval()
+    scores = score(method.networks, own_job.load("dev"), n_images=9)
+    return {
+        "steps": step.count,
+        "losses": torch.tensor(losses),
+        "weights": method.networks.state_dict(),
+        "next random number": torch.rand(1),
+        "scores": torch.from_numpy(scores),
+    }
+
+
+def all_epochs() -> dict[str, Any]:
+    return {name: epochs(name) for name in SGR_METHODS}
+
+
+@pytest.mark.usefixtures("undone")
+def test_methods_on_sgr_draw_the_same_numbers_in_two_processes(tmp_path: Path) -> None:
+    whole = all_epochs()
+    for rank, ranks in enumerate(in_two_processes(tmp_path / "two", all_epochs)):
+        for name in SGR_METHODS:
+            expected, found = dict(whole[name]), ranks[name]
+            assert expected["steps"] >= STEPS
+            if rank > 0:
+                del expected["scores"]
+                assert found.pop("scores").numel() == 0
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+            assert found["next random number"] == expected["next random number"]
+
+
+def talk() -> dict[str, Any]:
+    rank = distributed.get_rank()
+    module = torch.nn.BatchNorm1d(2)
+    module.running_mean.fill_(rank + 1)
+    copy_first_rank(module)
+    blocks = gathered_on_first(torch.full((3, 2 - rank), float(rank)), [2, 1])
+    idle = gathered_on_first(torch.ones(3, 1 - rank), [1])
+
+    def refuse() -> None:
+        assert rank == 0
+        raise TrainingError("the disk is full")
+
+    try:
+        from_first_rank(refuse)
+    except TrainingError as error:
+        refused = str(error)
+    return {
+        "value": from_first_rank(lambda: f"from {rank}"),
+        "refused": refused,
+        "mean": module.running_mean,
+        "blocks": [block.tolist() for block in blocks],
+        "idle": [block.tolist() for block in idle],
+    }
+
+
+def test_what_rank_0_has_or_refuses_reaches_the_others_and_blocks_reach_rank_0(tmp_path: Path) -> None:
+    first, second = in_two_processes(tmp_path / "ranks", talk)
+    for found in (first, second):
+        assert found["value"] == "from 0"
+        assert found["refused"] == "the disk is full"
+        assert found["mean"].tolist() == [1, 1]
+    assert first["blocks"] == [[[0, 0]] * 3, [[1]] * 3]
+    assert first["idle"] == [[[1]] * 3]
+    assert second["blocks"] == second["idle"] == []
+
+
+def test_a_rank_that_is_gone_is_one_sentence() -> None:
+    with (
+        pytest.raises(TrainingError, match=r"another process .* has ended .* \(Connection closed by peer\)"),
+        answered(),
+    ):
+        raise RuntimeError("Connection closed\n by peer")
 
 
 def test_shares_cover_every_column_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,188 @@
+"""Several processes from one command: who starts them, and what happens when one is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from few_digits import TINY, outcome
+
+from baselines.devices import fabric_for, started_processes
+from ncl_bench.errors import TrainingError
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "x",
+    "WORLD_SIZE": "6",
+    "LOCAL_WORLD_SIZE": "3",
+    "RANK": "4",
+    "LOCAL_RANK": "1",
+}
+SLURM = {
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_NTASKS": "8",
+    "SLURM_NTASKS_PER_NODE": "4",
+    "SLURM_NNODES": "2",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), [({}, (1, 1)), (TORCHRUN, (3, 2)), (SLURM, (4, 2))])
+def test_torchrun_and_slurm_say_how_many_processes_there_are(
+    found: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    processes = started_processes(None)
+    assert (processes.here, processes.machines) == expected
+    assert processes.environment.creates_processes_externally == bool(found)
+
+
+def test_a_task_of_its_own_within_a_slurm_job_starts_what_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # set in the batch script, where srun started nothing
+    assert started_processes(2)[:2] == (2, 1)
+
+
+@pytest.mark.parametrize("found", [TORCHRUN, SLURM])
+def test_another_number_of_devices_than_was_started_is_refused(
+    found: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TrainingError, match=r"--devices is 2, but [34] processes were started"):
+        started_processes(2)
+
+
+def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    with pytest.raises(TrainingError, match="set --ntasks-per-node"):
+        started_processes(None)
+
+
+def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(TrainingError, match="torch finds no CUDA device; compute with --device cpu"):
+        fabric_for("cuda", "32-true")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(TrainingError, match="4 processes need 4 CUDA devices, but torch finds 1"):
+        fabric_for("auto", "32-true", devices=4)
+
+
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import baselines.run
+from few_digits import load_few
+from ncl_bench.cli import main
+baselines.run.load_dataset = load_few
+main()
+"""
+
+
+class Training:
+    """``ncl-bench train --devices 2`` on few digits, in a folder with its script and recipe."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "script.py").write_text(SCRIPT)
+        method = {"name": "ncr", "warmup_epochs": 1, "epochs": 3, "learning_rate": 0.001}
+        recipe = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method}
+        (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+
+    def start(self, to: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "script.py", "train", "recipe.yaml", "--noise-ratio", "0.4"]
+        return subprocess.Popen(
+            [*command, "--device", "cpu", "--devices", "2", "--to", to],
+            cwd=self.folder,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def started_with_one_epoch(self, to: str) -> tuple[subprocess.Popen[str], int]:
+        """The command, and the process that it started."""
+        process = self.start(to)
+        deadline = time.monotonic() + 500
+        while not list((self.folder / to / "checkpoints").glob("epoch-*.pt")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return process, int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(process: int) -> None:
+    deadline = time.monotonic() + 60
+    while is_running(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_killed_process_ends_the_run_and_the_same_command_finishes_it(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    process, other = training.started_with_one_epoch("broken")
+    os.kill(other, signal.SIGKILL)
+    said = process.communicate(timeout=300)
+    assert process.returncode == 2, said
+    assert said[1].count("another process of this command has ended or does not answer") == 1
+    assert "Traceback" not in said[1]
+    assert not (tmp_path / "broken" / "result.json").exists()
+
+    for to in ("broken", "whole"):
+        process = training.start(to)
+        said = process.communicate(timeout=600)
+        assert process.returncode == 0, said
+        assert said[0].count("best on dev") == 1
+        assert said[1].count("dev rSum") == (4 if to == "whole" else said[1].count("\n"))
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_the_others_end_with_the_first(tmp_path: Path) -> None:
+    process, other = Training(tmp_path).started_with_one_epoch("run")
+    process.kill()
+    wait_until_gone(other)
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_torchrun_starts_the_processes_too(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "script.py",
+    ]
+    command += ["train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--to", "torchrun"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("best on dev") == 1
+    process = training.start("launched")
+    process.communicate(timeout=600)
+    assert outcome(tmp_path / "torchrun") == outcome(tmp_path / "launched")

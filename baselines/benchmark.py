@@ -64,9 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = options.table
         if path is None:
             found = "cuda" if torch.cuda.is_available() else "cpu"
+            if options.device == "cuda" != found:
+                raise NclBenchError("--device is cuda, but torch finds no CUDA device; leave it out")
             path = benchmark(torch.device(options.device or found), options.size, options.to)
             print(path, file=sys.stderr)
         print(markdown(read_report(path)), end="")
+    except torch.OutOfMemoryError:
+        print(
+            "the device has too little memory; take smaller sizes, such as --size batch=64", file=sys.stderr
+        )
+        return 2
     except NclBenchError as error:
         print(error, file=sys.stderr)
         return 2

@@ -121,6 +121,7 @@ def test_sizes_of_the_papers() -> None:
     [
         (["--size", "batch=1"], "batch is 1"),
         (["--size", "batchs=8"], "unknown key 'batchs'"),
+        (["--device", "cuda"], "torch finds no CUDA device"),
         (["--size", "batch=[8"], "expected a size such as batch=64"),
         (["--table", "absent.json"], "absent.json is no result of python -m baselines.benchmark"),
     ],
@@ -133,6 +134,7 @@ def test_mistakes_are_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert benchmark.main(["--device", "cpu", *arguments]) == 2
     assert sentence in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -81,8 +81,8 @@ def submit(
     with ExitStack() as held_open:
 
         def begin() -> int:
-            to.mkdir(parents=True, exist_ok=True)
             held_open.enter_context(sole_owner(to))
+            to.mkdir(parents=True, exist_ok=True)
             return _captions_done(to, key)
 
         def finish() -> Submission:

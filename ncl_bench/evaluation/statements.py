@@ -107,7 +107,7 @@ def _ids(folder: Path, entry: ArrayFile, n: int) -> list[str]:
     check_sha256(path, entry)
     try:
         return [str(item) for item in map_npy(path, header).tolist()]
-    except ValueError:
+    except (ValueError, SystemError):  # of numpy, for numbers that are no characters
         raise ScoresError(f"{path} holds text that is not Unicode; write it with numpy.save again") from None
 
 

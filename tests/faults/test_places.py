@@ -1,0 +1,144 @@
+"""Full disks, places that cannot be written, clocks that jump, and two processes in one folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults.conftest import Run
+from faults.world import COMMANDS, World, digest
+
+from ncl_bench.errors import NclBenchError
+from ncl_bench.files import sole_owner
+
+QUICK = ("prepare", "score", "leaderboard add")
+WRITERS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
+OUTPUTS = {
+    "prepare": "data/flickr30k",
+    "prepare digits": "data/digits",
+    "train": "runs/a",
+    "score": "submissions/a",
+    "evaluate": "submissions/a",
+    "leaderboard add": "board",
+    "leaderboard build": "board",
+}
+"""The folder that each command owns."""
+ROOMS_NEEDED = {
+    "prepare": 2_000,
+    "prepare digits": 100_000,
+    "train": 20_000,
+    "score": 100_000,
+    "evaluate": 2_000,
+    "leaderboard add": 1_000,
+    "leaderboard build": 2_000,
+}
+"""Bytes that are too few for the largest file of each command."""
+
+
+def refused(run: Run, folder: Path, command: str, words: str, **options: object) -> None:
+    ended = run(folder, list(COMMANDS[command].arguments), **options)
+    assert ended.code == 2, ended.output
+    assert "Traceback" not in ended.output
+    assert words in ended.output.splitlines()[-1], ended.output
+    assert ended.output.splitlines()[-1].startswith("ncl-bench: ")
+
+
+def finishes(run: Run, world: World, folder: Path, command: str) -> None:
+    ended = run(folder, list(COMMANDS[command].arguments))
+    assert ended.code == 0, ended.output
+    assert digest(folder) == world.undisturbed(command)[0]
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_full_disk_is_said_and_the_same_command_finishes_later(
+    command: str, world: World, run: Run
+) -> None:
+    folder = world.fresh(command, f"{command} full")
+    refused(run, folder, command, "File too large", largest_file=ROOMS_NEEDED[command])
+    finishes(run, world, folder, command)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may mount no file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("prepare digits", "GB free, digits as float32 needs"),
+        pytest.param("train", "No space left on device", marks=pytest.mark.slow),
+        ("score", "No space left on device"),
+    ],
+)
+def test_a_disk_that_fills_up_is_said(
+    command: str, words: str, world: World, run: Run, tiny_disk: Path
+) -> None:
+    folder = world.fresh(command, f"{command} tiny")
+    place = folder / OUTPUTS[command].split("/")[0]
+    if place.exists():
+        shutil.rmtree(place)
+    place.symlink_to(tiny_disk)
+    refused(run, folder, command, words)
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_of_two_processes_one_owns_the_folder_and_the_other_says_so(
+    command: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = world.fresh(command, f"{command} two")
+    (folder / "tmp").mkdir(exist_ok=True)
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "tmp"))
+    with sole_owner(folder / OUTPUTS[command]):
+        before = digest(folder)
+        refused(run, folder, command, "is in use by another ncl-bench process")
+        assert digest(folder) == before
+    finishes(run, world, folder, command)
+
+
+@pytest.mark.parametrize("days", [-20_000, 20_000])
+@pytest.mark.parametrize(
+    "command", ["prepare", *(pytest.param(x, marks=pytest.mark.slow) for x in ("train", "leaderboard build"))]
+)
+def test_times_of_files_do_not_matter(command: str, days: int, world: World, run: Run) -> None:
+    folder = world.fresh(command, f"{command} {days} days")
+    moment = time.time() + 86_400 * days
+    for path in folder.rglob("*"):
+        os.utime(path, (max(moment, 0), max(moment, 0)))
+    finishes(run, world, folder, command)
+
+
+def test_a_lock_file_that_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    with pytest.raises(NclBenchError, match=r"cannot lock .* No such file"), sole_owner(tmp_path / "folder"):
+        pass
+
+
+def test_a_read_only_place_is_said(tmp_path: Path) -> None:
+    """On a file system that nobody may write, root included."""
+    command = [sys.executable, "-m", "ncl_bench.cli", "noise", "make", "digits", "--ratio", "0.4", "--to"]
+    done = subprocess.run([*command, "/proc/noise.npy"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ncl-bench: cannot write /proc/noise.npy")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for owner in (dead.pid, os.getpid()):
+        (tmp_path / f".result[1].json.{owner}.tmp").write_text("half")
+    with sole_owner(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [f".result[1].json.{os.getpid()}.tmp"]
+    shutil.rmtree(tmp_path)

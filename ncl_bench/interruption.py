@@ -16,6 +16,10 @@ _STOPS = {
 }
 
 
+class _Stopped(KeyboardInterrupt):
+    """Its own class: after a plain KeyboardInterrupt in code that ran by `exec`, Python exits by SIGINT, come what may."""
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
     """End the block, and the program, in one sentence when SIGINT, SIGTERM or SIGHUP arrives.
@@ -34,21 +38,23 @@ def stoppable() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(signal.Signals(number))
-        raise KeyboardInterrupt
+        raise _Stopped
 
     def unraisable(problem: Any) -> None:
-        """An interruption within a destructor, which Python drops, is sent again."""
+        """An interruption within a destructor, which Python drops, is sent again when that has ended."""
         if received and isinstance(problem.exc_value, KeyboardInterrupt):
-            os.kill(os.getpid(), received[0])
+            again = threading.Timer(0.05, os.kill, (os.getpid(), received[0]))
+            again.daemon = True
+            again.start()
         else:
             before_hook(problem)
 
     before_hook, sys.unraisablehook = sys.unraisablehook, unraisable
     before = {number: signal.getsignal(number) for number in _STOPS}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:
-            signal.signal(number, stop)
     try:
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, stop)
         yield
     except BaseException:
         if not received:

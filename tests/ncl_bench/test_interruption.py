@@ -1,0 +1,70 @@
+"""An interrupted command: one sentence, the exit code that shells expect, no traceback; from its first moment on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ncl_bench.interruption import stoppable
+
+SCRIPT = """
+import time
+from ncl_bench.interruption import stoppable
+class Slow:
+    def __del__(self):
+        {in_destructor}
+with stoppable():
+    print("ready", flush=True)
+    {body}
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("body", "in_destructor"), [("pass", "pass"), ("Slow()", "time.sleep(60)")], ids=["plain", "destructor"]
+)
+def test_a_signal_ends_the_program_in_one_sentence(
+    number: signal.Signals, body: str, in_destructor: str
+) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(body=body, in_destructor=in_destructor)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    program.send_signal(number)
+    _, errors = program.communicate(timeout=30)
+    assert program.returncode == 128 + number
+    assert errors.strip().startswith("ncl-bench: stopped by ")
+    assert errors.strip().endswith("the same command goes on from here")
+    assert errors.strip().count("\n") == 0
+
+
+def test_errors_and_handlers_pass_through() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    inside = None
+    with pytest.raises(ZeroDivisionError), stoppable():
+        inside = signal.getsignal(signal.SIGINT)
+        _ = 1 / 0
+    assert inside is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("delay", [0.25, 0.6])
+def test_an_early_ctrl_c_shows_no_traceback(delay: float, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ncl_bench.cli", "prepare", "digits", "--to", str(tmp_path)]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"})
+    time.sleep(delay)
+    program.send_signal(signal.SIGTERM)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode in (143, -signal.SIGTERM)
+    assert "Traceback" not in errors
+    assert not (tmp_path / "digits").exists()

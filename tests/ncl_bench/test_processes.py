@@ -1,0 +1,57 @@
+"""Workers never outlive the process that started them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ncl_bench.errors import NclBenchError
+from ncl_bench.processes import worker_pool
+
+PARENT = """
+import os, sys, time
+from ncl_bench.processes import worker_pool
+
+if __name__ == "__main__":
+    with worker_pool(2) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        pool.submit(time.sleep, 600).result()
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(stop: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    os.killpg(parent.pid, stop) if stop == signal.SIGINT else parent.send_signal(stop)
+    parent.wait(60)
+    deadline = time.monotonic() + 30
+    while is_running(worker):
+        assert time.monotonic() < deadline, "the worker outlives its parent"
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_worker_that_dies_is_one_sentence() -> None:
+    with pytest.raises(NclBenchError, match="a worker process died"), worker_pool(2) as pool:
+        pool.submit(os._exit, 1).result()

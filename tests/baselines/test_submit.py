@@ -1,0 +1,93 @@
+"""Scoring a run: resumed by block, and never with what other runs left behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from few_digits import TINY, load_few
+from rich.console import Console
+
+import baselines.submit
+from baselines.config import Recipe
+from baselines.progress import TrainingProgress
+from baselines.run import Job, RunFolder
+from baselines.score import CAPTION_BLOCK, score_blocks
+from baselines.submit import submit
+from baselines.train import Trainer
+from ncl_bench.errors import TrainingError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two finished runs with different seeds."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = Recipe.from_dict(
+        {
+            "dataset": "digits",
+            "batch_size": 500,
+            "backbone": TINY,
+            "method": {"name": "info_nce", "epochs": 1},
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.run.load_dataset", load_few)
+        for seed in range(2):
+            trainer = Trainer(Job(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
+            trainer.run(TrainingProgress(1, Console(quiet=True)))
+    return [folder / str(seed) for seed in range(2)]
+
+
+def interrupt_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Stop scoring after some blocks; lists where each call began."""
+    begun: list[int] = []
+
+    def interrupted(*args: Any, first_caption: int, **options: Any) -> Iterator[Any]:
+        begun.append(first_caption)
+        for count, block in enumerate(score_blocks(*args, first_caption=first_caption, **options)):
+            if count == blocks and len(begun) == 1:
+                raise KeyboardInterrupt
+            yield block
+
+    monkeypatch.setattr(baselines.submit, "score_blocks", interrupted)
+    return begun
+
+
+def test_interrupted_scoring_goes_on_at_the_next_block_to_the_same_bits(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = submit(runs[:1], tmp_path / "whole", device="cpu")
+    begun = interrupt_after(2, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        submit(runs[:1], tmp_path / "broken", device="cpu")
+    assert not (tmp_path / "broken" / "test.npy").exists()
+    assert submit(runs[:1], tmp_path / "broken", device="cpu") == whole
+    assert begun == [0, 2 * CAPTION_BLOCK]
+    for path in (tmp_path / "whole").iterdir():
+        assert path.read_bytes() == (tmp_path / "broken" / path.name).read_bytes()
+    assert len(list((tmp_path / "broken").iterdir())) == len(list((tmp_path / "whole").iterdir()))
+
+
+@pytest.mark.parametrize("stopped", ["within", "before the submission"])
+def test_what_another_run_left_is_not_taken_for_this_runs_scores(
+    stopped: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = submit(runs[1:], tmp_path / "expected", device="cpu")
+    with monkeypatch.context() as patch:
+        if stopped == "within":
+            interrupt_after(2, patch)
+        else:
+            patch.setattr(baselines.submit, "write_submission", lambda *args: (_ for _ in ()).throw(KeyError))
+        with pytest.raises((KeyboardInterrupt, KeyError)):
+            submit(runs[:1], tmp_path / "shared", device="cpu")
+    assert (tmp_path / "shared" / "test.npy").exists() == (stopped != "within")
+    assert submit(runs[1:], tmp_path / "shared", device="cpu") == expected
+
+
+def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "test.npy", np.zeros(3))
+    before = (tmp_path / "test.npy").read_bytes()
+    with pytest.raises(TrainingError, match="exists and is no submission"):
+        submit(runs[:1], tmp_path, device="cpu")
+    assert (tmp_path / "test.npy").read_bytes() == before

@@ -17,7 +17,7 @@ _STOPS = {
 
 
 class _Stopped(KeyboardInterrupt):
-    """Its own class: after a plain KeyboardInterrupt in code that ran by `exec`, Python exits by SIGINT, come what may."""
+    """A class of its own: after a plain one in code that ran by ``exec``, Python always exits by SIGINT."""
 
 
 @contextmanager

@@ -49,12 +49,16 @@ def test_a_signal_ends_the_program_in_one_sentence(
 
 
 def test_errors_and_handlers_pass_through() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    inside = None
-    with pytest.raises(ZeroDivisionError), stoppable():
-        inside = signal.getsignal(signal.SIGINT)
-        _ = 1 / 0
-    assert inside is not before
+    before, inside = signal.getsignal(signal.SIGINT), []
+
+    def fail() -> None:
+        with stoppable():
+            inside.append(signal.getsignal(signal.SIGINT))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert inside != [before]
     assert signal.getsignal(signal.SIGINT) is before
 
 

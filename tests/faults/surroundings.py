@@ -1,0 +1,65 @@
+"""Run commands one after the other in a folder and print the sha256 of all that they wrote, as JSON.
+
+``python tests/faults/surroundings.py FOLDER [all]``: the environment variables are what a test varies.
+"""
+
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+TESTS = Path(__file__).parent.parent
+sys.path += [str(TESTS), str(TESTS / "ncl_bench" / "prepare"), str(TESTS / "ncl_bench" / "evaluation")]
+
+QUICK = (
+    ("noise", "make", "digits", "--ratio", "0.4", "--to", "rauschen-噪声.npy"),
+    (
+        "prepare",
+        "flickr30k",
+        "--from",
+        "download",
+        "--to",
+        "données",
+        "--tokenizer",
+        "word",
+        "--tokenizer",
+        "bpe",
+    ),
+    ("evaluate", "submissions/éа", "--plot", "--examples", "3"),
+)
+SLOW = (
+    ("prepare", "digits", "--to", "数据"),
+    ("leaderboard", "add", "submissions/éа", "--root", "board"),
+    ("leaderboard", "build", "--root", "board", "--no-published"),
+    ("train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu", "--to", "runs/a"),
+    ("score", "runs/a", "--device", "cpu", "--to", "submissions/a"),
+)
+
+
+def main(folder: Path, everything: bool) -> dict[str, str]:
+    from faults.warm import run
+    from faults.world import digest, make_small, write_inputs
+
+    for room in (
+        "ncl_bench.cli.commands",
+        "ncl_bench.prepare.run",
+        *(("leaderboard.add",) if everything else ()),
+    ):
+        import_module(room)
+    make_small(training=everything)
+    write_inputs(folder)
+    from submission_folders import write_folder
+
+    write_folder(folder / "submissions" / "éа")
+    captions = folder / "download" / "f30k_precomp" / "train_caps.txt"
+    lines = captions.read_text(encoding="utf-8").split("\n")
+    captions.write_text("\n".join(["Ein Hündchen läuft über 草地 ∞", *lines[1:]]), encoding="utf-8")
+    for command in (*QUICK, *(SLOW if everything else ())):
+        ended = run(folder, list(command), environment=dict(os.environ))
+        assert ended.code == 0, (command, ended.output)
+    return digest(folder)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), "all" in sys.argv[2:])))

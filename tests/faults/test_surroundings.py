@@ -1,0 +1,53 @@
+"""The same inputs give the same bytes whatever the hash seed, locale and time zone.
+
+Evaluation, noise, preparation and leaderboard also give them with one thread and with two. Training promises them
+for one number of threads on one machine, since the order of a sum depends on how it is shared out.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faults.warm import TESTS
+
+USUAL = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
+CHINESE = {"PYTHONHASHSEED": "4321", "LC_ALL": "zh_CN.UTF-8", "TZ": "Asia/Shanghai", "OMP_NUM_THREADS": "1"}
+PLAIN = {
+    "PYTHONHASHSEED": "77",
+    "LC_ALL": "C",
+    "TZ": "America/St_Johns",
+    "OMP_NUM_THREADS": "2",
+}
+
+
+def written(folder: Path, environment: dict[str, str], *options: str) -> dict[str, str]:
+    command = [sys.executable, str(TESTS / "faults" / "surroundings.py"), str(folder), *options]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=inherited | environment | {"PYTHONPATH": str(TESTS.parent)},
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_surroundings_change_no_byte(tmp_path: Path) -> None:
+    usual = written(tmp_path / "usual", USUAL)
+    assert "submissions/éа/result.json" in usual
+    assert written(tmp_path / "plain", PLAIN) == usual
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("environment", [CHINESE, {**PLAIN, "OMP_NUM_THREADS": "1"}], ids=["Chinese", "C"])
+def test_surroundings_change_no_byte_of_any_command(environment: dict[str, str], tmp_path: Path) -> None:
+    usual = written(tmp_path / "usual", USUAL, "all")
+    assert "runs/a/best.safetensors" in usual
+    assert written(tmp_path / "other", environment, "all") == usual

@@ -8,7 +8,7 @@ import pytest
 from pages import PAGES, ROOT, WRITTEN, blocks_of, commands_of
 from reader import Reader, forgetting
 
-SHOWN_ONLY = Counter({"docs/data.md": 2, "docs/quickstart.md": 1})
+SHOWN_ONLY = Counter({"docs/data.md": 2, "docs/multi-gpu.md": 3, "docs/quickstart.md": 1})
 """Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""
 
 
@@ -16,6 +16,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.timeout(600)  # processes of their own on a busy machine
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
 def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)

@@ -39,7 +39,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         finally:
             _remove(temporary)
     except OSError as error:
-        raise NclBenchError(f"cannot write {target}: {error.strerror or error}") from error
+        raise NclBenchError(
+            f"cannot write {target}: {error.strerror or error}; mend that or choose another place"
+        ) from error
 
 
 def write_bytes(target: Path, content: bytes) -> None:

@@ -52,12 +52,12 @@ def read_yaml(path: Path, *, largest: int = LARGEST) -> dict[str, Any]:
             )
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)
     except OSError as error:
-        raise SubmissionError(f"cannot read {path}: {error.strerror}") from None
+        raise SubmissionError(f"cannot read {path}: {error.strerror}; give a readable file") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise SubmissionError(f"{where} is not plain YAML: {problem}") from None
+        raise SubmissionError(f"{where} is not plain YAML: {problem}; write keys and plain values") from None
     if not isinstance(content, dict):
         raise SubmissionError(f"{path} holds {type(content).__name__}, expected keys and values")
     return content

@@ -215,15 +215,18 @@ def _check_columns(
 def _check_column(table: Any, name: str, types: str, where: str, *, full: bool = True) -> None:
     import pyarrow as pa
 
-    if table.column_names.count(name) != 1:
-        raise DataError(f"{where} has no single column {name}; prepare the dataset again")
-    column = table[name]
-    if re.sub(r"<\w+: (\w+)( not null)?>", r"<\1>", str(column.type)) not in types.split(" or "):
-        raise DataError(f"{where}: {name} is {column.type}, expected {types}; prepare the dataset again")
     try:
+        column = table[name]
         column.validate(full=full)
-    except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{where}: {name} is damaged ({error}); prepare the dataset again") from None
+        found = re.sub(r"<\w+: (\w+)( not null)?>", r"<\1>", str(column.type))
+    except (
+        pa.ArrowException,
+        KeyError,
+        ValueError,
+    ) as error:  # a name may be missing, twice there or no text
+        raise DataError(f"{where}: column {name} is damaged ({error}); prepare the dataset again") from None
+    if found not in types.split(" or "):
+        raise DataError(f"{where}: {name} is {column.type}, expected {types}; prepare the dataset again")
     if column.null_count or not column.num_chunks:
         raise DataError(f"{where}: {name} is empty in places; prepare the dataset again")
 

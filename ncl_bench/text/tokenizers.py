@@ -103,7 +103,9 @@ def _pieces(name: str, file: Path) -> Tokenizer:
     try:
         pieces = tokenizers.Tokenizer.from_str(content.decode())
     except Exception as error:  # the library raises the bare class
-        raise DataError(f"{file} is not a tokenizer.json of the tokenizers library ({error})") from None
+        raise DataError(
+            f"{file} is not a tokenizer.json of the tokenizers library ({error}); give the file that its save() wrote"
+        ) from None
 
     def split(caption: str) -> list[str]:
         return list(pieces.encode(caption, add_special_tokens=False).tokens)

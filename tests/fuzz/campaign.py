@@ -57,8 +57,10 @@ def fuzz(name: str, seconds: float, first_seed: int, kept: Path) -> dict[str, An
             kept.write_bytes(content)
             count["inputs"] += 1
             signal.alarm(SECONDS_EACH)
-            count["read"] += attempt(lambda: reader.read(content))
-            signal.alarm(0)
+            try:
+                count["read"] += attempt(lambda: reader.read(content))
+            finally:
+                signal.alarm(0)
 
         end, number = time.monotonic() + seconds, first_seed
         while time.monotonic() < end:

@@ -182,9 +182,7 @@ state("fingerprint of split 'test' is missing", "no_fingerprint", fingerprint={}
 replace_yaml("expected keys and values", "", "empty_yaml")
 replace_yaml("expected keys and values", "- a\n- b\n", "yaml_list")
 replace_yaml("aliases are not allowed", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
-replace_yaml(
-    "tags are not allowed", "method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag"
-)
+replace_yaml("tags are not allowed", "method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag")
 replace_yaml("a key stands twice", "method: a\nmethod: b\n", "yaml_key_twice")
 replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
 replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
@@ -549,7 +547,10 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     before = sorted(p.name for p in folder.iterdir())
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=no_space)
     assert done.returncode == 2
-    assert done.stderr == f"ncl-bench: cannot write {folder / 'result.json'}: File too large\n"
+    assert (
+        done.stderr
+        == f"ncl-bench: cannot write {folder / 'result.json'}: File too large; mend that or choose another place\n"
+    )
     assert sorted(p.name for p in folder.iterdir()) == before
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -23,6 +23,7 @@ from baselines.config import shipped_name
 from baselines.devices import fabric_for
 from baselines.methods import METHODS
 from baselines.parallel import from_first_rank, rank
+from baselines.progress import progress_bar
 from baselines.run import Job, RunFolder
 from baselines.score import score_blocks
 from baselines.train import build_method
@@ -44,6 +45,7 @@ def submit(
     root: Path | None = None,
     device: str = "auto",
     devices: int | None = None,
+    console: Console | None = None,
 ) -> Submission:
     """Score test with one run, or with the mean of several, and write a submission folder.
 
@@ -53,6 +55,7 @@ def submit(
         root: folder of prepared datasets.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.devices.fabric_for`.
+        console: where to draw progress; standard error by default.
 
     Raises:
         TrainingError: a run is unfinished, the runs do not belong together, or the folder is in use.
@@ -94,7 +97,10 @@ def submit(
 
         done = from_first_rank(begin)
         if done < len(test):
-            _score_the_rest(networks, test, to, key, done, fabric)
+            shown = console or Console(stderr=True)
+            _score_the_rest(
+                networks, test, to, key, done, fabric, shown if rank() == 0 else Console(quiet=True)
+            )
         return from_first_rank(finish)
 
 
@@ -127,17 +133,22 @@ def _captions_done(to: Path, key: str) -> int:
 
 
 def _score_the_rest(
-    networks: Sequence[nn.Module], test: PairedDataset, to: Path, key: str, done: int, fabric: Fabric
+    networks: Sequence[nn.Module],
+    test: PairedDataset,
+    to: Path,
+    key: str,
+    done: int,
+    fabric: Fabric,
+    console: Console,
 ) -> None:
     """Fill the hidden file from caption ``done`` on; every rank takes part, rank 0 writes."""
-    bar = (TextColumn("score"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
     matrix = None
     if rank() == 0:
         options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
         _take_space(to / _PART)
-    with Progress(*bar, disable=matrix is None) as progress, fabric.autocast():
-        task = progress.add_task("score", total=len(test), completed=done)
+    with progress_bar(console) as bar, fabric.autocast():
+        task = bar.add_task("score", total=len(test), completed=done, state="")
         blocks = score_blocks(
             networks, test, n_images=test.n_images, device=fabric.device, first_caption=done
         )
@@ -146,7 +157,7 @@ def _score_the_rest(
             matrix[:, captions] = block
             matrix.flush()
             write_text(to / _JOURNAL, json.dumps({"key": key, "captions": captions.stop}))
-            progress.update(task, completed=captions.stop)
+            bar.update(task, completed=captions.stop)
 
 
 def _take_space(part: Path) -> None:

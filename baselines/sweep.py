@@ -6,16 +6,12 @@ Interrupted, the same command goes on where it stopped.
 
 import csv
 import io
-import os
+import multiprocessing
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Self, cast
@@ -30,6 +26,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.output import evaluate_folder
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.noise import NoiseUnit
+from ncl_bench.processes import worker_pool
 from ncl_bench.submission import SUBMISSION_FILE
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
@@ -133,7 +130,8 @@ def sweep(folder: Path, cells: Sequence[Cell], *, jobs: int = 2, device: str = "
     if folder.exists() and (not folder.is_dir() or any(path.name not in _FILES for path in folder.iterdir())):
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
     console = Console(stderr=True)
-    with sole_owner(folder), _workers(jobs, len(cells)) as (pool, shares), progress_bar(console) as bar:
+    shares = multiprocessing.get_context("spawn").Array("d", len(cells), lock=False)
+    with sole_owner(folder), worker_pool(jobs, _begin, (shares,)) as pool, progress_bar(console) as bar:
         futures = [pool.submit(_finish, index, cell, device) for index, cell in enumerate(cells)]
         task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
         for index in _as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
@@ -169,38 +167,16 @@ Shares = Any
 """Shared array of floats in [0, 1]: how far each cell is."""
 
 
-@contextmanager
-def _workers(jobs: int, n_cells: int) -> Iterator[tuple[ProcessPoolExecutor, Shares]]:
-    context = get_context("spawn")
-    shares = context.Array("d", n_cells, lock=False)
-    stop = context.Event()
-    start = (os.getpid(), stop, shares)
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=start) as pool:
-        try:
-            yield pool, shares
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            stop.set()
-            raise
-
-
 _shares: Shares = None
 
 
-def _start(parent: int, stop: Event, shares: Shares) -> None:
-    """Begin a worker: keep where it reports, and let it end with its parent, however that ends."""
+def _begin(shares: Shares) -> None:
+    """Begin a worker: keep where it reports."""
     import torch
 
     global _shares
     _shares = shares
     torch.set_num_threads(1)
-
-    def watch() -> None:
-        while os.getppid() == parent and not stop.wait(0.5):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class _SharedProgress(TrainingProgress):
@@ -223,7 +199,7 @@ def _finish(index: int, cell: Cell, device: str) -> float:
         trainer = Trainer(cell.job, cell.run, device)
         with _SharedProgress(len(trainer.plans), index) as progress:
             trainer.run(progress)
-        submit([cell.run.path], cell.submission, device=device)
+        submit([cell.run.path], cell.submission, device=device, console=Console(quiet=True))
     report, _ = evaluate_folder(cell.submission, cell.submission)
     _shares[index] = 1.0
     return report.splits["test"].r_sum

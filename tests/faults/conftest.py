@@ -39,8 +39,8 @@ def run() -> Iterator[Run]:
         return Ended(**json.loads(server.stdout.readline()))
 
     yield ask
-    server.stdin.close()
-    assert server.wait(30) == 0
+    server.terminate()
+    server.wait()
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ SLOW = (
 
 def main(folder: Path, everything: bool) -> dict[str, str]:
     from faults.warm import run
-    from faults.world import digest, make_small, write_inputs
+    from faults.world import digest, make_small, train_on_few, write_inputs
 
     for room in (
         "ncl_bench.cli.commands",
@@ -47,7 +47,9 @@ def main(folder: Path, everything: bool) -> dict[str, str]:
         *(("leaderboard.add",) if everything else ()),
     ):
         import_module(room)
-    make_small(training=everything)
+    make_small()
+    if everything:
+        train_on_few()
     write_inputs(folder)
     from submission_folders import write_folder
 

@@ -41,12 +41,7 @@ def stopped(command: str, stop: str, share: float, world: World, run: Run) -> bo
 
 @pytest.mark.parametrize(
     ("command", "stop", "share"),
-    [
-        ("prepare", "SIGKILL", 0.5),
-        ("train", "SIGINT", 0.5),
-        ("score", "SIGTERM", 0.8),
-        ("leaderboard add", "SIGKILL", 0.9),
-    ],
+    [("prepare", "SIGKILL", 0.5), ("prepare", "SIGINT", 0.7), ("prepare", "SIGTERM", 0.9)],
 )
 def test_a_stopped_command_is_finished_by_the_same_command(
     command: str, stop: str, share: float, world: World, run: Run

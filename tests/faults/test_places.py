@@ -15,8 +15,7 @@ from faults.world import COMMANDS, World, digest
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import sole_owner
 
-QUICK = ("prepare", "score", "leaderboard add")
-WRITERS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
+WRITERS = [name if name == "prepare" else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
 OUTPUTS = {
     "prepare": "data/flickr30k",
     "prepare digits": "data/digits",
@@ -77,9 +76,9 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("prepare digits", "GB free, digits as float32 needs"),
+        pytest.param("prepare digits", "GB free, digits as float32 needs", marks=pytest.mark.slow),
         pytest.param("train", "No space left on device", marks=pytest.mark.slow),
-        ("score", "No space left on device"),
+        pytest.param("score", "No space left on device", marks=pytest.mark.slow),
     ],
 )
 def test_a_disk_that_fills_up_is_said(

@@ -1,4 +1,4 @@
-"""A process with everything imported that forks a child for each command line, and stops it when told to.
+"""A process with what a command needs imported that forks a child for each command line, and stops it when told to.
 
 Importing torch takes longer than a tiny command runs. The child runs ``ncl_bench.cli.main`` as the console script
 does, in a session of its own, with output in a file and ``TMPDIR`` in its working folder. One JSON request per line
@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
-IMPORTED = (
-    "torch.utils.tensorboard",
-    "matplotlib.backends.backend_svg",
-    "baselines.submit",
-    "leaderboard.add",
-    "leaderboard.build",
-    "ncl_bench.cli.commands",
-    "ncl_bench.evaluation.output",
-    "ncl_bench.prepare.run",
-)
+IMPORTED = {
+    "prepare": ("ncl_bench.prepare.run",),
+    "evaluate": ("ncl_bench.evaluation.output", "matplotlib.backends.backend_svg"),
+    "train": ("baselines.submit", "torch.utils.tensorboard"),
+    "leaderboard": ("leaderboard.add", "leaderboard.build"),
+}
+"""What each command imports, so that it is there before the fork."""
 LIMIT = 120.0
 """Seconds after which a command hangs."""
 
@@ -149,22 +146,22 @@ def _has_survivors(group: int) -> bool:
     return True
 
 
-def _prepare_imports() -> None:
-    sys.path += [str(TESTS), str(TESTS / "ncl_bench" / "prepare")]
-    for name in IMPORTED:
-        import_module(name)
-    from faults.world import make_small
-
-    make_small()
-
-
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    from faults.world import train_on_few
+
+    command = request["arguments"][0]
+    for name in IMPORTED.get(command, ()):
+        import_module(name)
+    if command == "train":
+        train_on_few()
     return asdict(run(Path(request.pop("folder")), **request))
 
 
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "w")
-    _prepare_imports()
+    sys.path += [str(TESTS), str(TESTS / "ncl_bench" / "prepare")]
+    import_module("ncl_bench.cli.commands")
+    import_module("faults.world").make_small()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)

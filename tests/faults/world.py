@@ -62,25 +62,25 @@ COMMANDS = {
 }
 
 
-def make_small(*, training: bool = True) -> None:
-    """Datasets of a few images, and digits of a thousand training pairs, made beforehand, in this process alone."""
+def make_small() -> None:
+    """Published datasets of a few images, in this process alone."""
     import miniatures
 
-    from ncl_bench.datasets import DATASETS, load_dataset
+    from ncl_bench.datasets import DATASETS
 
     DATASETS.update(miniatures.SPECS)
-    if training:
-        for split in ("train", "dev", "test"):
-            for language in DATASETS["digits"].languages:
-                load_dataset("digits", split=split, language=language)
-        _train_on_few()
 
 
-def _train_on_few() -> None:
+def train_on_few() -> None:
+    """Digits of a thousand training pairs, made beforehand, in this process alone."""
     import numpy as np
 
     import baselines.run
-    from ncl_bench.datasets import load_dataset
+    from ncl_bench.datasets import DATASETS, load_dataset
+
+    for split in ("train", "dev", "test"):
+        for language in DATASETS["digits"].languages:
+            load_dataset("digits", split=split, language=language)
 
     def load(name: str, **options: Any) -> Any:
         dataset = load_dataset(name, **options)

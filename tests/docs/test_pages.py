@@ -8,7 +8,15 @@ import pytest
 from pages import PAGES, ROOT, WRITTEN, blocks_of, commands_of
 from reader import Reader, forgetting
 
-SHOWN_ONLY = Counter({"docs/data.md": 2, "docs/multi-gpu.md": 3, "docs/quickstart.md": 1})
+SHOWN_ONLY = Counter(
+    {
+        "README.md": 1,
+        "docs/data.md": 2,
+        "docs/multi-gpu.md": 3,
+        "docs/quickstart.md": 1,
+        "docs/reproduce.md": 1,
+    }
+)
 """Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""
 
 

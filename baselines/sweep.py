@@ -36,7 +36,8 @@ _FILES = ("runs", "submissions", "leaderboard", "table.csv")
 
 def digits_recipes() -> list[str]:
     """Names of the recipes whose results make the table of digits: all methods and controls on VSE-infinity."""
-    return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/digits_vse_infinity*.yaml"))
+    names = (f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/digits_vse_infinity*.yaml"))
+    return sorted(name for name in names if not name.endswith("_paper_labels"))
 
 
 @dataclass(frozen=True)

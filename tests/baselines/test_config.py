@@ -21,8 +21,7 @@ def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
     recipe = Recipe.load(name)
     folder, stem = name.split("/")
     assert recipe.method["name"] == folder
-    if stem != "quickstart":
-        assert stem.startswith(f"{recipe.dataset}_{recipe.backbone['name']}")
+    assert stem.startswith(f"{recipe.dataset}_{recipe.backbone['name']}")
     spec = DATASETS[recipe.dataset]
     assert recipe.language is None or recipe.language in spec.languages
     assert isinstance(recipe.method_config, METHODS[folder].Config)

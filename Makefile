@@ -1,17 +1,21 @@
 # make quickstart   the whole path on the embedded dataset, in minutes on a laptop CPU
 # make test         the test suite
+# make test-slow    the campaigns: kills, faults, fuzzing, packaging; an hour
 # make check        format, lint, types, leaderboard
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test check format benchmark clean
+.PHONY: quickstart test test-slow check format benchmark clean
 
 quickstart: .venv/installed
 	$(BIN)/ncl-bench quickstart --to quickstart
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 -m "not gpu and not slow and not benchmark"
+
+test-slow: .venv/installed-test
+	$(BIN)/python -m pytest -m slow
 
 check: .venv/installed-test
 	$(BIN)/ruff format --check .

@@ -1,0 +1,43 @@
+"""What TensorBoard reads back of a run, also after an interruption."""
+
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from baselines.curves import write_curves
+from baselines.run import RunFolder
+
+
+def entry(index: int, loss: float | None, r_sum: float) -> dict:
+    return {
+        "index": index,
+        "loss": loss,
+        "learning_rate": 0.5,
+        "dev": {"r_sum": r_sum},
+        "diagnosis": {"clean_probability": {"auroc": 0.75}},
+    }
+
+
+def read(folder: Path, name: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def test_an_epoch_written_again_replaces_the_first_time(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    write_curves(run, entry(0, 2.0, 100.0))
+    write_curves(run, entry(1, 1.5, 110.0))
+    write_curves(run, entry(1, 1.0, 120.0))
+    assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]
+    assert read(tmp_path, "dev/r_sum") == [(0, 100.0), (1, 120.0)]
+    assert read(tmp_path, "learning_rate") == [(0, 0.5), (1, 0.5)]
+    assert read(tmp_path, "diagnosis/clean_probability_auroc") == [(0, 0.75), (1, 0.75)]
+
+
+def test_an_epoch_without_a_step_has_no_loss(tmp_path: Path) -> None:
+    write_curves(RunFolder(tmp_path), entry(0, None, 100.0))
+    with pytest.raises(KeyError):
+        read(tmp_path, "loss")
+    assert read(tmp_path, "dev/r_sum") == [(0, 100.0)]

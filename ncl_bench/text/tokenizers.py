@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ncl_bench.errors import DataError, unknown_name
@@ -74,14 +75,19 @@ def _word_punkt() -> Tokenizer:
     return Tokenizer("word-punkt", f"{word_rules.VERSION}+punkt_tab-english", split)
 
 
+@cache
 def _jieba() -> Tokenizer:
-    """Default mode with new-word discovery, lower-cased; a space is a token, as in the published code."""
-    import logging
+    """Default mode with new-word discovery, lower-cased; a space is a token, as in the published code.
 
+    The dictionary is read from the package: jieba's own cache is a file in the system's temporary folder, which others
+    may have written and which a killed process leaves behind half done.
+    """
     import jieba
 
-    jieba.setLogLevel(logging.WARNING)
-    return Tokenizer("jieba", str(jieba.__version__), lambda caption: list(jieba.cut(caption.lower())))
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
+    cutter.initialized = True
+    return Tokenizer("jieba", str(jieba.__version__), lambda caption: list(cutter.cut(caption.lower())))
 
 
 def _ids() -> Tokenizer:

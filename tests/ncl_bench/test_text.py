@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import nltk
@@ -216,3 +217,14 @@ def test_damaged_vocabularies_are_refused(change, message):
 def test_missing_vocabulary_is_refused(tmp_path):
     with pytest.raises(DataError, match="give an existing json file"):
         load_vocabulary(tmp_path / "absent.json")
+
+
+def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module("ncl_bench.text.tokenizers")._jieba.cache_clear()
+    (tmp_path / "jieba.cache").write_bytes(b"planted")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert tokenizer("jieba")("我来到北京清华大学") == ["我", "来到", "北京", "清华大学"]
+    assert [path.name for path in tmp_path.iterdir()] == ["jieba.cache"]
+    assert (tmp_path / "jieba.cache").read_bytes() == b"planted"

@@ -17,7 +17,7 @@ from statistics import mean, stdev
 from typing import Any, Self, cast
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from baselines.config import RECIPES, Recipe
 from baselines.progress import TrainingProgress, progress_bar
@@ -153,7 +153,7 @@ def write_table(results: dict[Cell, float], to: Path) -> Table:
         writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
     write_text(to, lines.getvalue())
     noises = list(dict.fromkeys(str(cell.noise) for cell in results))
-    table = Table("rSum on test, mean ± std over seeds", *noises)
+    table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
     for recipe in dict.fromkeys(cell.recipe for cell in cells):
         found = (groups.get((recipe, noise), []) for noise in noises)
         table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))

@@ -24,7 +24,7 @@ from baselines.progress import TrainingProgress, progress_bar
 from baselines.run import Job, RunFolder
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.output import evaluate_folder
-from ncl_bench.files import sole_owner, write_text
+from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.noise import NoiseUnit
 from ncl_bench.processes import worker_pool
 from ncl_bench.submission import SUBMISSION_FILE
@@ -128,7 +128,8 @@ def sweep(folder: Path, cells: Sequence[Cell], *, jobs: int = 2, device: str = "
     Raises:
         NclBenchError: the folder holds something else, or a cell fails; finished cells stay.
     """
-    if folder.exists() and (not folder.is_dir() or any(path.name not in _FILES for path in folder.iterdir())):
+    held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
+    if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
     console = Console(stderr=True)
     shares = multiprocessing.get_context("spawn").Array("d", len(cells), lock=False)

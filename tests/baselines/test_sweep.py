@@ -75,6 +75,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         sweep(tmp_path, [])
 
 
+def test_what_a_killed_sweep_left_of_its_table_does_not_lock_it_out(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".table.csv.{dead.pid}.tmp").write_text("half a ta")
+    assert sweep(tmp_path, []) == {}
+
+
 def test_workers_end_with_a_killed_parent(tmp_path: Path, recipe: str) -> None:
     patient = tmp_path / "tiny" / "patient.yaml"
     patient.write_text(yaml.safe_dump(TINY | {"method": {"name": "info_nce", "epochs": 1000}}))

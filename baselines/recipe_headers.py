@@ -110,7 +110,7 @@ def with_header(text: str, comment: str) -> str:
 def outdated(recipes: Path = RECIPES, published: Path = PUBLISHED) -> dict[Path, str]:
     """The recipes whose header is not what it should be, with the text they should have.
 
-    Recipes that are not named after their dataset, such as ``ncr/quickstart``, keep their own comments.
+    Recipes that are not named after their dataset, such as ones of your own, keep their own comments.
     """
     rows = published_rows(published)
     wanted = {}

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the suite runs a process per core; more threads only wait
+
 GOLDEN = Path(os.environ.get("NCL_GOLDEN_DIR") or Path(__file__).parent / "golden")
 
 Golden = Callable[[str], dict[str, NDArray[np.generic]]]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.utils.tensorboard  # early, as the server of processes imports for all of them
 
 import baselines.run
 import baselines.train

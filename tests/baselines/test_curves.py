@@ -1,5 +1,6 @@
 """What TensorBoard reads back of a run, also after an interruption."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,21 @@ def test_an_epoch_without_a_step_has_no_loss(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         read(tmp_path, "loss")
     assert read(tmp_path, "dev/r_sum") == [(0, 100.0)]
+
+
+def test_curves_stay_in_order_where_the_clock_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    for index in range(12):  # more than ten within a second, too
+        monkeypatch.setattr(time, "time", lambda day=index // 6: now - 86_400 * day)
+        write_curves(RunFolder(tmp_path), entry(index, 2.0, 100.0))
+    monkeypatch.undo()
+    assert read(tmp_path, "loss") == [(index, 2.0) for index in range(12)]
+
+
+def test_a_run_that_goes_back_drops_the_epochs_from_there_on(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for index in (0, 1, 2, 1):
+        write_curves(run, entry(index, 2.0, 100.0))
+    assert read(tmp_path, "loss") == [(0, 2.0), (1, 2.0)]

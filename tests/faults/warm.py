@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent.parent
 IMPORTED = {
     "prepare": ("ncl_bench.prepare.run",),
     "evaluate": ("ncl_bench.evaluation.output", "matplotlib.backends.backend_svg"),
-    "train": ("baselines.submit", "torch.utils.tensorboard"),
+    "train": ("baselines.submit",),
     "leaderboard": ("leaderboard.add", "leaderboard.build"),
 }
 """What each command imports, so that it is there before the fork."""

@@ -52,6 +52,7 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
     Raises:
         TrainingError: there are fewer devices, or another number of processes was started.
     """
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces processes and precision
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     arithmetic: Any = "32-true" if precision == "tf32" else precision
     processes = started_processes(devices)
@@ -70,7 +71,6 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
             os.environ[_LAUNCHER] = str(os.getpid())
         elif _LAUNCHER in os.environ:
             _end_with(int(os.environ[_LAUNCHER]))
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process
         with answered():
             fabric.launch()
     return fabric

@@ -1,6 +1,7 @@
 """Fixtures of every room."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the suite runs a process per core; more threads only wait
+if shutil.which("nvidia-smi") is None:
+    os.environ.setdefault(
+        "TRITON_INTERPRET", "1"
+    )  # kernels run on a CPU then; Triton reads it when it is imported
 
 GOLDEN = Path(os.environ.get("NCL_GOLDEN_DIR") or Path(__file__).parent / "golden")
 

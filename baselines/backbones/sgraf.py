@@ -20,7 +20,7 @@ computed.
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -36,7 +36,12 @@ from baselines.backbones.pairwise import (
     plan_blocks,
 )
 from baselines.backbones.published import size_of, translate
-from baselines.backbones.squared_difference import attended_difference, positionwise_difference
+from baselines.backbones.squared_difference import (
+    Kernel,
+    attended_difference,
+    nodes_by,
+    positionwise_difference,
+)
 
 INTRA_MODAL_OFFSET = 1e-6
 
@@ -51,6 +56,8 @@ class SGRAFConfig(BaseModel):
         dropout: on word embeddings and in the global vectors, in [0, 1) (code: 0.4).
         block_captions: captions compared at once; chosen from the free memory by default. It never changes a
             result beyond rounding.
+        kernel: what compares regions with words; ``triton`` needs a CUDA device and changes no result beyond
+            rounding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,6 +67,7 @@ class SGRAFConfig(BaseModel):
     sim_dim: Annotated[int, Field(ge=1)] = 256
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.4
     block_captions: Annotated[int, Field(ge=1)] | None = None
+    kernel: Kernel = "torch"
 
 
 class SGRAF(Backbone):
@@ -82,6 +90,7 @@ class SGRAF(Backbone):
         self.local_nodes = xavier_linear(config.embed_size, config.sim_dim)
         self.global_nodes = xavier_linear(config.embed_size, config.sim_dim)
         self.head = xavier_linear(config.sim_dim, 1)
+        self.nodes_of = nodes_by(config.kernel)
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Unit vectors of all regions, and one of the whole image."""
@@ -164,7 +173,12 @@ class SGRAF(Backbone):
         queries = anchors.vectors[block.anchors, : block.longest]
         weights = attention(queries, keys, valid)
         parts = attended_difference(
-            weights, keys, queries.flatten(0, 1), self.local_nodes.weight, self.local_nodes.bias
+            weights,
+            keys,
+            queries.flatten(0, 1),
+            self.local_nodes.weight,
+            self.local_nodes.bias,
+            self.nodes_of,
         )
         return Nodes(
             self._whole_nodes(whole, anchors.pooled[block.anchors], offset),
@@ -232,7 +246,7 @@ PUBLISHED_NAMES = {
 }
 
 
-def published_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
+def published_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
     """Sizes of a published network, as options of a config."""
     return {
         "embed_size": size_of(state, "img_enc.fc.weight"),

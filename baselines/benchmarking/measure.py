@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from baselines.backbones.base import Backbone
 from baselines.benchmarking import works
 from baselines.benchmarking.loop import Loop
 from baselines.benchmarking.memory import WORKS, peak_mebibytes
@@ -33,6 +34,7 @@ AGAINST_LOOP = "Against the loop over captions"
 BESIDE_SGR = "Beside a training step of SGR"
 GROWTH = "Speed per pair as batch and set grow"
 PRECISION = "Precision"
+KERNEL = "Fused kernel"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,11 @@ class Measurements:
             *(
                 (f"{PRECISION}: {TITLES[name]}", self._bound(self._precision, name, precisions))
                 for name in ("sgr", "saf", "vse_infinity")
+            ),
+            *(
+                (f"{KERNEL}: {TITLES['sgr']}, {precision}", self._bound(self._kernels, "sgr", precision))
+                for precision in precisions
+                if self.device.type == "cuda"
             ),
         ]
 
@@ -223,6 +230,26 @@ class Measurements:
             )
             for kind in precisions
         ]
+
+    def _kernels(self, name: str, precision: str, advance: Advance) -> list[Row]:
+        arithmetic = self._arithmetic(precision)
+        networks = {
+            kernel: works.make_network(name, self.sizes, self.device, kernel=kernel)
+            for kernel in ("torch", "triton")
+        }
+        batch = works.make_batch(self.sizes, self.sizes.batch, self.device)
+        dataset = works.make_dataset(self.sizes, self.sizes.images)
+        side_by_work: dict[str, Callable[[Backbone], Side]] = {
+            "training step": lambda network: works.step_of(network, batch, arithmetic),
+            "scoring": lambda network: works.scoring_of(network, dataset, self.device, arithmetic),
+        }
+        rows = []
+        for work, side_of in side_by_work.items():
+            sides = {kernel: side_of(network) for kernel, network in networks.items()}
+            timings = self._timed(sides, advance)
+            title = f"{TITLES[name]}: {work}, {precision}"
+            rows.append(self._row(KERNEL, title, "torch", "triton", timings))
+        return rows
 
     def _arithmetic(self, precision: str) -> works.Arithmetic:
         fabric = fabric_for(self.device.type, precision)

@@ -76,7 +76,7 @@ class Sizes(BaseModel):
 
 PUBLISHED = Sizes()
 SMALL = Sizes(
-    batch=16,
+    batch=32,
     memory_batch=32,
     images=20,
     batches=(4, 8, 16),

@@ -29,15 +29,15 @@ LOOP, BLOCKS = "loop", "blocks"
 Arithmetic = Callable[[], AbstractContextManager[object]]
 
 
-def make_network(name: str, sizes: Sizes, device: torch.device) -> Backbone:
+def make_network(name: str, sizes: Sizes, device: torch.device, **options: str) -> Backbone:
     """A backbone with the same random weights at every call."""
     torch.manual_seed(0)
-    options = sizes.model_dump(
+    own_sizes = sizes.model_dump(
         include={"embed_size", "word_dim", "sim_dim"} & set(BACKBONES[name].Config.model_fields)
     )
     network = build_backbone(
         name,
-        BACKBONES[name].Config(**options),
+        BACKBONES[name].Config(**own_sizes, **options),
         feature_dim=sizes.feature_dim,
         n_regions=sizes.regions,
         vocabulary_size=sizes.vocabulary,

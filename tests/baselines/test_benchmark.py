@@ -3,6 +3,7 @@
 import json
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_the_command_writes_ratios_and_prints_tables(
     assert "scoring 8 x 40" in printed
     assert benchmark.main(["--table", str(target)]) == 0
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch for CUDA")
+def test_the_fused_kernel_stands_beside_plain_torch() -> None:
+    rows = measure.Measurements(SMALL.changed(TINY), CPU)._kernels("sgr", "32-true", lambda share: None)
+    assert [row.work for row in rows] == ["SGR: training step, 32-true", "SGR: scoring, 32-true"]
+    assert {(row.reference, row.side) for row in rows} == {("torch", "triton")}
 
 
 def test_sides_that_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

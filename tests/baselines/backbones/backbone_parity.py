@@ -1,6 +1,7 @@
 """What the backbone tests share: published weights and inputs in one precision, and small fresh networks."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ def assert_gradients_match(
     assert compared == sum(f"{prefix}{key}{SUFFIX[dtype]}" in stored for key in weights)
 
 
-def small_network(name: str, seed: int = 0, **options: int | float) -> Backbone:
+def small_network(name: str, seed: int = 0, **options: Any) -> Backbone:
     """A fresh network on 16 x 66 features with 40 words, in double precision and evaluation mode."""
     torch.manual_seed(seed)
     config = BACKBONES[name].Config(**{"embed_size": 32, "word_dim": 12, **options})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from baselines.run import RunFolder
-from ncl_bench.files import write_bytes, write_text
+from ncl_bench.files import sole_owner, write_bytes, write_text
 
 Rows = Sequence[Sequence[object]]
 
@@ -26,12 +26,14 @@ def plot_run(folder: RunFolder) -> list[Path]:
 
     Raises:
         TrainingError: the folder is no run.
+        NclBenchError: another process writes its figures.
     """
-    history = folder.read("history.json")
     plots = folder.path / "plots"
-    written = _curves(history, plots)
-    if any("diagnosis" in entry and entry["diagnosis"] for entry in history):
-        written += _separation(history, plots) + _histograms(history, plots)
+    with sole_owner(plots):
+        history = folder.read("history.json")
+        written = _curves(history, plots)
+        if any("diagnosis" in entry and entry["diagnosis"] for entry in history):
+            written += _separation(history, plots) + _histograms(history, plots)
     return written
 
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and folders that one process owns at a time."""
+"""Files that are either whole or absent, and places that one process owns at a time."""
 
 import fcntl
 import glob
@@ -62,27 +62,27 @@ def sha256_of_file(path: Path) -> str:
 
 
 @contextmanager
-def sole_owner(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; the lock goes with the process, however it ends.
+def sole_owner(place: Path) -> Iterator[None]:
+    """Hold a folder or a file for this process; the lock goes with the process, however it ends.
 
     What killed processes left unfinished in the folder is removed first. The lock file lies in the system's
-    temporary folder, so that it is not among what the folder holds; a process that is not killed removes it.
+    temporary folder, so that it is not among what a folder holds; a process that is not killed removes it.
 
     Raises:
-        NclBenchError: another process holds the folder, or it cannot be locked.
+        NclBenchError: another process holds the place, or it cannot be locked.
     """
-    key = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    key = hashlib.sha256(os.fsencode(os.path.realpath(place))).hexdigest()[:16]
     path = Path(tempfile.gettempdir()) / f"ncl-bench-{os.getuid()}-{key}.lock"
     try:
         lock = _locked(path)
     except BlockingIOError:
-        message = f"{folder} is in use by another ncl-bench process; wait for it or choose another folder"
+        message = f"{place} is in use by another ncl-bench process; wait for it or choose another"
         raise NclBenchError(message) from None
     except OSError as error:
-        message = f"cannot lock {folder} with {path}: {error.strerror}; remove that file or set TMPDIR"
+        message = f"cannot lock {place} with {path}: {error.strerror}; remove that file or set TMPDIR"
         raise NclBenchError(message) from None
     try:
-        for leftover in folder.rglob(".*.tmp"):
+        for leftover in place.rglob(".*.tmp"):
             if is_leftover(leftover):
                 _remove(leftover)
         yield
@@ -128,12 +128,12 @@ def _locked(path: Path) -> int:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+            if os.fstat(lock).st_nlink:  # 0: its last owner removed it between the two calls
                 return lock
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # its last owner removed it between the two calls
+        os.close(lock)
 
 
 def is_leftover(path: Path) -> bool:

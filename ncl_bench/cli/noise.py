@@ -36,7 +36,7 @@ def make(
 
     import numpy as np
 
-    from ncl_bench.files import write_bytes
+    from ncl_bench.files import sole_owner, write_bytes
 
     spec = dataset_spec(dataset)
     if spec.noise != "synthetic":
@@ -45,13 +45,14 @@ def make(
         )
     if to.suffix != ".npy":
         raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
-    if to.exists():
-        raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
     caption_to_image, record = draw_noise(spec, noise_ratio=ratio, noise_unit=_unit(unit), seed=seed)
     units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)
-    write_bytes(to, content.getvalue())
+    with sole_owner(to):
+        if to.exists():
+            raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
+        write_bytes(to, content.getvalue())
     typer.echo(f"{to}: {len(units):,} entries, {_summary(record)}")
 
 

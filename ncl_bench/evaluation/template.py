@@ -6,7 +6,7 @@ from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statements import local_split
-from ncl_bench.files import sha256_of_file, write_text
+from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.noise import NoiseUnit, draw_noise
 from ncl_bench.protocol import PROTOCOL_VERSION, expected_shape
 from ncl_bench.score_forms import FILL_IN
@@ -117,10 +117,11 @@ def write_template(folder: Path, text: str) -> Path:
 
     Raises:
         SubmissionError: there is a ``submission.yaml`` already.
-        NclBenchError: the place cannot be written.
+        NclBenchError: the place cannot be written, or another process writes there.
     """
     path = folder / SUBMISSION_FILE
-    if path.exists():
-        raise SubmissionError(f"{path} exists already; remove it or choose another folder with --to")
-    write_text(path, text)
+    with sole_owner(folder):
+        if path.exists():
+            raise SubmissionError(f"{path} exists already; remove it or choose another folder with --to")
+        write_text(path, text)
     return path

@@ -11,10 +11,8 @@ import signal
 
 import pytest
 from faults.conftest import Run
-from faults.world import COMMANDS, World, digest
+from faults.world import COMMANDS, REFUSED_TWICE, World, digest
 
-REFUSED_TWICE = ("score", "leaderboard add")
-"""Commands that may be done once only: where the result stands, the same command says so."""
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 
 

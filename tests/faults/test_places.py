@@ -10,26 +10,35 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Run
-from faults.world import COMMANDS, World, digest
+from faults.world import COMMANDS, REFUSED_TWICE, World, digest
 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import sole_owner
 
-WRITERS = [name if name == "prepare" else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
+QUICK = ("prepare", "noise make")
+WRITERS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
 OUTPUTS = {
     "prepare": "data/flickr30k",
     "prepare digits": "data/digits",
+    "noise make": "noise.npy",
+    "submission init": "submissions/x",
     "train": "runs/a",
+    "plot": "runs/a/plots",
+    "sweep": "sweep",
     "score": "submissions/a",
     "evaluate": "submissions/a",
     "leaderboard add": "board",
     "leaderboard build": "board",
 }
-"""The folder that each command owns."""
+"""The place that each command owns."""
 ROOMS_NEEDED = {
     "prepare": 2_000,
     "prepare digits": 100_000,
+    "noise make": 20_000,
+    "submission init": 1_000,
     "train": 20_000,
+    "plot": 1_000,
+    "sweep": 20_000,
     "score": 100_000,
     "evaluate": 2_000,
     "leaderboard add": 1_000,
@@ -93,7 +102,7 @@ def test_a_disk_that_fills_up_is_said(
 
 
 @pytest.mark.parametrize("command", WRITERS)
-def test_of_two_processes_one_owns_the_folder_and_the_other_says_so(
+def test_of_two_processes_one_owns_the_place_and_the_other_says_so(
     command: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = world.fresh(command, f"{command} two")
@@ -104,6 +113,35 @@ def test_of_two_processes_one_owns_the_folder_and_the_other_says_so(
         refused(run, folder, command, "is in use by another ncl-bench process")
         assert digest(folder) == before
     finishes(run, world, folder, command)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "rounds"), [("noise make", 5), ("submission init", 1), ("plot", 1), ("sweep", 1)]
+)
+def test_two_that_start_at_once_leave_what_one_leaves(command: str, rounds: int, world: World) -> None:
+    for number in range(rounds):
+        folder = world.fresh(command, f"{command} at once {number}")
+        (folder / "tmp").mkdir(exist_ok=True)
+        both = [
+            subprocess.Popen(
+                [sys.executable, "-m", "ncl_bench.cli", *COMMANDS[command].arguments],
+                cwd=folder,
+                env=os.environ | {"TMPDIR": str(world.place)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        outputs = [process.communicate()[0] for process in both]
+        codes = [process.returncode for process in both]
+        assert 0 in codes, outputs
+        assert 2 in codes or command not in REFUSED_TWICE, outputs
+        for output, code in zip(outputs, codes, strict=True):
+            assert code == 0 or (code, output.count("\n")) == (2, 1), output
+            assert code == 0 or output.startswith("ncl-bench: "), output
+        assert digest(folder) == world.undisturbed(command)[0]
 
 
 @pytest.mark.parametrize("days", [-20_000, 20_000])

@@ -21,7 +21,10 @@ TESTS = Path(__file__).parent.parent
 IMPORTED = {
     "prepare": ("ncl_bench.prepare.run",),
     "evaluate": ("ncl_bench.evaluation.output", "matplotlib.backends.backend_svg"),
+    "submission": ("ncl_bench.evaluation.template",),
     "train": ("baselines.submit",),
+    "plot": ("baselines.plot", "matplotlib.backends.backend_svg"),
+    "sweep": ("baselines.sweep",),
     "leaderboard": ("leaderboard.add", "leaderboard.build"),
 }
 """What each command imports, so that it is there before the fork."""
@@ -37,7 +40,8 @@ class Ended:
         code: exit code; minus the signal's number where a signal ended it.
         seconds: from fork to end.
         output: both streams.
-        survivors: whether a process that it started outlived it by more than three seconds.
+        survivors: whether a process that it started outlived it by more than ten seconds. A worker that is still
+            importing when its parent is killed ends when it has done so.
     """
 
     code: int
@@ -136,7 +140,7 @@ def _wait(child: int, deadline: float) -> int:
 
 
 def _has_survivors(group: int) -> bool:
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
             os.killpg(group, 0)

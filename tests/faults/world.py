@@ -16,6 +16,12 @@ RECIPE = {
     "backbone": {"name": "vse_infinity", "embed_size": 16, "word_dim": 8},
     "method": {"name": "ncr", "warmup_epochs": 1, "epochs": 1, "learning_rate": 0.001},
 }
+SWEPT = {
+    "dataset": "digits",
+    "batch_size": 1000,
+    "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
+    "method": {"name": "info_nce", "epochs": 1},
+}
 VOLATILE = ("seconds", "peak_memory_mb")
 """Measured anew by every evaluation, so not the same bytes twice."""
 
@@ -49,7 +55,30 @@ COMMANDS = {
         )
     ),
     "prepare digits": Command(("prepare", "digits", "--to", "data")),
+    "noise make": Command(("noise", "make", "digits", "--ratio", "0.4", "--to", "noise.npy")),
+    "submission init": Command(
+        ("submission", "init", "--method", "X", "--dataset", "digits", "--to", "submissions/x")
+    ),
     "train": Command(("train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu", "--to", "runs/a")),
+    "plot": Command(("plot", "runs/a"), ("train",)),
+    "sweep": Command(
+        (
+            "sweep",
+            "swept.yaml",
+            "--noise",
+            "caption-40",
+            "--seed",
+            "0",
+            "--seed",
+            "1",
+            "--jobs",
+            "1",
+            "--device",
+            "cpu",
+            "--to",
+            "sweep",
+        )
+    ),
     "score": Command(("score", "runs/a", "--device", "cpu", "--to", "submissions/a"), ("train",)),
     "evaluate": Command(("evaluate", "submissions/a", "--plot", "--examples", "5"), ("train", "score")),
     "leaderboard add": Command(
@@ -60,6 +89,8 @@ COMMANDS = {
         ("train", "score", "evaluate", "leaderboard add"),
     ),
 }
+REFUSED_TWICE = ("noise make", "submission init", "score", "leaderboard add")
+"""Commands that may be done once only: where the result stands, the same command says so."""
 
 
 def make_small() -> None:
@@ -96,6 +127,7 @@ def write_inputs(folder: Path) -> None:
     folder.mkdir(parents=True)
     miniatures.make_scan(folder / "download", "flickr30k")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    (folder / "swept.yaml").write_text(yaml.safe_dump(SWEPT))
 
 
 class World:

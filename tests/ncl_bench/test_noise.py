@@ -420,6 +420,21 @@ def test_make_never_overwrites(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
+def test_make_overwrites_nothing_that_appears_while_it_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index.npy"
+
+    def draw(*arguments: object, **options: object) -> object:
+        path.write_text("another's")
+        return draw_noise(*arguments, **options)
+
+    monkeypatch.setattr("ncl_bench.cli.noise.draw_noise", draw)
+    with pytest.raises(NoiseError, match="exists and is not overwritten"):
+        run("make", "digits", "--ratio", "0.4", "--to", str(path))
+    assert path.read_text() == "another's"
+
+
 def test_every_command_shows_an_example() -> None:
     for command in ("make", "identify", "check"):
         assert "Example: ncl-bench noise" in run(command, "--help")

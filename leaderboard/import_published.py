@@ -51,7 +51,7 @@ def import_published(collected: Path, target: Path) -> int:
         key = tuple(row[name] for name in COLUMNS)
         if key in seen:
             raise SubmissionError(
-                f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}"
+                f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}; remove one of the two"
             )
         seen[key] = line
     out = io.StringIO()

@@ -91,7 +91,9 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
             rows.append(_row(facts, [rules[n] for n in matching], families, sources, f"{path}:{line}"))
     for n, rule in enumerate(rules):
         if n not in used:
-            raise SubmissionError(f"{rules_path}: rule {n + 1} fits no row; its `where` is {rule.where}")
+            raise SubmissionError(
+                f"{rules_path}: rule {n + 1} fits no row; correct its `where`, {rule.where}"
+            )
     return rows
 
 
@@ -103,10 +105,12 @@ def _row(
     where: str,
 ) -> Row:
     if facts["source"] not in sources:
-        raise SubmissionError(f"{where}: source {facts['source']!r} is not in sources.yaml")
+        raise SubmissionError(f"{where}: source {facts['source']!r} is not in sources.yaml; add it there")
     key = family_of(facts["method"], families)
     if not key:
-        raise SubmissionError(f"{where}: method {facts['method']!r} is in no family of methods.yaml")
+        raise SubmissionError(
+            f"{where}: method {facts['method']!r} is in no family of methods.yaml; name it in one"
+        )
     cell = _checked(Cell, _cell(facts), where)
     networks = families[key].networks(facts["method"], facts["backbone"])
     content: dict[str, Any] = {

@@ -69,7 +69,7 @@ def _compare(path: Path, stated: Evaluation, evaluation: Evaluation) -> None:
     if set(evaluation.protocols) != set(stated.protocols):
         raise SubmissionError(
             f"{path}: result.protocols has {sorted(stated.protocols)}, "
-            f"expected {sorted(evaluation.protocols)}"
+            f"expected {sorted(evaluation.protocols)}; add the submission again with `ncl-bench leaderboard add`"
         )
     for protocol, result in evaluation.protocols.items():
         numbers = _numbers(stated.protocols[protocol])

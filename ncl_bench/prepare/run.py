@@ -97,7 +97,7 @@ def prepare(
 
 def _required(place: Path | None, name: str) -> Path:
     if name not in PUBLISHED:
-        raise DataError(f"{name} is embedded and has no download to check")
+        raise DataError(f"{name} is embedded and has no download to check; leave --check out")
     if place is None:
         raise DataError(f"{name} is made from downloaded files; give their folder with --from")
     return place

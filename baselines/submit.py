@@ -16,7 +16,7 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import nn
 
 from baselines.config import shipped_name
@@ -108,7 +108,7 @@ def chosen_networks(job: Job, folder: RunFolder, device: torch.device) -> nn.Mod
     """The networks of a finished run that were best on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed)
     try:
-        method.networks.load_state_dict(load_file(folder.best))
+        method.networks.load_state_dict(load(folder.best.read_bytes()))
     except (OSError, SafetensorError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
         raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None

@@ -36,15 +36,15 @@ def table_writer(path: Path, schema: Any, file_format: Format) -> Iterator[Calla
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pa.OSFile(str(path), "wb") as sink:
+    with path.open("wb") as sink:  # by Python, since Arrow takes every path for UTF-8
         if file_format == "arrow":
             with pa.ipc.new_stream(sink, schema) as stream:
                 yield stream.write_batch
         else:
             with pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=False) as parquet:
                 yield lambda batch: parquet.write_table(pa.Table.from_batches([batch]))
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
+        sink.flush()
+        os.fsync(sink.fileno())
 
 
 def image_batch(schema: Any, image_ids: list[str], block: FloatArray) -> Any:

@@ -32,8 +32,8 @@ SLOW = (
     ("prepare", "digits", "--to", "数据"),
     ("leaderboard", "add", "submissions/éа", "--root", "board"),
     ("leaderboard", "build", "--root", "board", "--no-published"),
-    ("train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu", "--to", "runs/a"),
-    ("score", "runs/a", "--device", "cpu", "--to", "submissions/a"),
+    ("train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu", "--to", "runs/ä"),
+    ("score", "runs/ä", "--device", "cpu", "--to", "submissions/a"),
 )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.spec import DatasetSpec
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, one_line
 from ncl_bench.evaluation.statements import local_split
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.noise import NoiseUnit, draw_noise
@@ -85,7 +85,7 @@ def template(
     scores = folder / "test.npy"
     return _TEMPLATE.format(
         fill=FILL_IN,
-        folder=folder,
+        folder=one_line(str(folder)),
         version=PROTOCOL_VERSION,
         method=yaml.safe_dump(method, default_style='"').strip(),
         dataset=spec.name,

@@ -1,6 +1,7 @@
 """From a foreign submission to trusted numbers."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -234,6 +235,13 @@ def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: P
     again = run("submission", "init", "--method", "X", "--dataset", "digits", "--to", tmp_path)
     assert again.code == 2
     assert "exists already" in again.err
+
+
+def test_a_template_states_nothing_that_its_folder_is_called(run: Callable, tmp_path: Path) -> None:
+    folder = tmp_path / "x\nnetworks: 7\n\udcff"  # a name that no encoding reads, as on old disks
+    assert run("submission", "init", "--method", "X", "--dataset", "coco", "--to", folder).code == 0
+    assert yaml.safe_load((folder / "submission.yaml").read_text(encoding="utf-8"))["networks"] == 1
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("dataset", ["flickr30k", "coco", "cc152k", "now"])

@@ -53,7 +53,7 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
         TrainingError: there are fewer devices, or another number of processes was started.
     """
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces processes and precision
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    set_products(precision)
     arithmetic: Any = "32-true" if precision == "tf32" else precision
     processes = started_processes(devices)
     _check_cuda(device, processes.here)
@@ -74,6 +74,12 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
         with answered():
             fabric.launch()
     return fabric
+
+
+def set_products(precision: str) -> None:
+    """Multiply float32 in TF32 for ``tf32`` alone; by default cuDNN's GRU would do so for ``32-true`` too."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 def started_processes(devices: int | None) -> Processes:

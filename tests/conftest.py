@@ -36,3 +36,12 @@ def golden() -> Golden:
             return dict(arrays)
 
     return read
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that need a GPU are skipped without one."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")

@@ -15,7 +15,7 @@ from baselines.benchmarking.loop import Loop
 from baselines.benchmarking.memory import WORKS, peak_mebibytes
 from baselines.benchmarking.sizes import Sizes
 from baselines.benchmarking.stopwatch import TOTAL, Side, Stopwatch, Timings, side_by_side
-from baselines.devices import fabric_for
+from baselines.devices import fabric_for, set_products
 from baselines.score import score
 from ncl_bench.errors import NclBenchError
 
@@ -78,6 +78,7 @@ class Measurements:
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         self.sizes, self.device = sizes, device
         self.matrix_peak = 0.0
+        set_products("32-true")
 
     def plan(self) -> list[tuple[str, Measurement]]:
         """Title and measurement, in order."""
@@ -256,11 +257,11 @@ class Measurements:
 
         @contextmanager
         def arithmetic() -> Iterator[None]:
-            torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+            set_products(precision)
             try:
                 with fabric.autocast():
                     yield
             finally:
-                torch.set_float32_matmul_precision("highest")
+                set_products("32-true")
 
         return arithmetic

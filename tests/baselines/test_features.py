@@ -48,7 +48,6 @@ def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytes
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("options", [{}, {"features": "gpu"}])
 def test_batches_on_a_gpu_are_those_on_a_cpu(options: dict) -> None:
     data = dataset(n_images=20)

@@ -34,3 +34,4 @@ def test_half_precision_moves_scores_a_little_and_tf32_not_on_a_cpu(
         near = math.isclose(effect.r_sum, exact.r_sum, abs_tol=R_SUM_LIMIT)
         assert effect.within_limits == (effect.difference <= SIMILARITY_LIMIT and near)
     assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32

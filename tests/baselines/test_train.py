@@ -21,6 +21,16 @@ from ncl_bench.errors import TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
 TRIPLET = {"name": "triplet", "epochs": 1}
+SHORT = {
+    "crcl": {"rounds": [1, 2], "freeze_epochs": 1},
+    "gsc": {"epochs": 2},
+    "gsc_plus": {"epochs": 2},
+    "info_nce": {"epochs": 2},
+    "ncr": {"warmup_epochs": 1, "epochs": 1},
+    "pc2": {"warmup_epochs": 1, "epochs": 1, "noisy_from_epoch": 0, "classes": 4},
+    "rcl": {"epochs": 2},
+    "triplet": {"epochs": 2},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +51,8 @@ def job(method: dict, seed: int = 0, **options) -> Job:
     return Job(recipe, noise_ratio=0.4, seed=seed, **options)
 
 
-def train(job: Job, folder: Path) -> dict:
-    trainer = Trainer(job, RunFolder(folder), "cpu")
+def train(job: Job, folder: Path, device: str = "cpu") -> dict:
+    trainer = Trainer(job, RunFolder(folder), device)
     with TrainingProgress(len(trainer.plans)) as progress:
         return trainer.run(progress)
 
@@ -102,6 +112,24 @@ def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen) -> Non
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SHORT)
+def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path) -> None:
+    method = {"name": name, "learning_rate": 0.001, **SHORT[name]}
+    losses = []
+    for device in ("cpu", "cuda"):
+        train(job(method), tmp_path / device, device)
+        history = json.loads((tmp_path / device / "history.json").read_text())
+        losses.append(history[0]["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    newest = max((tmp_path / "cuda" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (tmp_path / "cuda" / "result.json").unlink()
+    train(job(method), tmp_path / "cuda", "cuda")
+    assert (tmp_path / "cuda" / "result.json").exists()
+    assert json.loads((tmp_path / "cuda" / "history.json").read_text())[0]["loss"] == losses[1]
 
 
 def test_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

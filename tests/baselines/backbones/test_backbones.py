@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, tensor
+from backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, tensor, without_dropout
 from pydantic import ValidationError
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.batches import Batch
+from baselines.devices import set_products
 from ncl_bench.errors import RecipeError, TrainingError
 
 NAMES = sorted(BACKBONES)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LENGTHS = [4, 2, 7, 5]
 
 
@@ -24,6 +26,26 @@ def test_forward_gives_images_by_captions_within_the_range(name: str) -> None:
     assert similarities.shape == (4, 4)
     assert ((similarities >= low) & (similarities <= high)).all()
     assert network.embed_size == 32
+
+
+def similarities_and_gradients(
+    name: str, device: str, dtype: torch.dtype
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    set_products("32-true")
+    network = without_dropout(small_network(name)).to(device, dtype).train()
+    features, *others = small_inputs(4, LENGTHS)
+    similarities = network(Batch(features.to(dtype), *others, torch.arange(4)).to(torch.device(device)))
+    similarities.square().sum().backward()
+    gradients = {key: p.grad.double().cpu() for key, p in network.named_parameters() if p.grad is not None}
+    return similarities.detach().double().cpu(), gradients
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_device_computes_in_float32_what_double_precision_gives(name: str, device: str) -> None:
+    found = similarities_and_gradients(name, device, torch.float32)
+    expected = similarities_and_gradients(name, "cpu", torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

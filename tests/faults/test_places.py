@@ -156,6 +156,14 @@ def test_times_of_files_do_not_matter(command: str, days: int, world: World, run
     finishes(run, world, folder, command)
 
 
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_clock_that_goes_back_changes_no_result(command: str, world: World, run: Run) -> None:
+    expected, seconds = world.undisturbed(command)
+    folder = world.fresh(command, f"{command} back")
+    ended = run(folder, list(COMMANDS[command].arguments), clock_back=seconds / 2)
+    assert (ended.code, digest(folder)) == (0, expected), ended.output
+
+
 def test_a_lock_file_that_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
     with pytest.raises(NclBenchError, match=r"cannot lock .* No such file"), sole_owner(tmp_path / "folder"):

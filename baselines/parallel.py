@@ -1,9 +1,10 @@
-"""Several processes, one loss: the pairwise matrix of a batch is split by captions over the ranks.
+"""Several processes, one loss: the pairwise matrices of a batch are split by columns over the ranks.
 
 Every rank encodes the whole batch (little work), compares all images with its own block of captions (nearly all the
 work), and gathers the blocks, so that each rank holds the same matrix and computes the same loss, labels and
 divisions as a single process. Gradients are then averaged: what is replicated counts once, and the gradient that
-enters a rank's own block is scaled by the number of ranks, so that blocks add up.
+enters a rank's own block is scaled by the number of ranks, so that blocks add up. A symmetric matrix within one
+modality is dealt out in strips and summed.
 
 Ranks start every epoch from rank 0's networks and memories and take over its mixture fits, so that rounding
 cannot part them; all of them draw the same random numbers. Rank 0 alone touches the run folder.
@@ -100,7 +101,7 @@ def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Te
     Returns:
         float ``(n_images, n_captions)``, equal on all ranks.
     """
-    if world_size() == 1 or n_captions < world_size():
+    if not _is_split(n_captions):
         return compare(slice(0, n_captions))
     token = _captions_split.set(n_captions)
     try:
@@ -109,6 +110,39 @@ def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Te
         _captions_split.reset(token)
     gathered: Tensor = _GatherColumns.apply(own, n_captions)  # type: ignore[no-untyped-call]
     return gathered
+
+
+def own_strips(n: int, size: int) -> list[slice]:
+    """This rank's strips of a symmetric matrix, of which each holds the entries on and below the diagonal.
+
+    Strips get shorter from left to right, so they are dealt out to and fro. A matrix of fewer columns than ranks
+    is not split.
+
+    Args:
+        n: columns.
+        size: most columns of a strip; fewer where a rank would get less than two strips.
+    """
+    ranks = world_size() if _is_split(n) else 1
+    size = min(size, max(1, n // (2 * ranks))) if ranks > 1 else size
+    strips = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+    turns = [*range(ranks), *reversed(range(ranks))]
+    return [strip for k, strip in enumerate(strips) if ranks == 1 or turns[k % len(turns)] == rank()]
+
+
+def summed_over_ranks(own: Tensor) -> Tensor:
+    """A symmetric matrix from what every rank has made of it, zero elsewhere.
+
+    Args:
+        own: float ``(n, n, ...)``, made of :func:`own_strips`.
+    """
+    if not _is_split(len(own)):
+        return own
+    whole: Tensor = _Sum.apply(own)  # type: ignore[no-untyped-call]
+    return whole
+
+
+def _is_split(n: int) -> bool:
+    return n >= world_size() > 1
 
 
 def of_all_captions(values: Tensor) -> Tensor:
@@ -165,6 +199,25 @@ class _GatherColumns(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return gradients[0][:, ctx.columns] * world_size(), None
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over the ranks; its gradient too, since each rank may use the sum for strips of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        return _sum(own)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return _sum(gradients[0])
+
+
+def _sum(own: Tensor) -> Tensor:
+    whole = own.to(torch.promote_types(own.dtype, torch.float32), copy=True).contiguous()
+    with answered():
+        dist.all_reduce(whole)
+    return whole.to(own.dtype)
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:

@@ -135,23 +135,28 @@ def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
 
 
-def mirrored(lower: Sequence[Tensor], upper: Sequence[Tensor]) -> Tensor:
+def mirrored(n: int, lower: Sequence[Tensor], upper: Sequence[Tensor]) -> Tensor:
     """A square matrix from blocks of columns that start at their first anchor's row.
 
     Args:
-        lower: blocks ``(n - first, anchors, ...)``; entries on and below the diagonal are taken.
+        n: rows and columns.
+        lower: blocks ``(n - first, anchors, ...)`` from left to right; entries on and below the diagonal are taken.
         upper: likewise; entries below the diagonal become those above it.
 
     Returns:
-        float ``(n, n, ...)``.
+        float ``(n, n, ...)``, zero where no block is given.
     """
-    below, above = _stacked(lower), _stacked(upper)
+    below, above = _stacked(n, lower), _stacked(n, upper)
     ranks = torch.arange(len(below), device=below.device)
     chosen = (ranks[:, None] >= ranks).view(*below.shape[:2], *[1] * (below.dim() - 2))
     return torch.where(chosen, below, above.transpose(0, 1))
 
 
-def _stacked(columns: Sequence[Tensor]) -> Tensor:
-    n = len(columns[0])
-    shapes = [(n - len(column), *column.shape[1:]) for column in columns]
-    return torch.cat([torch.cat([c.new_zeros(s), c]) for c, s in zip(columns, shapes, strict=True)], dim=1)
+def _stacked(n: int, blocks: Sequence[Tensor]) -> Tensor:
+    parts, filled = [], 0
+    for block in blocks:
+        first, (width, *rest) = n - len(block), block.shape[1:]
+        parts += [block.new_zeros(n, first - filled, *rest)]
+        parts += [torch.cat([block.new_zeros(first, width, *rest), block])]
+        filled = first + width
+    return torch.cat([*parts, parts[0].new_zeros(n, n - filled, *parts[0].shape[2:])], dim=1)

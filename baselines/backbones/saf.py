@@ -10,7 +10,7 @@ from baselines.backbones.base import IntraModal
 from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
 from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
-from baselines.parallel import of_all_captions
+from baselines.parallel import of_all_captions, summed_over_ranks
 
 
 class AttentionFiltration(nn.Module):
@@ -108,9 +108,8 @@ class SAF(SGRAF):
             self.reasoning.track(*(of_all_captions(values) for values in statistics))
         return logits
 
-    def _symmetric_logits(self, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
-        n = len(nodes[0].whole)
-        mean, variance = self._symmetric_moments(nodes, variant)
+    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+        mean, variance = self._symmetric_moments(n, nodes, variant)
         lower, upper = [], []
         for block in nodes:
             first, size = n - len(block.whole), block.whole.shape[1]
@@ -118,19 +117,20 @@ class SAF(SGRAF):
             of_items = (x[:, first:].transpose(0, 1) for x in (mean, variance))
             lower.append(recomputed(self._filtered, *block, *of_anchors))
             upper.append(recomputed(self._filtered, *block, *of_items))
-        return mirrored(lower, upper)
+        return mirrored(n, lower, upper)
 
-    def _symmetric_moments(self, nodes: Sequence[Nodes], variant: IntraModal) -> tuple[Tensor, Tensor]:
+    def _symmetric_moments(
+        self, n: int, nodes: Sequence[Nodes], variant: IntraModal
+    ) -> tuple[Tensor, Tensor]:
         """Mean and variance that normalise each anchor's scores, ``(1, anchors, 1)``.
 
         ``gsc`` normalises anchor by anchor, ``gsc+`` all pairs at once.
         """
-        n = len(nodes[0].whole)
         if not self.training:
             mean, variance = self.reasoning.running_moments()
             return mean.expand(1, n, 1), variance.expand(1, n, 1)
         columns = [recomputed(self._scores, *block) for block in nodes]
-        scores = mirrored(columns, columns)
+        scores = summed_over_ranks(mirrored(n, columns, columns))
         if variant == "gsc+":
             mean, variance, count = moments(scores.flatten(0, 1)[:, None], None)
         else:

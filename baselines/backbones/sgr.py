@@ -102,10 +102,10 @@ class SGR(SGRAF):
         ]
         return in_given_order(columns, blocks)
 
-    def _symmetric_logits(self, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
         shared = self.reasoning.shared_terms()
         columns = [recomputed(self._block_logits, *block_nodes, None, *shared) for block_nodes in nodes]
-        return mirrored(columns, columns)
+        return mirrored(n, columns, columns)
 
     def _block_logits(self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:
         vectors = self.reasoning(joined(Nodes(whole, parts)), valid, *shared)

@@ -42,6 +42,7 @@ from baselines.backbones.squared_difference import (
     nodes_by,
     positionwise_difference,
 )
+from baselines.parallel import own_strips, split_by_captions, summed_over_ranks
 
 INTRA_MODAL_OFFSET = 1e-6
 
@@ -138,17 +139,23 @@ class SGRAF(Backbone):
             return torch.sigmoid(self._positionwise_logits(vectors[:, :longest], whole, variant))
         valid = valid_items(lengths, longest)
         keys = vectors[:, :longest] + INTRA_MODAL_OFFSET
-        return torch.sigmoid(self._attended_logits(keys, whole, valid, captions, INTRA_MODAL_OFFSET))
+        return torch.sigmoid(
+            split_by_captions(
+                lambda own: self._attended_logits(keys, whole, valid, captions[own], INTRA_MODAL_OFFSET),
+                len(captions),
+            )
+        )
 
     @abstractmethod
     def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
         """Similarities before the sigmoid, float ``(items, anchors)``, anchors in the caller's order."""
 
     @abstractmethod
-    def _symmetric_logits(self, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
-        """The same from nodes that are equal for (a, b) and (b, a).
+    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+        """The same from nodes that are equal for (a, b) and (b, a), float ``(n, n)``.
 
-        Each block holds consecutive anchors and the items from its first anchor on.
+        Each block holds consecutive anchors and the items from its first anchor on; where none holds a pair,
+        the result is zero.
         """
 
     def with_pooled(self, captions: Encoded) -> Encoded:
@@ -188,15 +195,15 @@ class SGRAF(Backbone):
     def _positionwise_logits(self, vectors: Tensor, whole: Tensor, variant: IntraModal) -> Tensor:
         n, positions = vectors.shape[:2]
         fitting = memory_budget(vectors.device) // (n * positions * self._bytes_per_position(vectors))
-        size = self.block_captions or max(1, fitting)
+        strips = own_strips(n, self.block_captions or max(1, fitting))
         local = self.local_nodes
         bias = local.bias + INTRA_MODAL_OFFSET * local.weight.sum(dim=1)
         nodes = []
-        for first in range(0, n, size):
-            items, chosen = slice(first, None), slice(first, first + size)
-            parts = positionwise_difference(vectors[items], vectors[chosen], local.weight, bias)
-            nodes.append(Nodes(self._whole_nodes(whole[items], whole[chosen], INTRA_MODAL_OFFSET), parts))
-        return self._symmetric_logits(nodes, variant)
+        for anchors in strips:
+            items = slice(anchors.start, None)
+            parts = positionwise_difference(vectors[items], vectors[anchors], local.weight, bias)
+            nodes.append(Nodes(self._whole_nodes(whole[items], whole[anchors], INTRA_MODAL_OFFSET), parts))
+        return summed_over_ranks(self._symmetric_logits(n, nodes, variant))
 
     def _whole_nodes(self, items: Tensor, anchors: Tensor, offset: float) -> Tensor:
         layer = self.global_nodes

@@ -31,6 +31,7 @@ from baselines.parallel import (
     from_first_rank,
     gathered_on_first,
     own_columns,
+    own_strips,
 )
 from baselines.progress import TrainingProgress
 from baselines.run import Job, RunFolder
@@ -45,9 +46,13 @@ STEPS = 20
 PAIRS = 9  # not a multiple of the number of processes
 VSE = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
 SGR = {"name": "sgr", "embed_size": 8, "word_dim": 6, "sim_dim": 6}
-SGR_METHODS = {
-    "triplet": {"name": "triplet", "epochs": 7},
-    "pc2": {"name": "pc2", "warmup_epochs": 1, "epochs": 2, "noisy_from_epoch": 0, "classes": 4},
+SAF = SGR | {"name": "saf"}
+PAIRWISE = {
+    "triplet": (SGR, {"name": "triplet", "epochs": 7}),
+    "pc2": (SGR, {"name": "pc2", "warmup_epochs": 1, "epochs": 2, "noisy_from_epoch": 0, "classes": 4}),
+    "gsc on sgr": (SGR, {"name": "gsc", "epochs": 7}),
+    "gsc on saf": (SAF, {"name": "gsc", "epochs": 7}),
+    "gsc+ on saf": (SAF, {"name": "gsc_plus", "epochs": 4}),
 }
 
 mp.get_context("forkserver").set_forkserver_preload(["baselines.submit", "baselines.progress", "pytest"])
@@ -215,8 +220,9 @@ class DoubleBatches(TrainingBatches):
 
 
 def epochs(name: str) -> dict[str, Any]:
-    """Every epoch of a method on SGR, which draws dropout, and scores of some images of dev."""
-    own_job = job(SGR_METHODS[name], SGR, 48)
+    """Every epoch of a method on SGR or SAF, which draw dropout, and scores of some images of dev."""
+    backbone, method_config = PAIRWISE[name]
+    own_job = job(method_config, backbone, 48)
     fabric = fabric_for("cpu", "32-true")
     train = own_job.load("train")
     method = build_method(own_job, train, seed=0).double()
@@ -239,14 +245,14 @@ def epochs(name: str) -> dict[str, Any]:
 
 
 def all_epochs() -> dict[str, Any]:
-    return {name: epochs(name) for name in SGR_METHODS}
+    return {name: epochs(name) for name in PAIRWISE}
 
 
 @pytest.mark.usefixtures("undone")
-def test_methods_on_sgr_draw_the_same_numbers_in_two_processes(tmp_path: Path) -> None:
+def test_methods_on_pairwise_backbones_draw_the_same_numbers_in_two_processes(tmp_path: Path) -> None:
     whole = all_epochs()
     for rank, ranks in enumerate(in_two_processes(tmp_path / "two", all_epochs)):
-        for name in SGR_METHODS:
+        for name in PAIRWISE:
             expected, found = dict(whole[name]), ranks[name]
             assert expected["steps"] >= STEPS
             if rank > 0:
@@ -298,6 +304,22 @@ def test_a_rank_that_is_gone_is_one_sentence() -> None:
         answered(),
     ):
         raise RuntimeError("Connection closed\n by peer")
+
+
+def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for world, n, size in [(1, 10, 4), (2, 128, 128), (3, 128, 5), (4, 128, 128), (4, 3, 2)]:
+        monkeypatch.setattr("baselines.parallel.world_size", lambda world=world: world)
+        columns, weights = list[int](), list[int]()
+        for r in range(world):
+            monkeypatch.setattr("baselines.parallel.rank", lambda r=r: r)
+            strips = own_strips(n, size)
+            assert all(0 < strip.stop - strip.start <= size for strip in strips)
+            columns += [column for strip in strips for column in range(n)[strip]]
+            weights.append(sum(n - column for strip in strips for column in range(n)[strip]))
+        assert sorted(columns) == sorted(list(range(n)) * (1 if n >= world else world))
+        assert max(weights) <= 1.2 * min(weights)
 
 
 def test_shares_cover_every_column_once(monkeypatch: pytest.MonkeyPatch) -> None:

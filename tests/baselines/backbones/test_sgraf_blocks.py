@@ -175,7 +175,7 @@ def test_mirrored_joins_blocks_into_a_square(size: int) -> None:
     full = torch.arange(25.0).view(5, 5)
     lower = [full[first:, first : first + size] for first in range(0, 5, size)]
     upper = [full.T[first:, first : first + size] for first in range(0, 5, size)]
-    assert torch.equal(mirrored(lower, upper), full)
+    assert torch.equal(mirrored(5, lower, upper), full)
 
 
 def doubles(*shape: int) -> Tensor:

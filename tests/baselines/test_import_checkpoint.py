@@ -217,6 +217,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
         "sim_dim": 4,
         "sgr_steps": 3,
         "dropout": 0.4,
+        "kernel": "torch",
     }
 
 
@@ -246,7 +247,7 @@ def with_rows(rows: int) -> list[dict[str, Tensor]]:
 
 REFUSED = {
     "os.system": (lambda: Malicious(), "gsc", {}, "asks for posix.system, which no published"),
-    "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "asks for eval, which no published"),
+    "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "eval, which no published"),
     "a class": (lambda: {"opt": Path("x")}, "gsc", {}, "asks for pathlib"),
     "one network of two": (lambda: {"model": list_of("sgr")}, "ncr", {}, "holds 1 networks, ncr trains 2"),
     "no network": (lambda: {"weights": torch.ones(2)}, "gsc", {}, "no network in a published layout (found: weights)"),

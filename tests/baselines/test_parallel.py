@@ -134,7 +134,11 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
 
     def load(name: str, **options: Any) -> PairedDataset:
         dataset = load_few(name, **options)
-        return dataset.subset(np.arange(n_pairs)) if options["split"] == "train" else dataset
+        if options["split"] != "train":
+            return dataset
+        # an image that comes twice in a batch ties with itself, and rounding would choose
+        firsts = np.sort(np.unique(dataset.caption_to_image, return_index=True)[1])
+        return replace(dataset.subset(firsts[:n_pairs]), pair_ids=np.arange(n_pairs))
 
     baselines.run.load_dataset = load
     METHODS[method["name"]].make_optimizer = sgd

@@ -26,7 +26,11 @@ def device_name(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     facts = Path("/proc/cpuinfo")
     found = (
-        re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE) if facts.is_file() else None
+        re.search(
+            r"^model name\s*:\s*(.+)$", facts.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+        )
+        if facts.is_file()
+        else None
     )
     return found[1] if found else platform.processor() or platform.machine()
 

@@ -32,6 +32,7 @@ WORK_TITLES = {
 }
 AGAINST_LOOP = "Against the loop over captions"
 BESIDE_SGR = "Beside a training step of SGR"
+EPOCH = "An epoch of SGR: what waiting for features leaves of the speed"
 GROWTH = "Speed per pair as batch and set grow"
 PRECISION = "Precision"
 KERNEL = "Fused kernel"
@@ -93,6 +94,7 @@ class Measurements:
                 for work, name in [*compared, ("pc2", "sgr")]
             ),
             (BESIDE_SGR, self._beside_sgr),
+            (EPOCH, self._epoch),
             *(
                 (f"{GROWTH}: {TITLES[name]}", self._bound(self._growth, name))
                 for name in ("sgr", "saf", "vse_infinity")
@@ -186,14 +188,25 @@ class Measurements:
         titles = {"vse_infinity": "VSE-infinity: training step", "loading": "loading a batch"}
         return [self._row(BESIDE_SGR, title, "sgr", side, timings) for side, title in titles.items()]
 
+    def _epoch(self, advance: Advance) -> list[Row]:
+        sides = works.epoch("sgr", self.sizes, self.device)
+        timings = self._timed(sides, advance)
+        reference, *others = sides
+        return [self._row(EPOCH, "SGR: an epoch", reference, side, timings) for side in others]
+
     def _growth(self, name: str, advance: Advance) -> list[Row]:
+        sizes, device = self.sizes, self.device
+        most = (sizes.image_counts[0], sizes.most_images)
+        several: dict[str, Any] = {"rounds": sizes.rounds, "seconds": sizes.seconds, "on_round": advance}
+        once = several | {"rounds": 1}
         rows = []
-        for work, unit, sides in (
-            ("training step", "pairs", works.growing_step(name, self.sizes, self.device)),
-            ("scoring", "images", works.growing_scoring(name, self.sizes, self.device)),
+        for work, unit, sides, limits in (
+            ("training step", "pairs", works.growing_step(name, sizes, device), several),
+            ("scoring", "images", works.growing_scoring(name, sizes, device, sizes.image_counts), several),
+            ("scoring, one pass", "images", works.growing_scoring(name, sizes, device, most), once),
         ):
             labels = {count: f"{count} {unit}" for count in sides}
-            timings = self._timed({labels[count]: side for count, side in sides.items()}, advance)
+            timings = side_by_side({labels[n]: side for n, side in sides.items()}, device, **limits)
             first, *others = sides
             rows += [
                 self._row(

@@ -30,6 +30,8 @@ class Sizes(BaseModel):
         captions_per_image: scored.
         batches: batch sizes for the growth of a step.
         image_counts: numbers of images for the growth of scoring.
+        most_images: scored in a single pass.
+        epoch_steps: steps of an epoch.
         matrix: rows and columns of the matrix product that gives the device's peak.
         rounds: most passes of each side.
         seconds: measured ones, after which a measurement starts no further round.
@@ -51,6 +53,8 @@ class Sizes(BaseModel):
     captions_per_image: Count = 5
     batches: tuple[Several, ...] = (32, 64, 128, 256)
     image_counts: tuple[Several, ...] = (250, 500, 1000)
+    most_images: Several = 5000
+    epoch_steps: Several = 20
     matrix: Count = 8192
     rounds: Several = 7
     seconds: Annotated[float, Field(gt=0)] = 15.0
@@ -81,6 +85,8 @@ SMALL = Sizes(
     images=20,
     batches=(4, 8, 16),
     image_counts=(5, 10, 20),
+    most_images=40,
+    epoch_steps=4,
     matrix=1024,
     rounds=5,
     seconds=10.0,

@@ -3,8 +3,9 @@
 Every function returns the sides of one work by name. Data are random; times do not depend on their values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.backbones.base import Backbone, Encoded
-from baselines.batches import Batch, collate
+from baselines.batches import Batch, Features, TrainingBatches, collate
 from baselines.benchmarking.loop import Loop
 from baselines.benchmarking.sizes import Sizes
 from baselines.benchmarking.stopwatch import Side, Stopwatch
@@ -26,6 +27,7 @@ from ncl_bench.text import Vocabulary
 
 MARGIN = 0.2
 LOOP, BLOCKS = "loop", "blocks"
+AT_HAND = "batch at hand"
 Arithmetic = Callable[[], AbstractContextManager[object]]
 
 
@@ -61,15 +63,15 @@ def make_batch(sizes: Sizes, pairs: int, device: torch.device, first_pair: int =
     return batch.to(device)
 
 
-def make_dataset(sizes: Sizes, n_images: int) -> PairedDataset:
-    """Random images and captions to score."""
+def make_dataset(sizes: Sizes, n_images: int, split: str = "test") -> PairedDataset:
+    """Random images and captions."""
     random = np.random.default_rng(0)
     pairing = clean_pairing(n_images, sizes.captions_per_image)
     lengths = random.integers(sizes.shortest, sizes.longest + 1, len(pairing))
     ids = random.integers(1, sizes.vocabulary, lengths.sum(), dtype=np.int32)
     return PairedDataset(
         name="random",
-        split="test",
+        split=split,
         image_features=random.random((n_images, sizes.regions, sizes.feature_dim), dtype=np.float32),
         image_ids=np.arange(n_images),
         caption_to_image=pairing,
@@ -181,16 +183,43 @@ def beside_sgr(sizes: Sizes, device: torch.device) -> dict[str, Side]:
     return {**sides, "loading": load}
 
 
+def epoch(name: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
+    """Some steps on one batch that is at hand, and the same steps on batches of the training pairs."""
+    network, at_hand = make_network(name, sizes, device).train(), make_batch(sizes, sizes.batch, device)
+    pairs = sizes.epoch_steps * sizes.batch
+    dataset = make_dataset(sizes, -(-pairs // sizes.captions_per_image), "train")
+    rows = np.arange(pairs)
+
+    def side(batches: Callable[[], Iterable[Batch]]) -> Side:
+        def run(watch: Stopwatch) -> None:
+            for batch in batches():
+                hardest_triplet(network(batch), MARGIN).sum().backward()  # type: ignore[no-untyped-call]
+                network.zero_grad()
+
+        return run
+
+    def read(features: Features) -> Side:
+        batches = TrainingBatches(
+            dataset, batch_size=sizes.batch, seed=0, device=device, pair_rows=rows, features=features
+        )
+        return side(lambda: batches.shuffled("epoch"))
+
+    kinds: tuple[Features, ...] = ("mapped", "gpu") if device.type == "cuda" else ("mapped",)
+    return {AT_HAND: side(lambda: repeat(at_hand, sizes.epoch_steps)), **{kind: read(kind) for kind in kinds}}
+
+
 def growing_step(name: str, sizes: Sizes, device: torch.device) -> dict[int, Side]:
     """A step at several batch sizes."""
     network = make_network(name, sizes, device)
     return {pairs: step_of(network, make_batch(sizes, pairs, device)) for pairs in sizes.batches}
 
 
-def growing_scoring(name: str, sizes: Sizes, device: torch.device) -> dict[int, Side]:
+def growing_scoring(
+    name: str, sizes: Sizes, device: torch.device, image_counts: Iterable[int]
+) -> dict[int, Side]:
     """Scoring of several numbers of images, with their captions."""
     network = make_network(name, sizes, device)
-    return {n: scoring_of(network, make_dataset(sizes, n), device) for n in sizes.image_counts}
+    return {n: scoring_of(network, make_dataset(sizes, n), device) for n in image_counts}
 
 
 def _leaf(side: Encoded) -> Encoded:

@@ -20,7 +20,8 @@ from ncl_bench.errors import NclBenchError
 
 TINY = (
     "batch=6", "memory_batch=4", "embed_size=16", "sim_dim=8", "word_dim=8", "feature_dim=20", "regions=5",
-    "vocabulary=50", "images=8", "batches=[4,6]", "image_counts=[4,8]", "matrix=64", "rounds=2",
+    "vocabulary=50", "images=8", "batches=[4,6]", "image_counts=[4,8]", "most_images=12", "epoch_steps=2",
+    "matrix=64", "rounds=2",
 )  # fmt: skip
 CPU = torch.device("cpu")
 
@@ -38,7 +39,7 @@ def test_the_command_writes_ratios_and_prints_tables(
     content = json.loads(target.read_text())
     rows = content["rows"]
     assert content["sizes"]["batch"] == 6
-    assert len(rows) == 9 + 2 + 6 + 3
+    assert len(rows) == 9 + 2 + 1 + 9 + 3
     assert all(row["ratio"] > 0 and row["rounds"] == 1 for row in rows)
     assert all(row["seconds"] is None for row in rows)
     assert content["matrix_peak_flops"] is None

@@ -62,14 +62,22 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
 
 
 def first_problem(error: "ValidationError") -> str:
-    """The first problem of a pydantic error as one sentence: key, what is wrong, what it got."""
-    problem = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "content"
+    """The problem of a pydantic error to mend first, as one sentence: key, what is wrong, what it got.
+
+    An unknown key comes first, since a misspelt key is missing too.
+    """
+    problems = error.errors(include_url=False)
+    problem = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
+    key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key!r}; remove it or correct its spelling"
     if problem["type"] == "missing":
         return f"key {key!r} is missing"
-    return f"{key} is {shorten(problem['input'])}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    sentence = problem["msg"].removeprefix("Value error, ")
+    sentence = sentence[0].lower() + sentence[1:]
+    if isinstance(problem["input"], dict):  # all of a section, which says nothing about what is wrong in it
+        return f"{key}: {sentence}" if key else sentence
+    return f"{key or 'content'} is {shorten(problem['input'])}: {sentence}"
 
 
 def shorten(value: object) -> str:

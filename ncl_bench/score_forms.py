@@ -3,7 +3,15 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+)
 
 FILL_IN = "FILL-IN"
 """Stands in a template for what only the submitter knows."""
@@ -20,7 +28,7 @@ Text = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=300),
     AfterValidator(_is_filled_in),
 ]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, BeforeValidator(_is_filled_in), StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Record(BaseModel):

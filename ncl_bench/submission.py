@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     StringConstraints,
@@ -51,6 +52,18 @@ __all__ = [
 SUBMISSION_FILE = "submission.yaml"
 
 Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
+NOTHING = ("none", "no", "n/a", "null", "-")
+
+
+def _is_something(value: str) -> str:
+    if value.lower() in NOTHING:
+        raise ValueError('write "" if there is none, because any text here is ranked apart')
+    return value
+
+
+TextIfAny = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=300), AfterValidator(_is_something)
+]
 RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Unit = Literal["none", "caption", "image", "natural"]
@@ -129,8 +142,8 @@ class Submission(Record):
     noise: Noise
     training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
     selection_split: Literal["dev", "test", "train", "none"]
-    extra_clean_data: Annotated[str, StringConstraints(max_length=300)]
-    pretrained_encoder: Annotated[str, StringConstraints(max_length=300)]
+    extra_clean_data: TextIfAny
+    pretrained_encoder: TextIfAny
     hardware: Text
     hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
     scores: Annotated[dict[Split, Scores], Field(min_length=1)]

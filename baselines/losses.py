@@ -30,10 +30,15 @@ def hinge_costs(
     """
     caption_margin = margin if caption_margin is None else caption_margin
     given = similarities.diagonal()
-    caption_costs = (margin + similarities - given[:, None]).clamp(min=floor)
-    image_costs = (caption_margin + similarities - given[None, :]).clamp(min=floor)
+    caption_costs = _at_least(floor, margin + similarities - given[:, None])
+    image_costs = _at_least(floor, caption_margin + similarities - given[None, :])
     own = torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
     return caption_costs.masked_fill(own, 0), image_costs.masked_fill(own, 0)
+
+
+def _at_least(floor: float, costs: Tensor) -> Tensor:
+    # a cost equal to the floor keeps its gradient, as published; clamp drops it in newer versions of torch
+    return torch.where(costs < floor, floor, costs)
 
 
 def mean_triplet(similarities: Tensor, margin: Tensor | float, *, floor: float = 0.0) -> Tensor:

@@ -1,15 +1,18 @@
+import html
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+SITE = Path(__file__).parents[2] / "leaderboard" / "site"
+CLI = (sys.executable, "-m", "ncl_bench.cli")
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from ncl_bench.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "leaderboard", *arguments], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*CLI, "leaderboard", *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("command", ["build", "add", "diff", "export", "import-published"])
@@ -37,3 +40,16 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
 def test_the_commands_need_no_template_engine_to_be_listed() -> None:
     code = "import sys, leaderboard.cli; assert not {'jinja2', 'torch', 'markdown_it'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_submit_page_shows_commands_that_work(tmp_path: Path) -> None:
+    page = html.unescape((SITE / "submit.html").read_text(encoding="utf-8"))
+    blocks = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.S)
+    commands = [line for block in blocks for line in block.splitlines() if line]
+    init, *checks, build = (shlex.split(line)[1:] for line in commands)
+    assert (init[:2], build) == (["submission", "init"], ["leaderboard", "build"])  # which needs no argument
+    done = subprocess.run([*CLI, *init], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in checks:
+        done = subprocess.run([*CLI, *command], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert (done.returncode, "replace FILL-IN" in done.stderr) == (2, True), done.stderr

@@ -21,6 +21,7 @@ NEARLY_CONSTANT = 1e-6
 MANY_TIES = 0.01
 SWAPPED_GAP = 10.0
 STANDARD_DEVIATIONS = 4
+NEAR_THE_END = 0.75
 
 
 def plausibility_notes(evaluation: Evaluation, counted: Counted) -> tuple[str, ...]:
@@ -52,7 +53,9 @@ def _scores_notes(counted: Counted) -> Iterator[str]:
 
 
 def _result_notes(result: ProtocolResult, dtype: str, best: float | None) -> Iterator[str]:
-    if _at_chance(result):
+    if _reversed(result):
+        yield "the true items rank near the end: are these distances? a larger score must mean more alike"
+    elif _at_chance(result):
         yield (
             "both directions are at chance: is the order of images and captions that of the dataset "
             "(caption c belongs to image c // captions per image)?"
@@ -77,6 +80,13 @@ def _result_notes(result: ProtocolResult, dtype: str, best: float | None) -> Ite
             f"{tied:,} of {queries:,} ranks depend on ties (rSum up to {result.r_sum_optimistic:.1f} if they "
             f"fell well): {reason}"
         )
+
+
+def _reversed(result: ProtocolResult) -> bool:
+    """Whether captions find their images far behind the middle, where random scores leave them, and not by ties."""
+    tied = result.t2i.tied_queries or 0
+    place = result.t2i.mean_rank / (result.images // result.folds)
+    return place > NEAR_THE_END and tied < result.t2i.queries / 2
 
 
 def _at_chance(result: ProtocolResult) -> bool:

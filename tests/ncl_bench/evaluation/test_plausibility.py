@@ -47,6 +47,13 @@ def test_a_result_at_chance() -> None:
     assert "at chance" not in notes_of(one_direction)
 
 
+def test_distances_instead_of_similarities() -> None:
+    note = notes_of(-similarities())
+    assert "are these distances?" in note
+    assert "at chance" not in note
+    assert "distances" not in notes_of(np.zeros((200, 1000), np.float32))
+
+
 def test_directions_swapped() -> None:
     ranks = Ranks(np.repeat([1, 30], [60, 140]), np.repeat([1, 30], [600, 400]))
     result = evaluate_counted(

@@ -82,12 +82,17 @@ def evaluate(
         ScoresError: dtype or shape is wrong, or a score is not finite.
     """
     spec = dataset_spec(dataset)
-    matrix = _as_array(similarities)
+    matrix = as_array(similarities)
     check_matrix(matrix.shape, matrix.dtype, spec, split)
     return evaluate_counted(count(ArrayRows(matrix), spec, split), spec, split, intervals=intervals)
 
 
-def _as_array(similarities: Any) -> NDArray[Any]:
+def as_array(similarities: Any) -> NDArray[Any]:
+    """The numpy array behind what a user gives: an array, a tensor of the CPU, or nested lists.
+
+    Raises:
+        ScoresError: it is none of them, or is masked.
+    """
     if isinstance(similarities, np.ma.MaskedArray):
         raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
     try:
@@ -117,6 +122,8 @@ def check_matrix(
         hint = "it is transposed: images are rows, captions are columns"
     elif len(shape) == 2 and shape == (expected[1], expected[1]):
         hint = f"give each image once, not once per caption (take every {spec.captions_per_image}th row)"
+    elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
+        hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"
     raise ScoresError(f"{name} has shape {shape}, {spec.name}/{split} needs {expected}; {hint}")
 
 

@@ -10,23 +10,25 @@ from ncl_bench.datasets import dataset_spec
 from ncl_bench.errors import ScoresError
 from ncl_bench.files import atomic_path
 from ncl_bench.npy import map_npy, read_header
-from ncl_bench.protocol import check_matrix
+from ncl_bench.protocol import as_array, check_matrix
 from ncl_bench.rows import FloatArray
 
 ROWS_AT_ONCE = 100
 
 
-def write_scores(path: str | Path, similarities: NDArray[Any]) -> None:
+def write_scores(path: str | Path, similarities: Any) -> None:
     """Write similarities as float32.
 
     Args:
         path: the ``.npy`` file to write.
-        similarities: float ``(n_images, n_captions)``, images as rows; may be memory-mapped.
+        similarities: float ``(n_images, n_captions)``, images as rows; an array, perhaps memory-mapped, or a tensor
+            of the CPU.
 
     Raises:
         ScoresError: it is no matrix of floats, or holds numbers that are not finite.
         NclBenchError: the place cannot be written.
     """
+    similarities = as_array(similarities)
     if similarities.ndim != 2 or similarities.dtype.kind != "f":
         raise ScoresError(
             f"similarities have shape {similarities.shape} and dtype {similarities.dtype}, "

@@ -13,7 +13,7 @@ import ncl_bench
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import DataError, ScoresError
 from ncl_bench.evaluation.result import Evaluation
-from ncl_bench.protocol import evaluate, expected_shape, protocols_of, selection_images
+from ncl_bench.protocol import check_matrix, evaluate, expected_shape, protocols_of, selection_images
 
 
 def trained_scores(n_images: int = 200, each: int = 5, seed: int = 0) -> NDArray[np.float32]:
@@ -143,6 +143,11 @@ def test_folds_divide_the_test_split(name: str) -> None:
 def test_wrong_scores_are_refused(scores: NDArray[np.generic], words: str) -> None:
     with pytest.raises(ScoresError, match=words):
         evaluate(scores, dataset="digits")
+
+
+def test_all_of_a_dev_split_are_more_than_selection_uses() -> None:
+    with pytest.raises(ScoresError, match="the first 1,000 images and their captions"):
+        check_matrix((1014, 5070), np.dtype("f4"), DATASETS["flickr30k"], "dev")
 
 
 def test_unknown_names_are_refused() -> None:

@@ -67,6 +67,20 @@ def test_only_float_matrices_are_written(tmp_path: Path, array: NDArray[np.gener
         write_scores(tmp_path / "test.npy", array)
 
 
+def test_what_evaluate_takes_is_written(tmp_path: Path, scores: NDArray[np.float32]) -> None:
+    class Tensor:  # as torch's, which numpy asks for its values
+        def __array__(self, dtype: object = None, copy: object = None) -> NDArray[np.float32]:
+            return scores
+
+    write_scores(tmp_path / "tensor.npy", Tensor())
+    write_scores(tmp_path / "lists.npy", scores.tolist())
+    for name in ("tensor.npy", "lists.npy"):
+        np.testing.assert_array_equal(open_scores(tmp_path / name, dataset="digits"), scores)
+    with pytest.raises(ScoresError, match="masked"):
+        write_scores(tmp_path / "masked.npy", np.ma.masked_all((200, 1000), np.float32))
+    assert not (tmp_path / "masked.npy").exists()
+
+
 def test_a_full_disk_is_one_sentence_and_no_file(tmp_path: Path) -> None:
     code = (
         "import resource, signal, sys, numpy; from ncl_bench.scores import write_scores; "

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -58,10 +59,11 @@ def recipes(
     Example: ncl-bench recipes digits
     """
     folder = Path(__file__).parent / "recipes"
-    for path in sorted(folder.rglob("*.yaml")):
-        name = str(path.relative_to(folder).with_suffix(""))
-        if pattern in name:
-            typer.echo(name)
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in sorted(folder.rglob("*.yaml"))]
+    shown = [name for name in names if pattern in name]
+    if not shown:
+        raise NclBenchError(f"no recipe's name contains {pattern!r}; see all with `ncl-bench recipes`")
+    typer.echo("\n".join(shown))
 
 
 def train(
@@ -104,8 +106,9 @@ def train(
         with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
             result = trainer.run(progress)
         if rank() == 0:
-            typer.echo(f"best on dev: epoch {result['best_epoch']}, rSum {result['dev']['r_sum']:.1f}")
-            typer.echo(f"next: ncl-bench score {to} --to submissions/{to.name}")
+            best = f"{result['best_epoch'] + 1} of {result['epochs']}"
+            typer.echo(f"best on dev: epoch {best}, rSum {result['dev']['r_sum']:.1f}")
+            typer.echo(f"next: ncl-bench score {quote(str(to))} --to {quote(f'submissions/{to.name}')}")
 
 
 def score(
@@ -126,7 +129,7 @@ def score(
     with _one_voice():
         submit(runs, to, root=root, device=device, devices=devices)
         if rank() == 0:
-            typer.echo(f"next: ncl-bench evaluate {to}")
+            typer.echo(f"next: ncl-bench evaluate {quote(str(to))}")
 
 
 def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
@@ -186,7 +189,7 @@ def import_checkpoint(
     left_out = import_file(file, statement, to)
     if left_out:
         typer.echo(f"left out, since scoring does not need it: {', '.join(left_out)}")
-    typer.echo(f"next: ncl-bench score {to} --to submissions/{to.name}")
+    typer.echo(f"next: ncl-bench score {quote(str(to))} --to {quote(f'submissions/{to.name}')}")
 
 
 def sweep(

@@ -119,9 +119,10 @@ class RunFolder:
         wanted = json.loads(json.dumps(wanted))
         for key in sorted(wanted):
             if found.get(key) != wanted[key]:
+                name, there, asked = _difference(key, found.get(key), wanted[key])
                 raise TrainingError(
-                    f"{self.path} holds a run with another {key} ({_shorten(found.get(key))} there, "
-                    f"{_shorten(wanted[key])} asked for); choose a new folder with --to"
+                    f"{self.path} holds a run with another {name} ({_shorten(there)} there, "
+                    f"{_shorten(asked)} asked for); choose a new folder with --to"
                 )
 
     def read(self, name: str) -> Any:
@@ -158,6 +159,15 @@ class RunFolder:
             ) from None
         recipe = Recipe.from_dict(recipe, where=str(self.path / "run.json"))
         return Job(recipe=recipe, seed=seed, root=root, precision=precision)
+
+
+def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:
+    """The innermost entry that differs: its dotted name, and what is there and asked for."""
+    if isinstance(there, dict) and isinstance(asked, dict):
+        for inner in sorted(there.keys() | asked.keys()):
+            if there.get(inner) != asked.get(inner):
+                return _difference(f"{key}.{inner}", there.get(inner), asked.get(inner))
+    return key, there, asked
 
 
 def _shorten(value: Any) -> str:

@@ -243,7 +243,9 @@ class Trainer:
     def _conclude(self) -> dict[str, Any]:
         chosen = [entry for entry in self.history if entry["best"]]
         if not chosen:
-            raise TrainingError(f"{self.folder.path}: no epoch of this recipe may be chosen on dev")
+            raise TrainingError(
+                f"{self.folder.path}: no epoch of this recipe may be chosen on dev; give it one that is no warm-up"
+            )
         result = {"best_epoch": chosen[-1]["index"], "dev": chosen[-1]["dev"], "epochs": len(self.history)}
         self.folder.write("result.json", result)
         return result

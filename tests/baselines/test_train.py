@@ -12,11 +12,13 @@ import pytest
 import torch
 import yaml
 from few_digits import TINY, load_few, outcome
+from typer.testing import CliRunner
 
 from baselines.config import Recipe
 from baselines.progress import TrainingProgress
 from baselines.run import Job, RunFolder
 from baselines.train import Trainer
+from ncl_bench.cli import app
 from ncl_bench.errors import TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
@@ -149,7 +151,23 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     before = outcome(tmp_path / "run")
     with pytest.raises(TrainingError, match=r"another seed \(0 there, 3 asked for\)"):
         train(job(TRIPLET, seed=3), tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"another recipe\.method\.epochs \(1 there, 2 asked for\)"):
+        train(job({**TRIPLET, "epochs": 2}), tmp_path / "run")
     assert outcome(tmp_path / "run") == before
+
+
+def test_the_command_counts_epochs_from_one(tmp_path: Path) -> None:
+    content = {
+        "dataset": "digits",
+        "batch_size": 100,
+        "backbone": TINY,
+        "method": {**TRIPLET, "warmup_epochs": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    arguments = ["train", str(tmp_path / "recipe.yaml"), "--noise-ratio", "0.4", "--device", "cpu"]
+    said = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "my run")])
+    assert "best on dev: epoch 2 of 2, rSum" in said.stdout  # the first is warm-up, which is never chosen
+    assert f"next: ncl-bench score '{tmp_path / 'my run'}' --to 'submissions/my run'" in said.stdout
 
 
 def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:

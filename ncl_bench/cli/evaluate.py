@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -103,7 +104,7 @@ def check(folder: Folder, root: Root = None) -> None:
     opened = open_submission(folder, root=root)
     for note in opened.notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"{folder} is complete; next: ncl-bench evaluate {folder}")
+    typer.echo(f"{folder} is complete; next: ncl-bench evaluate {quote(str(folder))}")
 
 
 @submission.command()

@@ -1,6 +1,7 @@
 """The commented ``submission.yaml`` that a submitter fills in."""
 
 from pathlib import Path
+from shlex import quote
 
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.spec import DatasetSpec
@@ -85,7 +86,7 @@ def template(
     scores = folder / "test.npy"
     return _TEMPLATE.format(
         fill=FILL_IN,
-        folder=one_line(str(folder)),
+        folder=one_line(quote(str(folder))),
         version=PROTOCOL_VERSION,
         method=yaml.safe_dump(method, default_style='"').strip(),
         dataset=spec.name,

@@ -1,6 +1,7 @@
 """From a foreign submission to trusted numbers."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -235,6 +236,13 @@ def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: P
     again = run("submission", "init", "--method", "X", "--dataset", "digits", "--to", tmp_path)
     assert again.code == 2
     assert "exists already" in again.err
+
+
+def test_a_template_shows_commands_for_a_folder_of_any_name(run: Callable, tmp_path: Path) -> None:
+    folder = tmp_path / "my results" / "ncr $1"
+    assert run("submission", "init", "--method", "X", "--dataset", "digits", "--to", folder).code == 0
+    shown = (folder / "submission.yaml").read_text(encoding="utf-8").splitlines()[1:3]
+    assert [shlex.split(line)[-1] for line in shown] == [str(folder), str(folder)]
 
 
 def test_a_template_states_nothing_that_its_folder_is_called(run: Callable, tmp_path: Path) -> None:

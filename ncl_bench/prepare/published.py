@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from ncl_bench.datasets import cc152k, coco, flickr30k, now
@@ -83,7 +83,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Download:
         features,
         published.read_vocabularies(source),
         fingerprints={},
-        identity=[[name, source.sizes[name]] for name in files],
+        identity=sorted([PurePosixPath(name).name, source.sizes[name]] for name in files),
         times=tuple(source.changed_at(name) for name in files),
     )
     return Download(source, features, tuple(texts), material)

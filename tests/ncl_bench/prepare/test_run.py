@@ -322,6 +322,7 @@ def test_the_same_command_again_changes_nothing(tmp_path):
     folder = prepare("flickr30k", source, tmp_path / "root")
     stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert prepare("flickr30k", source, tmp_path / "root") == folder
+    assert prepare("flickr30k", source.parent, tmp_path / "root") == folder  # the same files, named otherwise
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == stamps
 
 

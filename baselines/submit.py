@@ -181,6 +181,9 @@ def _whole_matrix(to: Path) -> ArrayFile:
 
 
 def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> None:
+    for number, run in enumerate(runs):
+        if any(run.samefile(earlier) for earlier in runs[:number]):
+            raise TrainingError(f"{run} is given twice; every run counts once in a mean")
     for run, other in zip(runs[1:], described[1:], strict=True):
         for key in ("fingerprint", "noise", "precision"):
             if other[key] != described[0][key]:

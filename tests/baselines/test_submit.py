@@ -85,6 +85,12 @@ def test_what_another_run_left_is_not_taken_for_this_runs_scores(
     assert submit(runs[1:], tmp_path / "shared", device="cpu") == expected
 
 
+def test_a_run_counts_once_in_a_mean(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="is given twice"):
+        submit([*runs, runs[0] / ".." / runs[0].name], tmp_path / "mean", device="cpu")
+    assert not (tmp_path / "mean").exists()
+
+
 def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_path: Path) -> None:
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()

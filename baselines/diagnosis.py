@@ -9,6 +9,7 @@ from torch import Tensor
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.paired import PairedDataset
 from ncl_bench.datasets.truth import true_correspondence
+from ncl_bench.errors import TrainingError
 
 BINS = 20
 
@@ -30,10 +31,18 @@ def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> dict[str,
     Returns:
         ``auroc`` and ``average_precision`` in [0, 1]; ``histogram`` with ``low``, ``high`` and the counts of ``true``
         and ``false`` pairs in equal bins between them.
+
+    Raises:
+        TrainingError: the estimate is not one finite number per pair.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     values = estimate.detach().float().cpu().numpy()
+    if values.shape != correspondence.shape or not np.isfinite(values).all():
+        raise TrainingError(
+            f"estimates() of the method returns shape {values.shape}, expected {correspondence.shape}: "
+            "one finite number per training pair"
+        )
     edges = np.histogram_bin_edges(values, bins=BINS, range=(min(0.0, values.min()), max(1.0, values.max())))
     return {
         "auroc": float(roc_auc_score(correspondence, values)),

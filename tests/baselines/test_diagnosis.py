@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.diagnosis import BINS, separation
+from ncl_bench.errors import TrainingError
 
 ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, max_size=40).filter(
     lambda pairs: len({true for _, true in pairs}) == 2
@@ -36,3 +37,9 @@ def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
 def test_a_perfect_estimate_has_area_and_precision_one() -> None:
     found = separation(torch.tensor([0.9, 0.1, 0.8]), np.array([True, False, True]))
     assert (found["auroc"], found["average_precision"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])
+def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values: list[float]) -> None:
+    with pytest.raises(TrainingError, match=r"expected \(3,\): one finite number per training pair"):
+        separation(torch.tensor(values), np.array([True, False, True]))

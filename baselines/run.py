@@ -117,7 +117,7 @@ class RunFolder:
                 f"{self.path} holds imported weights, which are not trained on; choose a new folder with --to"
             )
         wanted = json.loads(json.dumps(wanted))
-        for key in sorted(wanted):
+        for key in wanted:
             if found.get(key) != wanted[key]:
                 name, there, asked = _difference(key, found.get(key), wanted[key])
                 raise TrainingError(
@@ -164,7 +164,7 @@ class RunFolder:
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:
     """The innermost entry that differs: its dotted name, and what is there and asked for."""
     if isinstance(there, dict) and isinstance(asked, dict):
-        for inner in sorted(there.keys() | asked.keys()):
+        for inner in asked | there:  # in the order of the job, causes before what follows from them
             if there.get(inner) != asked.get(inner):
                 return _difference(f"{key}.{inner}", there.get(inner), asked.get(inner))
     return key, there, asked

@@ -153,6 +153,8 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
         train(job(TRIPLET, seed=3), tmp_path / "run")
     with pytest.raises(TrainingError, match=r"another recipe\.method\.epochs \(1 there, 2 asked for\)"):
         train(job({**TRIPLET, "epochs": 2}), tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"another noise\.seed \(0 there, 1 asked for\)"):
+        train(job(TRIPLET, noise_seed=1), tmp_path / "run")
     assert outcome(tmp_path / "run") == before
 
 

@@ -164,9 +164,11 @@ class Trainer:
         if entry["best"]:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
-        save_state(self.folder.checkpoints, index + 1, self._state())
-        self.folder.write("history.json", self.history)
         write_curves(self.folder, entry)
+        save_state(
+            self.folder.checkpoints, index + 1, self._state()
+        )  # last: what is before it is written again
+        self.folder.write("history.json", self.history)
         loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
         return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}"
 

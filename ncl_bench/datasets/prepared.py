@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ncl_bench.datasets.layout import Manifest, Tokenization, read_manifest
 from ncl_bench.datasets.paired import FloatArray, Int64Array, PairedDataset, TokenTable
 from ncl_bench.datasets.spec import DatasetSpec
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.noise import clean_pairing, clean_record
 from ncl_bench.text import load_vocabulary
 
@@ -144,6 +144,12 @@ def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
         if found != expected:
             raise DataError(
                 f"{folder}/manifest.json: {fact} is {found}, {spec.name} has {expected}; prepare it again"
+            )
+    for language in manifest.texts:
+        if language not in spec.languages:
+            raise DataError(
+                f"{folder}/manifest.json: texts has language {shorten(language)}, {spec.name} has "
+                f"{', '.join(spec.languages)}; prepare it again"
             )
 
 

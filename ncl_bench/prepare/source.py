@@ -1,6 +1,5 @@
 """The user's download: a folder or a zip file, read without trusting its names, links or sizes."""
 
-import lzma
 import stat
 import struct
 import zipfile
@@ -22,7 +21,6 @@ READ_ERRORS = (
     RuntimeError,
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
     struct.error,
 )
 """What opening and reading a damaged file or zip member raises."""
@@ -118,6 +116,8 @@ def _member_fault(info: zipfile.ZipInfo) -> str | None:
         return "is a symbolic link"
     if info.flag_bits & 1:
         return "is encrypted"
+    if info.compress_type == zipfile.ZIP_LZMA:
+        return "is packed by LZMA, of which a few bytes may ask for gigabytes of memory"
     too_large = info.file_size > LARGEST_MEMBER
     if too_large or info.file_size > LARGEST_RATIO * max(info.compress_size, 1):
         return f"claims {info.file_size} bytes out of {info.compress_size} compressed ones"

@@ -14,6 +14,7 @@ import yaml
 from few_digits import TINY, load_few, outcome
 from typer.testing import CliRunner
 
+from baselines.checkpoint import save_state
 from baselines.config import Recipe
 from baselines.progress import TrainingProgress
 from baselines.run import Job, RunFolder
@@ -144,6 +145,24 @@ def test_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.Captur
     train(job(method), folder)
     assert "is damaged and was passed over" in capsys.readouterr().out
     assert outcome(folder) == outcome(tmp_path / "whole")
+
+
+def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_and_stop(folder: Path, epochs: int, state: dict) -> Path:
+        path = save_state(folder, epochs, state)
+        if epochs == 2:
+            raise KeyboardInterrupt
+        return path
+
+    method = TRIPLET | {"epochs": 2}
+    monkeypatch.setattr("baselines.train.save_state", save_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(job(method), tmp_path)
+    train(job(method), tmp_path)
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+    assert len(json.loads((tmp_path / "history.json").read_text())) == 2
 
 
 def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -87,9 +87,10 @@ class ZipSource:
             self._zip = zipfile.ZipFile(place)
         except READ_ERRORS as error:
             raise DataError(f"{place} is not a readable zip file ({error}); download it again") from None
-        members = [info for info in self._zip.infolist() if not info.is_dir()]
+        members = [info for info in self._zip.infolist() if not info.filename.endswith("/")]
+        archive_bytes = place.stat().st_size
         for info in members:
-            fault = _member_fault(info)
+            fault = _member_fault(info, archive_bytes)
             if fault:
                 raise DataError(f"{place}: member {info.filename!r} {fault}; this is not the published file")
         self.sizes: Mapping[str, int] = {info.filename: info.file_size for info in members}
@@ -108,8 +109,10 @@ class ZipSource:
         return self.place.stat().st_mtime_ns
 
 
-def _member_fault(info: zipfile.ZipInfo) -> str | None:
+def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
     path = PurePosixPath(info.filename)
+    if not info.filename:
+        return "has no name"
     if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in info.filename:
         return "leads out of the archive"
     if stat.S_ISLNK(info.external_attr >> 16):
@@ -118,6 +121,8 @@ def _member_fault(info: zipfile.ZipInfo) -> str | None:
         return "is encrypted"
     if info.compress_type == zipfile.ZIP_LZMA:
         return "is packed by LZMA, of which a few bytes may ask for gigabytes of memory"
+    if info.header_offset + info.compress_size > archive_bytes:
+        return f"claims {info.compress_size} compressed bytes, more than the archive has"
     too_large = info.file_size > LARGEST_MEMBER
     if too_large or info.file_size > LARGEST_RATIO * max(info.compress_size, 1):
         return f"claims {info.file_size} bytes out of {info.compress_size} compressed ones"

@@ -29,6 +29,17 @@ def with_local_header_broken(content: bytes) -> bytes:
     return content[:offset] + b"XXXX" + content[offset + 4 :]
 
 
+def with_more_than_there_is(content: bytes) -> bytes:
+    entry = content.index(b"PK\x01\x02")
+    return content[: entry + 20] + (2**31).to_bytes(4, "little") + content[entry + 24 :]
+
+
+def without_a_name(content: bytes) -> bytes:
+    lengths = content.index(b"PK\x01\x02") + 28  # of name, extra field and comment
+    name = content[lengths : lengths + 2]
+    return content[:lengths] + b"\0\0\0\0" + name + content[lengths + 6 :]  # it becomes the comment
+
+
 def vocabulary_of(idx: object) -> bytes:
     words = {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3}
     return json.dumps(
@@ -78,6 +89,12 @@ FOUND: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     ),
     "a zip member under another name": ("zip download", with_local_header_broken, "cannot be read"),
     "an lzma member that asks for gigabytes": ("zip download", lambda content: content, "is packed by LZMA"),
+    "a member larger than its archive": (
+        "zip download",
+        with_more_than_there_is,
+        "claims 2147483648 compressed bytes, more than the archive has",
+    ),
+    "a member without a name": ("zip download", without_a_name, "has no name"),
     "a trillion words": ("vocabulary", lambda _: vocabulary_of(10**12 + 1), "expected at most 2000000"),
     "half a character": (
         "vocabulary",

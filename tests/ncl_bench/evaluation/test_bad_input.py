@@ -221,7 +221,7 @@ def folder_link_out(folder: Path, content: dict[str, Any]) -> None:
     content["scores"]["test"]["matrix"]["file"] = "deep/test.npy"
 
 
-@case("loop")
+@case("symbolic links")
 def link_to_itself(folder: Path, content: dict[str, Any]) -> None:
     (folder / "test.npy").unlink()
     (folder / "test.npy").symlink_to("test.npy")

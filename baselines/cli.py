@@ -103,12 +103,18 @@ def train(
     job = Job(Recipe.load(recipe), noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision)
     with _one_voice():
         trainer = Trainer(job, RunFolder(to), device, devices=devices, features=features)
+        finished = (to / "result.json").exists()
         with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
             result = trainer.run(progress)
         if rank() == 0:
             best = f"{result['best_epoch'] + 1} of {result['epochs']}"
+            if finished:
+                typer.echo(f"{to} was finished before, and nothing was trained; a new --to trains anew")
             typer.echo(f"best on dev: epoch {best}, rSum {result['dev']['r_sum']:.1f}")
-            typer.echo(f"next: ncl-bench score {quote(str(to))} --to {quote(f'submissions/{to.name}')}")
+            where = "" if root is None else f" --root {quote(str(root))}"
+            typer.echo(
+                f"next: ncl-bench score {quote(str(to))}{where} --to {quote(f'submissions/{to.name}')}"
+            )
 
 
 def score(

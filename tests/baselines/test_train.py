@@ -177,7 +177,7 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     assert outcome(tmp_path / "run") == before
 
 
-def test_the_command_counts_epochs_from_one(tmp_path: Path) -> None:
+def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do(tmp_path: Path) -> None:
     content = {
         "dataset": "digits",
         "batch_size": 100,
@@ -186,9 +186,14 @@ def test_the_command_counts_epochs_from_one(tmp_path: Path) -> None:
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
     arguments = ["train", str(tmp_path / "recipe.yaml"), "--noise-ratio", "0.4", "--device", "cpu"]
-    said = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "my run")])
+    arguments += ["--root", str(tmp_path), "--to", str(tmp_path / "my run")]
+    said = CliRunner().invoke(app, arguments)
     assert "best on dev: epoch 2 of 2, rSum" in said.stdout  # the first is warm-up, which is never chosen
-    assert f"next: ncl-bench score '{tmp_path / 'my run'}' --to 'submissions/my run'" in said.stdout
+    following = f"'{tmp_path / 'my run'}' --root {tmp_path} --to 'submissions/my run'"
+    assert f"next: ncl-bench score {following}" in said.stdout
+    assert "finished before" not in said.stdout
+    again = CliRunner().invoke(app, arguments)
+    assert "my run was finished before, and nothing was trained" in again.stdout
 
 
 def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:

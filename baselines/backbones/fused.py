@@ -97,6 +97,10 @@ def _attended_nodes(  # type: ignore[no-untyped-def]
     )
 
 
+INTERPRETED = not isinstance(_attended_nodes, triton.JITFunction)
+"""Whether the kernel runs on a CPU, by ``TRITON_INTERPRET=1``."""
+
+
 def attended_nodes(
     attention: Tensor, keys: Tensor, queries: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -119,7 +123,7 @@ def attended_nodes(
         TrainingError: the tensors are not on a CUDA device, and Triton does not interpret.
     """
     kind = keys.device.type
-    if kind != "cuda" and isinstance(_attended_nodes, triton.JITFunction):
+    if kind != "cuda" and not INTERPRETED:
         raise TrainingError(
             f"backbone.kernel is triton, but the network is on the {kind}; compute on a CUDA device, or leave "
             "the kernel out"

@@ -63,17 +63,22 @@ def nodes_by(kernel: Kernel) -> NodesOf:
     """The function that makes attended nodes, and the lengths of what was attended.
 
     Raises:
-        TrainingError: the kernel is Triton's, which is not installed.
+        TrainingError: the kernel is Triton's, which is not installed, or there is no CUDA device.
     """
     if kernel == "torch":
         return plain_nodes
     try:
-        from baselines.backbones.fused import attended_nodes
+        from baselines.backbones.fused import INTERPRETED, attended_nodes
     except ImportError:
         raise TrainingError(
             "backbone.kernel is triton, which is not installed; it comes with torch for CUDA; "
             "leave the kernel out to compute with torch alone"
         ) from None
+    if not (INTERPRETED or torch.cuda.is_available()):
+        raise TrainingError(
+            "backbone.kernel is triton, but torch finds no CUDA device; leave the kernel out to compute with "
+            "torch alone"
+        )
     return attended_nodes
 
 

@@ -95,6 +95,11 @@ def _check_possible(result: ProtocolResult, where: str) -> None:
                     "recalls are percentages and grow with K"
                 )
             low = value
+        if sorted(values.intervals or {}) != ["r1", "r10", "r5"]:
+            raise SubmissionError(
+                f"{where}.{direction}.intervals has {', '.join(values.intervals or {}) or 'nothing'}, "
+                "expected r1, r5 and r10; add the submission again with `ncl-bench leaderboard add`"
+            )
 
 
 def read_row_files(folder: Path, *, adding: Path | None = None) -> dict[Path, RowFile]:

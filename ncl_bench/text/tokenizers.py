@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.text import word as word_rules
 
 
@@ -114,7 +114,12 @@ def _pieces(name: str, file: Path) -> Tokenizer:
         ) from None
 
     def split(caption: str) -> list[str]:
-        return list(pieces.encode(caption, add_special_tokens=False).tokens)
+        try:
+            return list(pieces.encode(caption, add_special_tokens=False).tokens)
+        except Exception as error:  # the bare class again
+            raise DataError(
+                f"{file} cannot cut {shorten(caption)} ({error}); give a complete tokenizer.json"
+            ) from None
 
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Tokenizer(name, f"tokenizers-{tokenizers.__version__}:{digest}", split, 1)

@@ -106,6 +106,11 @@ FOUND: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         lambda content: content.replace(b"        r5:\n", b"        r6:\n", 1),
         "i2t.intervals has",
     ),
+    "a tokenizer without its unknown word": (
+        "tokenizer.json",
+        lambda content: content.replace(b'"unk_token":"<unk>"', b'"unk_token":"<uni>"'),
+        "cannot cut 'A dog runs",
+    ),
     "a manifest that leads out": (
         "manifest",
         lambda content: with_name(content, "../../../etc/passwd"),

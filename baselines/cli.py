@@ -111,10 +111,7 @@ def train(
             if finished:
                 typer.echo(f"{to} was finished before, and nothing was trained; a new --to trains anew")
             typer.echo(f"best on dev: epoch {best}, rSum {result['dev']['r_sum']:.1f}")
-            where = "" if root is None else f" --root {quote(str(root))}"
-            typer.echo(
-                f"next: ncl-bench score {quote(str(to))}{where} --to {quote(f'submissions/{to.name}')}"
-            )
+            _say_how_to_score(to, root)
 
 
 def score(
@@ -195,7 +192,7 @@ def import_checkpoint(
     left_out = import_file(file, statement, to)
     if left_out:
         typer.echo(f"left out, since scoring does not need it: {', '.join(left_out)}")
-    typer.echo(f"next: ncl-bench score {quote(str(to))} --to {quote(f'submissions/{to.name}')}")
+    _say_how_to_score(to, root)
 
 
 def sweep(
@@ -247,3 +244,8 @@ def register(app: typer.Typer) -> None:
     doctor.CHECKS.append(cuda_devices)
     for command in (recipes, train, score, plot, import_checkpoint, sweep, quickstart):
         app.command()(command)
+
+
+def _say_how_to_score(run: Path, root: Path | None) -> None:
+    where = "" if root is None else f" --root {quote(str(root))}"
+    typer.echo(f"next: ncl-bench score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")

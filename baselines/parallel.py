@@ -13,6 +13,7 @@ cannot part them; all of them draw the same random numbers. Rank 0 alone touches
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import cycle
 from typing import Any, TypeVar
 
 import torch
@@ -122,11 +123,12 @@ def own_strips(n: int, size: int) -> list[slice]:
         n: columns.
         size: most columns of a strip; fewer where a rank would get less than two strips.
     """
-    ranks = world_size() if _is_split(n) else 1
-    size = min(size, max(1, n // (2 * ranks))) if ranks > 1 else size
+    split, ranks = _is_split(n), range(world_size())
+    if split:
+        size = min(size, max(1, n // (2 * len(ranks))))
     strips = [slice(first, min(first + size, n)) for first in range(0, n, size)]
-    turns = [*range(ranks), *reversed(range(ranks))]
-    return [strip for k, strip in enumerate(strips) if ranks == 1 or turns[k % len(turns)] == rank()]
+    turns = cycle([*ranks, *reversed(ranks)])
+    return [strip for strip, turn in zip(strips, turns, strict=False) if not split or turn == rank()]
 
 
 def summed_over_ranks(own: Tensor) -> Tensor:

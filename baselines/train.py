@@ -165,9 +165,8 @@ class Trainer:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
         write_curves(self.folder, entry)
-        save_state(
-            self.folder.checkpoints, index + 1, self._state()
-        )  # last: what is before it is written again
+        # from here on the epoch counts as done, and what is above is not written again
+        save_state(self.folder.checkpoints, index + 1, self._state())
         self.folder.write("history.json", self.history)
         loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
         return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}"

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the suite runs a process per core; more threads only wait
 if shutil.which("nvidia-smi") is None:
-    os.environ.setdefault(
-        "TRITON_INTERPRET", "1"
-    )  # kernels run on a CPU then; Triton reads it when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU; read when Triton is imported
 
 GOLDEN = Path(os.environ.get("NCL_GOLDEN_DIR") or Path(__file__).parent / "golden")
 

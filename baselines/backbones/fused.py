@@ -22,6 +22,17 @@ SLICE = 32
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _attended(shares, of_item, regions, here, n_keys, dim, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Some dimensions of the attended regions."""
+    values = tl.load(
+        of_item + regions[:, None] * dim + here[None, :],
+        mask=(regions < n_keys)[:, None] & (here < dim)[None, :],
+        other=0.0,
+    )
+    return tl.dot(shares, values, input_precision=PRECISION)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _attended_nodes(  # type: ignore[no-untyped-def]
     attention,
     keys,
@@ -57,12 +68,7 @@ def _attended_nodes(  # type: ignore[no-untyped-def]
     squares = tl.zeros((POSITIONS,), tl.float32)
     for first in range(0, dim, SLICE):
         here = first + columns
-        values = tl.load(
-            of_item + regions[:, None] * dim + here[None, :],
-            mask=(regions < n_keys)[:, None] & (here < dim)[None, :],
-            other=0.0,
-        )
-        attended = tl.dot(shares, values, input_precision=PRECISION)
+        attended = _attended(shares, of_item, regions, here, n_keys, dim, PRECISION)
         squares += tl.sum(attended * attended, axis=1)
     length = tl.sqrt(squares)
     tl.store(lengths + item * n_positions + positions, length, mask=in_item)
@@ -70,11 +76,6 @@ def _attended_nodes(  # type: ignore[no-untyped-def]
     result = tl.zeros((POSITIONS, SIM), tl.float32)
     for first in range(0, dim, SLICE):
         here = first + columns
-        values = tl.load(
-            of_item + regions[:, None] * dim + here[None, :],
-            mask=(regions < n_keys)[:, None] & (here < dim)[None, :],
-            other=0.0,
-        )
         query = tl.load(
             queries + positions[:, None] * dim + here[None, :],
             mask=in_item[:, None] & (here < dim)[None, :],
@@ -85,7 +86,7 @@ def _attended_nodes(  # type: ignore[no-untyped-def]
             mask=(sims < sim_dim)[None, :] & (here < dim)[:, None],
             other=0.0,
         )
-        attended = tl.dot(shares, values, input_precision=PRECISION)
+        attended = _attended(shares, of_item, regions, here, n_keys, dim, PRECISION)
         difference = attended / (length + epsilon)[:, None] - query.to(tl.float32)
         squared = (difference * difference).to(projection.dtype)
         result = tl.dot(squared, projection, result, input_precision=PRECISION)

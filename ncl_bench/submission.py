@@ -44,6 +44,7 @@ __all__ = [
     "RankScores",
     "RankingScores",
     "Submission",
+    "Training",
     "read_submission",
     "submission_schema",
     "write_submission",
@@ -100,6 +101,20 @@ class Noise(Record):
         return self
 
 
+class Training(Record):
+    """What this repository's engine recorded while it trained.
+
+    Attributes:
+        precision: arithmetic of the networks.
+        torch: version of torch; several are joined by " + ".
+        device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
+    """
+
+    precision: Literal["32-true", "tf32", "bf16-mixed"]
+    torch: Text
+    device: Text
+
+
 class Submission(Record):
     """What a submitter states.
 
@@ -126,6 +141,7 @@ class Submission(Record):
         scores: evaluated split to its score files.
         correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
         recipes: recipes of this repository that trained it, such as ``ncr/flickr30k_sgr``; empty for other code.
+        training: what the engine of this repository recorded of the training; null for other code.
         notes: anything a reader should know.
     """
 
@@ -149,6 +165,7 @@ class Submission(Record):
     scores: Annotated[dict[Split, Scores], Field(min_length=1)]
     correspondence: ArrayFile | None = None
     recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
+    training: Training | None = None
     notes: Annotated[str, StringConstraints(max_length=3_000)] = ""
 
     @field_validator("protocol_version")

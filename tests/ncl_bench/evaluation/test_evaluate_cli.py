@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from oracles.ranks import metrics_by_definition, ranks_by_definition
+from pydantic import ValidationError
 from submission_folders import (
     EACH,
     read_json,
@@ -268,12 +269,26 @@ def test_a_written_submission_reads_back(tmp_path: Path) -> None:
         assert read_submission(tmp_path) == submission
 
 
+def test_the_record_of_the_training_is_read_back_and_left_out_where_there_is_none(tmp_path: Path) -> None:
+    content = statement({"test": scores_of_form(tmp_path, "matrix")})
+    record = {"precision": "bf16-mixed", "torch": "2.6.0 + 2.7.0", "device": "CPU, 2 threads"}
+    submission = Submission.model_validate(content | {"training": record})
+    write_submission(tmp_path, submission)
+    assert yaml.safe_load((tmp_path / "submission.yaml").read_text())["training"] == record
+    assert read_submission(tmp_path) == submission
+    assert "training" not in yaml.safe_load(Submission.model_validate(content).to_yaml())
+    for wrong in (record | {"precision": "16-mixed"}, {"precision": "tf32"}, record | {"machine": "mine"}):
+        with pytest.raises(ValidationError, match="training"):
+            Submission.model_validate(content | {"training": wrong})
+
+
 def test_the_schema_describes_what_is_read(run: Callable) -> None:
     import json
 
     schema = json.loads(run("submission", "schema").out)
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == set(Submission.model_fields)
+    assert set(schema["$defs"]["Training"]["required"]) == {"precision", "torch", "device"}
     assert "dataset" in schema["required"]
 
 

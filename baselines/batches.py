@@ -138,6 +138,17 @@ class TrainingBatches:
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
         return self._read(self._order(rows, self.epoch_key, purpose))
 
+    def covering(self, *purpose: object) -> Iterator[Batch]:
+        """One pass over all pairs in random order that leaves none out: a single left-over pair joins the last batch.
+
+        For passes that measure every pair. Batches of the others have at most ``batch_size`` pairs.
+        """
+        order = self._permutation(self._rows, self.epoch_key, purpose)
+        blocks = list(in_blocks(order, self.batch_size))
+        if len(blocks) > 1 and len(blocks[-1]) == 1:
+            blocks[-2:] = [np.concatenate(blocks[-2:])]
+        return self._read(blocks)
+
     def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
         """Passes over the pairs without end, each in its own order; needs at least two pairs."""
         if len(pair_ids) < 2:
@@ -146,9 +157,12 @@ class TrainingBatches:
         return self._read(chosen for turn in count() for chosen in self._order(rows, key, (*purpose, turn)))
 
     def _order(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Iterator[Ids]:
-        seed = derive_seed(self.seed, "order", *key, *purpose)
-        order = np.random.default_rng(seed).permutation(rows)
+        order = self._permutation(rows, key, purpose)
         return (chosen for chosen in in_blocks(order, self.batch_size) if len(chosen) > 1)
+
+    def _permutation(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Ids:
+        seed = derive_seed(self.seed, "order", *key, *purpose)
+        return np.random.default_rng(seed).permutation(rows)
 
     def _read(self, orders: Iterable[Ids]) -> Iterator[Batch]:
         for batch in made_ahead(orders, self._collate, self._ahead):

@@ -26,6 +26,7 @@ Deviations between paper and published code; we follow the code unless said othe
 
 import math
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Annotated, Literal, cast
 
 import torch
@@ -165,33 +166,35 @@ class NCR(Method):
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
         """Clean probability w of every pair under either network (Eq. 3): a mixture over per-pair losses."""
-        for k, network in enumerate(self.networks):
-            network.eval()
-            losses = torch.zeros_like(self.clean_probability[k].values)
-            for batch in batches.shuffled("divide", k):
-                losses[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(losses)
-            ids = batches.pair_ids.to(losses.device)
+        self.eval()
+        losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
+        for batch in batches.covering("divide"):
+            for of_network, network in zip(losses, self.networks, strict=True):
+                of_network[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(of_network)
+        ids = batches.pair_ids.to(losses[0].device)
+        for k, memory in enumerate(self.clean_probability):
             seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
-            self.clean_probability[k].write(ids, clean_posterior(losses[ids], random_state=seed))
+            memory.write(ids, clean_posterior(losses[k][ids], random_state=seed))
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Co-rectify and robust matching of network k on its peer's division."""
         network, peer = self.networks[k], self.networks[1 - k]
         probability = self.clean_probability[1 - k]
         ids = batches.pair_ids.to(probability.values.device)
-        clean = is_clean(probability.read(ids), self.config.clean_threshold)
-        clean_ids, noisy_ids = ids[clean], ids[~clean]
+        is_sure = is_clean(probability.read(ids), self.config.clean_threshold)
+        clean_ids, noisy_ids = ids[is_sure], ids[~is_sure]
         train_noisy = plan.epoch >= self.config.epochs // 2 and len(noisy_ids) > 1
-        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else None
-        for batch in batches.shuffled("clean", k, pair_ids=clean_ids):
-            label = rectified_clean_label(
-                probability.read(batch.pair_ids), self.predict(network, batch), self.config.label_shape
-            )
-            step(network, soft_triplet(network.train()(batch), label, self.config).sum(), batch)
-            if noisy_batches is not None:
-                noisy = next(noisy_batches)
+        clean_batches = batches.shuffled("clean", k, pair_ids=clean_ids)
+        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else repeat(None)
+        for clean, noisy in zip(clean_batches, noisy_batches, strict=False):
+            w = probability.read(clean.pair_ids)
+            label = rectified_clean_label(w, self.predict(network, clean), self.config.label_shape)
+            labelled = [(clean, label)]
+            if noisy is not None:
                 label = rectified_noisy_label(self.predict(network, noisy), self.predict(peer, noisy))
-                step(network, soft_triplet(network.train()(noisy), label, self.config).sum(), noisy)
+                labelled.append((noisy, label))
+            for batch, label in labelled:  # both labels stand before the first step moves the network
+                step(network, soft_triplet(network.train()(batch), label, self.config).sum(), batch)
 
     @torch.no_grad()
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:

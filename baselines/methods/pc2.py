@@ -241,25 +241,26 @@ class PC2(Method):
         """w and w^o of every pair under either network: mixtures over loss and oscillation (Eq. 7)."""
         self.eval()
         ids = batches.pair_ids.to(self.prediction[0].values.device)
-        for k, network in enumerate(self.networks):
-            losses, oscillations = torch.zeros(
-                2, self.setting.n_pairs, dtype=torch.float64, device=ids.device
-            )
-            for batch in batches.shuffled("divide", k):
+        shape = (self.n_networks, self.setting.n_pairs)
+        losses, oscillations = torch.zeros(2, *shape, dtype=torch.float64, device=ids.device)
+        for batch in batches.covering("divide"):
+            for k, network in enumerate(self.networks):
                 images, captions = encode(network, batch)
                 similarities = compare(network, images, captions)
-                losses[batch.pair_ids] = mean_triplet(similarities, self.config.margin, floor=FLOOR).double()
+                cost = mean_triplet(similarities, self.config.margin, floor=FLOOR)
+                losses[k, batch.pair_ids] = cost.double()
                 now = classify(network, images).softmax(dim=1)
                 before = self.prediction[k].read(batch.pair_ids)
-                oscillations[batch.pair_ids] = oscillation(before, now).double()
+                oscillations[k, batch.pair_ids] = oscillation(before, now).double()
                 if self.config.oscillation == "paper":
                     self.prediction[k].write(batch.pair_ids, now)
-            for memory, values, purpose in (
-                (self.clean_probability[k], losses, "mixture"),
-                (self.stable_probability[k], oscillations, "oscillation"),
-            ):
+        for memories, values, purpose in (
+            (self.clean_probability, losses, "mixture"),
+            (self.stable_probability, oscillations, "oscillation"),
+        ):
+            for k, memory in enumerate(memories):
                 seed = derive_seed(batches.seed, purpose, plan.epoch, k)
-                memory.write(ids, clean_posterior(values[ids], random_state=seed))
+                memory.write(ids, clean_posterior(values[k, ids], random_state=seed))
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Clean batches, later each followed by a noisy one, as the peer divides them."""

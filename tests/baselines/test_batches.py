@@ -67,6 +67,17 @@ def test_a_batch_moves_whole() -> None:
 
 @given(st.integers(2, 13), st.integers(0, 5))
 @settings(max_examples=30, deadline=None)
+def test_a_covering_pass_leaves_no_pair_out(batch_size: int, seed: int) -> None:
+    batches = TrainingBatches(dataset(), batch_size=batch_size, seed=seed)
+    seen = [batch.pair_ids.tolist() for batch in batches.covering("divide")]
+    assert sorted(sum(seen, [])) == list(range(12))
+    assert min(map(len, seen)) > 1
+    assert {len(ids) for ids in seen[:-1]} <= {batch_size}
+    assert len(seen[-1]) <= batch_size + 1
+
+
+@given(st.integers(2, 13), st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
 def test_a_pass_visits_every_pair_once_but_a_single_left_over(batch_size: int, seed: int) -> None:
     visited = orders(TrainingBatches(dataset(), batch_size=batch_size, seed=seed), "train")
     assert all(2 <= len(batch) <= batch_size for batch in visited)

@@ -84,7 +84,8 @@ def assert_trajectory_matches(losses: list[float], expected: np.ndarray) -> None
 def batches_of(*batches: Batch, seed: int = 0) -> Any:
     """Stands for ``TrainingBatches``: the same batches for every purpose."""
     ids = torch.cat([batch.pair_ids for batch in batches])
-    return SimpleNamespace(shuffled=lambda *purpose, **_: iter(batches), pair_ids=ids, seed=seed)
+    same = {name: lambda *purpose, **_: iter(batches) for name in ("shuffled", "covering")}
+    return SimpleNamespace(**same, pair_ids=ids, seed=seed)
 
 
 class GradientStep:

@@ -288,6 +288,9 @@ class PreparedBatches:
             if len(ids) > 1:
                 yield Batch(*(tensor[ids] for tensor in vars(self.whole).values()))
 
+    def covering(self, *purpose: object) -> Iterator[Batch]:
+        return self.shuffled(*purpose)
+
     def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
         while True:
             yield from self.shuffled(*purpose, pair_ids=pair_ids)
@@ -335,6 +338,12 @@ def test_the_division_stores_predictions_as_configured(oscillation: str, stores:
     for estimate in method.estimates().values():
         assert estimate.min() >= 0
         assert estimate.max() <= 1
+
+
+def test_both_networks_are_divided_in_one_pass_over_the_same_batches() -> None:
+    method, batches = small(), PreparedBatches(20)
+    method.co_divide(EpochPlan(0, 0, "train", 1.0), batches)
+    assert batches.asked == [("divide",)]
 
 
 def test_pairs_without_a_stored_prediction_do_not_oscillate() -> None:

@@ -70,11 +70,23 @@ PUBLISHED = (
 )
 
 
+def published_name(sha256: str) -> str | None:
+    """Name of the shared noise file with this hash, or None: ``f30k_precomp_0.4.npy of BiCro and PC2``.
+
+    Args:
+        sha256: hash (hex) of the little-endian int64 array: the image of every caption for the caption unit, the
+            permutation of images for the image unit. The image files are known by the hash of their permutation
+            alone, so the hash of an image-unit ``caption_to_image`` is never found: its record says
+            ``published`` instead.
+    """
+    return next((file.title for file in PUBLISHED if sha256.startswith(file.sha256)), None)
+
+
 def find_published(units: NDArray[int64]) -> PublishedNoise | None:
     """The published file that holds this array.
 
     Args:
         units: int64, the image of every caption, or of every image where whole images were moved.
     """
-    digest = noise_sha256(units)
-    return next((file for file in PUBLISHED if digest.startswith(file.sha256)), None)
+    name = published_name(noise_sha256(units))
+    return next((file for file in PUBLISHED if file.title == name), None)

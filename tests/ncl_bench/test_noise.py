@@ -23,7 +23,7 @@ from ncl_bench.noise import (
 )
 from ncl_bench.noise_files import nominal_ratios, read_index, read_noise_file
 from ncl_bench.noise_identity import identify
-from ncl_bench.published_noise import PUBLISHED, PublishedNoise, find_published
+from ncl_bench.published_noise import PUBLISHED, PublishedNoise, find_published, published_name
 
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
 CAPTION_FILES = [file for file in PUBLISHED if file.unit == "caption"]
@@ -73,6 +73,16 @@ def test_published_image_files_are_listed_for_both_datasets_and_five_ratios() ->
     }
     assert all(len(file.sha256) == 16 and file.seed is None for file in files)
     assert len({file.sha256 for file in PUBLISHED}) == len(PUBLISHED)
+
+
+def test_a_published_file_is_named_by_its_hash_and_other_noise_is_not() -> None:
+    _, record = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="caption")
+    assert published_name(record.sha256) == "f30k_precomp_0.4.npy of BiCro and PC2"
+    for file in PUBLISHED:
+        assert published_name(file.sha256.ljust(64, "0")) == file.title
+    for unit, seed in (("caption", 7), ("image", None)):
+        _, record = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit=unit, seed=seed)
+        assert published_name(record.sha256) is None
 
 
 def test_golden_arrays(golden) -> None:

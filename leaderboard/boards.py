@@ -27,7 +27,7 @@ UNITS = {
 }
 PROTOCOLS = {"1k": "1K test", "5fold-1k": "mean of five 1K folds", "5k": "5K test", "200": "200 test images"}
 
-Alike = Callable[[Row, Row], bool]
+ToldApart = Callable[[Row, Row], bool]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,11 @@ class Division:
         return min(leaders, key=lambda row: row.status != "verified", default=None)
 
     @property
+    def not_told_apart(self) -> list[Row]:
+        """The rows that share rank 1 with ``best``."""
+        return [r.row for r in self.rows if r.rank == 1 and r.row != self.best]
+
+    @property
     def best_verified(self) -> Row | None:
         """The best verified row; None where there is none."""
         return next((r.row for r in self.rows if r.rank is not None and r.row.status == "verified"), None)
@@ -94,12 +99,13 @@ def division_of(row: Row) -> str:
     return {"single": "single", "ensemble": "ensemble", "unknown": "unstated"}[row.networks]
 
 
-def boards_of(rows: Iterable[Row], alike: Alike = lambda a, b: False) -> list[Board]:
+def boards_of(rows: Iterable[Row], told_apart: ToldApart = lambda a, b: True) -> list[Board]:
     """All boards, in the order of ``Cell.order``.
 
     Args:
         rows: rows of any cells.
-        alike: whether a paired test cannot tell two rows apart; they then share a rank.
+        told_apart: whether a test tells two rows apart (``leaderboard.significance``); reported rows, which
+            have no evidence, are ranked by rSum alone.
     """
     cells: dict[Cell, dict[str, list[Row]]] = {}
     for row in rows:
@@ -107,24 +113,34 @@ def boards_of(rows: Iterable[Row], alike: Alike = lambda a, b: False) -> list[Bo
     return [
         Board(
             cell,
-            tuple(Division(key, _ranked(cells[cell][key], alike)) for key in DIVISIONS if key in cells[cell]),
+            tuple(
+                Division(key, _ranked(cells[cell][key], told_apart))
+                for key in DIVISIONS
+                if key in cells[cell]
+            ),
         )
         for cell in sorted(cells, key=lambda cell: cell.order)
     ]
 
 
-def _ranked(rows: Sequence[Row], alike: Alike) -> tuple[Ranked, ...]:
-    """Best first; a row shares the rank of the running group's first row when nothing tells the two apart."""
+def _ranked(rows: Sequence[Row], told_apart: ToldApart) -> tuple[Ranked, ...]:
+    """Best first; a row's rank is one more than the number of rows above that are told apart from it.
+
+    It is never better than the rank of the row above. So every pair within reach of the best rows is tested, and
+    no row is pushed down by rows that nothing tells from it: where A and B, and B and C are alike, but not A
+    and C, the ranks are 1, 1 and 2.
+    """
     ordered = sorted(
         rows, key=lambda row: (-(row.r_sum or 0.0), row.method, row.backbone, row.source, row.table)
     )
     ranked: list[Ranked] = []
-    leader, rank, place = None, 0, 0
+    above: list[Row] = []
+    rank = 1
     for row, *also in _folded(ordered):
         if row.ranked:
-            place += 1
-            if leader is None or not (_equal(leader, row) or alike(leader, row)):
-                leader, rank = row, place
+            better = sum(not _equal(other, row) and told_apart(other, row) for other in above)
+            rank = max(rank, 1 + better)
+            above.append(row)
         ranked.append(Ranked(rank if row.ranked else None, row, tuple(also)))
     return tuple(ranked)
 

@@ -8,7 +8,7 @@ from leaderboard.boards import Board, boards_of, merge_seeds
 from leaderboard.methods import Family, read_families
 from leaderboard.published import Source, read_published, read_sources
 from leaderboard.rows import Row
-from leaderboard.significance import Alike
+from leaderboard.significance import ToldApart
 from leaderboard.submitted import read_submitted
 
 
@@ -46,7 +46,7 @@ def read_content(root: Path, *, published: bool) -> Content:
     submitted, hits = read_submitted(root / "submissions", families)
     single = (*reported, *submitted)
     rows = tuple(merge_seeds(single))
-    boards = tuple(boards_of(rows, Alike(hits)))
+    boards = tuple(boards_of(rows, ToldApart(hits)))
     return Content(single, rows, boards, _with_own_pages(families, rows), read_sources() if published else {})
 
 

@@ -1,13 +1,35 @@
-"""Whether a paired bootstrap can tell two measured rows apart (protocol.md, Metrics)."""
+"""Whether two measured rows can be told apart, over training seeds and test images together (docs/protocol.md).
 
-from collections.abc import Mapping
+A row's rSum would be another one under other training seeds and on other test images. The test asks whether the
+difference of two rows is larger than both explain: a Welch t-test on the rSum of the seeds, whose variance is
+enlarged by that of the test images. With ``y[s, i]`` what image ``i`` adds to the rSum of the model of seed ``s``::
+
+    variance = var_A / n_A + var_B / n_B        var: of the rSum over a row's seeds
+             + images                           of mean_A[i] - mean_B[i] over images, divided by their number
+
+The seeds of two rows are independent; the images are the same for both, so the second line is a paired one. What
+differs by seed *and* image is part of both lines and is taken out of the second. The degrees of freedom are
+Satterthwaite's. Two rows are told apart where the 95 % interval of their difference does not hold 0; many pairs are
+not corrected for.
+
+Why no bootstrap over seeds: with three seeds it draws from ten different samples, and its variance is two thirds of
+the unbiased one. Rows of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
+(tests/leaderboard/test_significance.py simulates both). The price is that three seeds tell only large differences
+apart, which is what three seeds can do.
+
+A row of a single seed says nothing about its spread over seeds: it takes that of the other row. Where both have one
+seed, only the images are left: what is told apart is two trained models, not two methods.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from leaderboard.rows import Row
 from ncl_bench.counting import Int64Array
-from ncl_bench.metrics import CUTOFFS, bootstrap_recalls, interval
+from ncl_bench.metrics import CONFIDENCE, CUTOFFS, Float64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,19 +40,22 @@ class Hits:
         per_image: int64 ``(n_images, 6)``: queries of the image answered within each cut-off, in the order of
             ``ncl_bench.metrics.RECALLS``.
         captions_per_image: a fact of the dataset.
-        images_per_fold: images are resampled within their fold.
+        images_per_fold: images vary within their fold.
     """
 
     per_image: Int64Array
     captions_per_image: int
     images_per_fold: int
 
+    def parts(self) -> Float64Array:
+        """What each image adds: float64 ``(n_images,)``, whose mean is the model's rSum."""
+        queries = np.array([1] * len(CUTOFFS) + [self.captions_per_image] * len(CUTOFFS))
+        parts: Float64Array = 100.0 * (self.per_image / queries).sum(axis=1)
+        return parts
 
-class Alike:
-    """Callable on two rows: True when the 95 % interval of their rSum difference holds 0.
 
-    The same resampled images are used for both rows, and all training seeds of a row are averaged, so the
-    interval is about the test images and not about training. Rows without evidence are never alike.
+class ToldApart:
+    """Callable on two rows: whether the test of this module tells them apart; True for rows without evidence.
 
     Args:
         hits: of every measured row before seeds are merged, by row file and protocol.
@@ -40,18 +65,58 @@ class Alike:
         self.hits = hits
 
     def __call__(self, a: Row, b: Row) -> bool:
-        first, second = self._summed(a), self._summed(b)
-        if first is None or second is None:
-            return False
-        difference = first.per_image * len(b.files) - second.per_image * len(a.files)
-        queries = np.array([1] * len(CUTOFFS) + [first.captions_per_image] * len(CUTOFFS))
-        low, high = interval(bootstrap_recalls(difference, queries, first.images_per_fold).sum(axis=1))
-        return low <= 0.0 <= high
+        first, second = self._models(a), self._models(b)
+        if not first or not second:
+            return True
+        size = first[0].images_per_fold
+        return told_apart(np.stack([m.parts() for m in first]), np.stack([m.parts() for m in second]), size)
 
-    def _summed(self, row: Row) -> Hits | None:
+    def _models(self, row: Row) -> Sequence[Hits]:
         found = [self.hits.get((path, row.cell.protocol)) for path in row.files]
         known = [hits for hits in found if hits is not None]
-        if not known or len(known) < len(found):
-            return None
-        total = np.sum([hits.per_image for hits in known], axis=0)
-        return Hits(total, known[0].captions_per_image, known[0].images_per_fold)
+        return known if len(known) == len(found) else ()
+
+
+def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
+    """Whether the 95 % interval of the difference of two rows' rSum leaves 0 out.
+
+    Args:
+        first: float ``(n_seeds, n_images)``: what each image adds to the rSum of each model of one row.
+        second: the same of the other row, on the same images.
+        images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
+    """
+    difference = first.mean() - second.mean()
+    seeds, seeds_squared, both = _of_seeds(first, second)
+    images = max(_of_images(first.mean(axis=0) - second.mean(axis=0), images_per_fold) - both, 0.0)
+    variance = seeds + images
+    if variance == 0.0:
+        return bool(difference != 0.0)
+    freedom = variance**2 / (seeds_squared + images**2 / (first.shape[1] - 1))
+    return bool(abs(difference) > stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance))
+
+
+def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, float]:
+    """Variance that comes from the seeds; its square over its degrees of freedom; what images know of it too."""
+    rows = (first, second)
+    known = [row for row in rows if len(row) > 1]
+    if not known:
+        return 0.0, 0.0, 0.0
+    if len(known) == 1:
+        lent = known[0].mean(axis=1).var(ddof=1) * (1 / len(first) + 1 / len(second))
+        return lent, lent**2 / (len(known[0]) - 1), 0.0
+    of_means = [row.mean(axis=1).var(ddof=1) / len(row) for row in rows]
+    squared = sum(value**2 / (len(row) - 1) for value, row in zip(of_means, rows, strict=True))
+    return sum(of_means), squared, sum(_interaction(row) / row.size for row in rows)
+
+
+def _of_images(differences: Float64Array, images_per_fold: int) -> float:
+    """Variance of the mean of ``(n_images,)`` differences, images varying within their fold."""
+    folds = differences.reshape(-1, images_per_fold)
+    return float(folds.var(axis=1, ddof=1).mean() / differences.size)
+
+
+def _interaction(row: Float64Array) -> float:
+    """Mean square of what neither the model nor the image alone explains, of ``(n_seeds, n_images)``."""
+    rest = row - row.mean(axis=1, keepdims=True) - row.mean(axis=0) + row.mean()
+    n_seeds, n_images = row.shape
+    return float((rest**2).sum() / ((n_seeds - 1) * (n_images - 1)))

@@ -34,12 +34,23 @@ def test_a_doubtful_row_stands_in_its_place_without_a_rank() -> None:
     assert ranks(row(300), row(420, doubts=("why",)), row(500)) == [("M500", 1), ("M420", None), ("M300", 2)]
 
 
-def test_rows_that_a_test_cannot_tell_apart_share_the_rank_of_the_first() -> None:
-    def alike(a: Row, b: Row) -> bool:
-        return abs((a.r_sum or 0) - (b.r_sum or 0)) < 10
+def test_a_rank_counts_the_better_rows_that_are_told_apart() -> None:
+    def told_apart(a: Row, b: Row) -> bool:
+        return abs((a.r_sum or 0) - (b.r_sum or 0)) > 10
 
-    found = ranks(row(400), row(395), row(388), row(370), alike=alike)
-    assert found == [("M400", 1), ("M395", 1), ("M388", 3), ("M370", 4)]
+    found = ranks(row(400), row(395), row(388), row(370), told_apart=told_apart)
+    assert found == [("M400", 1), ("M395", 1), ("M388", 2), ("M370", 4)]
+
+
+def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
+    def told_apart(a: Row, b: Row) -> bool:
+        return "wide" not in (a.method, b.method)
+
+    assert ranks(row(400), row(390), row(380, method="wide"), told_apart=told_apart) == [
+        ("M400", 1),
+        ("M390", 2),
+        ("wide", 2),
+    ]
 
 
 @pytest.mark.parametrize(

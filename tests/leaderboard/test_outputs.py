@@ -19,7 +19,6 @@ from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text
 from leaderboard.hub import export
 from leaderboard.published import read_sources
 from leaderboard.rows import RECALLS
-from leaderboard.significance import Alike, Hits
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
@@ -135,31 +134,3 @@ def test_reported_rows_are_not_exported(tmp_path: Path) -> None:
 def test_a_repository_id_is_checked(board: Path, tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match="expected owner/name"):
         export(board, tmp_path / "hub", "../../etc")
-
-
-def test_close_rows_are_alike_and_distant_ones_are_not(board: Path) -> None:
-    from leaderboard.methods import read_families
-    from leaderboard.submitted import read_submitted
-
-    rows, hits = read_submitted(board / "submissions", read_families())
-    alike = Alike(hits)
-    crcl = [row for row in rows if row.method == "CRCL" and row.cell.percent == "40"]
-    triplet = [row for row in rows if row.method != "CRCL" and row.cell.percent == "40"]
-    assert alike(crcl[0], crcl[0])
-    assert alike(crcl[0], crcl[1])
-    assert not alike(crcl[0], triplet[0])
-    assert not Alike({})(crcl[0], crcl[0])
-
-
-def test_seeds_are_weighed_by_their_number() -> None:
-    import numpy as np
-
-    from leaderboard.rows import Row
-
-    one = Hits(np.ones((4, 6), np.int64), 1, 4)
-    cell = {"dataset": "now", "protocol": "1k", "noise_unit": "natural", "noise_ratio": None, "text": "jieba"}
-    content = {"method": "A", "family": "a", "cell": cell, "recalls": dict.fromkeys(RECALLS, 1.0)}
-    content |= {"status": "verified", "source": "submission"}
-    single = Row.model_validate(content | {"files": ("a",)})
-    double = Row.model_validate(content | {"files": ("a", "b")})
-    assert Alike({("a", "1k"): one, ("b", "1k"): one})(single, double)

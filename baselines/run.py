@@ -1,6 +1,6 @@
 """A run folder: what was asked for, what came out, and which file holds what.
 
-``run.json``            the recipe, noise, seed and dataset fingerprint; a run resumes only what it says
+``run.json``            the recipe, noise, seed, dataset fingerprint and vocabulary; a run resumes only what it says
 ``checkpoints/``        the resumable state, last two
 ``best.safetensors``    weights of the networks chosen on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
@@ -72,6 +72,7 @@ class Job:
             "seed": self.seed,
             "precision": self.precision,
             "fingerprint": train.fingerprint,
+            "vocabulary": train.vocabulary.sha256,
             "noise": asdict(replace(train.noise, source=None)),
         }
 

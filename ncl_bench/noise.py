@@ -25,7 +25,10 @@ STANDARD_SEEDS = {
     ("coco", 0.5): 43,
     ("coco", 0.6): 96,
 }
-"""Caption-unit seeds that give the files the community shares; 0 for every other cell."""
+"""Caption-unit seeds that give the files the community shares; 0 for every other cell.
+
+The image-unit files of DECL, RCL and L2RM follow no known seed: seed 0 draws other noise than theirs.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class NoiseRecord:
         sha256: hash of the little-endian int64 ``caption_to_image``.
         realised_ratio: share of captions whose image is not their own, in [0, 1).
         source: path of the noise file, or None where it was drawn.
+        published: name of the shared file that was read, or None where the noise was drawn or nobody shares it;
+            :func:`ncl_bench.published_noise.published_name` names the file that a caption-unit draw equals.
     """
 
     unit: NoiseUnit | None
@@ -47,6 +52,7 @@ class NoiseRecord:
     sha256: str
     realised_ratio: float
     source: str | None = None
+    published: str | None = None
 
 
 def inject_noise(
@@ -60,7 +66,8 @@ def inject_noise(
     """Permute the images of a random share of captions, or of whole images.
 
     ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
-    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them.
+    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them; no seed
+    gives the files that those papers share.
     Some chosen units get their own image back, so the realised ratio is slightly below the nominal one.
 
     Args:

@@ -73,8 +73,9 @@ def read_noise_file(
         ratio = published.ratio
     else:
         ratio = next(iter(nominal_ratios(round(realised * len(units)), len(units))), realised)
+    name = published.title if published else None
     return caption_to_image, NoiseRecord(
-        unit, ratio, None, noise_sha256(caption_to_image), realised, str(path)
+        unit, ratio, None, noise_sha256(caption_to_image), realised, str(path), name
     )
 
 

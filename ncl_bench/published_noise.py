@@ -1,4 +1,8 @@
-"""The noise files that papers share, by hash; none of them is needed to recognise one (protocol.md)."""
+"""The noise files that papers share, by hash; none of them is needed to recognise one (protocol.md).
+
+The caption-unit files come out of a seed, bit for bit. The image-unit files do not: whoever wants the noise of DECL,
+RCL or L2RM has to use their file, and our image-unit draw is another cell.
+"""
 
 from dataclasses import dataclass
 

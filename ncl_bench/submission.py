@@ -80,6 +80,7 @@ class Noise(Record):
         seed: of the protocol's recipe; null for a noise file, ``none`` and ``natural``.
         sha256: of the little-endian int64 image of every training caption; null for ``none`` and ``natural``.
         realised_ratio: share of training captions whose image is not their own; null for ``natural``.
+        published: name of the shared file that was trained on, such as that of RCL; optional.
         index: the noise file itself, where the noise follows no seed; optional.
     """
 
@@ -88,6 +89,7 @@ class Noise(Record):
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     sha256: Sha256 | None = None
     realised_ratio: Ratio | None = None
+    published: Text | None = None
     index: ArrayFile | None = None
 
     @model_validator(mode="after")
@@ -96,8 +98,8 @@ class Noise(Record):
             raise ValueError(f"ratio {self.ratio} does not fit unit {self.unit!r}")
         if self.unit in ("caption", "image") and self.sha256 is None:
             raise ValueError("sha256 is missing; state the hash of the noise index")
-        if self.unit in ("none", "natural") and (self.seed is not None or self.index is not None):
-            raise ValueError(f"seed and index do not fit unit {self.unit!r}; leave them out")
+        if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
+            raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
         return self
 
 

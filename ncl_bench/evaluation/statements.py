@@ -16,6 +16,7 @@ from ncl_bench.noise import NoiseRecord, NoiseUnit, clean_pairing, draw_noise, n
 from ncl_bench.noise_files import read_noise_file
 from ncl_bench.npy import map_npy
 from ncl_bench.protocol import expected_shape
+from ncl_bench.published_noise import published_name
 from ncl_bench.score_forms import ArrayFile
 from ncl_bench.submission import Submission
 
@@ -145,11 +146,17 @@ def check_noise(
     drawn = _known_noise(folder, submission, spec, noise.unit)
     if drawn is None:
         return None, [
-            f"the noise index {noise.sha256} was recorded but not checked, because it follows neither a "
-            "stated seed nor a published file; add it as noise.index"
+            f"the noise index {noise.sha256} was recorded but not checked, because no stated seed "
+            "draws it; add its file as noise.index"
         ]
     caption_to_image, record = drawn
     _compare_noise(submission, record.sha256, record.realised_ratio)
+    name = record.published or published_name(record.sha256)
+    if noise.published not in (None, name):
+        raise SubmissionError(
+            f"noise.published is {noise.published!r}, but the noise of unit {noise.unit}, ratio {noise.ratio} and "
+            f"sha256 {record.sha256} is {name or 'no shared file'}; correct it or leave it out"
+        )
     notes = []
     standard = standard_seed(spec.name, noise.unit, noise.ratio or 0.0)
     if record.seed != standard:

@@ -321,6 +321,21 @@ def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatc
         assert found.per_image == (len(index) == 29_000)
 
 
+def test_a_record_tells_a_shared_image_file_from_our_own_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
+    file = PublishedNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
+    monkeypatch.setattr("ncl_bench.published_noise.PUBLISHED", (file,))
+    for index in (theirs, theirs[::5]):
+        _, record = read_noise_file(save(tmp_path, index), FLICKR30K, "image")
+        assert (record.published, record.seed) == ("theirs", None)
+    ours, drawn = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image")
+    _, record = read_noise_file(save(tmp_path, ours), FLICKR30K, "image")
+    assert (drawn.published, drawn.seed) == (None, 0)
+    assert record.published is None
+
+
 @pytest.mark.parametrize("unit", ["caption", "image"])
 @pytest.mark.parametrize(("ratio", "seed"), [(0.2, 0), (0.4, 17), (0.35, 3), (0.42, 1), (0.8, 5)])
 def test_identify_finds_unit_ratio_and_seed(unit: NoiseUnit, ratio: float, seed: int) -> None:

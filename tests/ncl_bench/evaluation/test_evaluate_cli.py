@@ -185,6 +185,13 @@ def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
     ran = run("evaluate", tmp_path)
     assert ran.code == 0
     assert "study of spread" in ran.out
+    content["noise"]["published"] = "the digits 0.4 permutation of RCL and L2RM"
+    write_statement(tmp_path, content)
+    assert (
+        "sha256 " + record.sha256 + " is no shared file; correct it"
+        in run("submission", "check", tmp_path).err
+    )
+    del content["noise"]["published"]
     del content["noise"]["index"]
     write_statement(tmp_path, content)
     assert "recorded but not checked" in run("evaluate", tmp_path).out

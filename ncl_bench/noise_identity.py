@@ -25,7 +25,7 @@ class NoiseIdentity:
         n_entries: length of the index as given.
         per_image: whether it has one entry per image and not per caption.
         sha256: hash (hex) of the index as given.
-        published: the shared file that holds it, or None.
+        published: name of the shared file that holds it, or None.
         ratio: nominal, published or guessed from the realised one; None where no round ratio explains it.
         seed: that draws exactly this index, or None where none of those tried does.
         balanced: whether every image still has as many captions as before.

@@ -12,7 +12,10 @@ from ncl_bench.noise import UNITS, NoiseRecord, NoiseUnit, draw_noise
 noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
 
 FileArgument = Annotated[Path, typer.Argument(help="An .npy noise file.")]
-UnitOption = Annotated[str, typer.Option(help="caption (NCR and its successors) or image (DECL, RCL).")]
+UnitOption = Annotated[
+    str,
+    typer.Option(help="What moves: single captions (caption), or images with all their captions (image)."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,9 +29,14 @@ def make(
     to: Annotated[Path, typer.Option(help="The .npy file to write; it must not exist.")],
     ratio: Annotated[float, typer.Option(help="Share of captions or images to move, in [0, 1).")],
     unit: UnitOption = "caption",
-    seed: Annotated[int | None, typer.Option(help="The protocol's standard seed without.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the draw. Default: the protocol's seed for this cell.")
+    ] = None,
 ) -> None:
     """Write the noise of a dataset's train split to a file.
+
+    By caption, the standard seeds give the files that papers share, bit for bit.
+    By image, no seed does: to repeat the noise of DECL or RCL, use their files.
 
     Example: ncl-bench noise make flickr30k --ratio 0.4 --to noise/f30k_0.4.npy
     """

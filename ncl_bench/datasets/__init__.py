@@ -50,8 +50,10 @@ def load_dataset(
         split: ``train``, ``dev`` or ``test``.
         noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted.
         noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); not comparable.
-        noise_seed: None for the protocol's standard seed of the cell.
-        noise_file: an ``.npy`` index to use instead of drawing one; wrong ones are refused, never redrawn.
+        noise_seed: None for the protocol's standard seed of the cell, which gives the shared files for the caption
+            unit alone.
+        noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
+            gives; wrong ones are refused, never redrawn.
         language: of the captions; the dataset's first by default.
         tokenizer: the language's default by default.
         root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.

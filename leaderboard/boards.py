@@ -173,7 +173,8 @@ def merge_seeds(rows: Iterable[Row]) -> list[Row]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for number, row in enumerate(rows):
         what = (row.method, row.backbone, row.features, row.networks, row.extra, row.kind)
-        same = (*what, row.cell, row.noise, row.paper, row.code)
+        how = (row.noise, row.selection, row.precision)
+        same = (*what, row.cell, *how, row.paper, row.code)
         groups.setdefault((number,) if row.status == "reported" else same, []).append(row)
     return [_merged(group) for group in groups.values()]
 
@@ -193,6 +194,7 @@ def _merged(rows: list[Row]) -> Row:
             "seeds": tuple(sorted(seed for row in rows for seed in row.seeds)),
             "status": next(status for status in statuses if any(row.status == status for row in rows)),
             "files": tuple(sorted(path for row in rows for path in row.files)),
+            "trained_on": tuple(dict.fromkeys(one for row in rows for one in row.trained_on)),
             "notes": tuple(dict.fromkeys(note for row in rows for note in row.notes)),
         }
     )

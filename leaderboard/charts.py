@@ -62,7 +62,7 @@ def bar_charts(rows: Iterable[Row]) -> Charts:
     measured = sorted((row for row in rows if row.intervals or row.spread), key=lambda row: row.cell.order)
     return [
         (
-            f"{row.method} {row.backbone}, {cell_title(row.cell)}. Whiskers: "
+            f"{row.label} {row.backbone}, {cell_title(row.cell)}. Whiskers: "
             + (
                 f"standard deviation over {len(row.seeds)} seeds."
                 if row.spread
@@ -126,7 +126,7 @@ def _with_source(row: Row, sources: Mapping[str, Source]) -> str:
     """The method's name, and the paper that prints the number where that is not the method's own."""
     source = sources.get(row.source)
     foreign = source is not None and source.method != row.family
-    return f"{row.method} (in {source.short.split(',')[0]})" if source and foreign else row.method
+    return f"{row.label} (in {source.short.split(',')[0]})" if source and foreign else row.label
 
 
 def _without_ratio(cell: Cell) -> Cell:
@@ -152,7 +152,7 @@ def _recall_bars(row: Row) -> str:
         low, high = row.intervals.get(name, (max(value - deviation, 0.0), min(value + deviation, 100.0)))
         group = "Image to text" if name.startswith("i2t") else "Text to image"
         members[group].append(Bar(name[4:].replace("r", "R@"), value, low, high))
-    return bars(members, title=f"Recalls of {row.method}, {cell_title(row.cell)}")
+    return bars(members, title=f"Recalls of {row.label}, {cell_title(row.cell)}")
 
 
 def _markup(text: str) -> object:

@@ -13,7 +13,18 @@ from ncl_bench.errors import SubmissionError
 
 Line = dict[str, str]
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
-_IDENTITY = (*_CELL, "method", "backbone", "networks", "extra", "noise", "source", "table")
+_IDENTITY = (
+    *_CELL,
+    "method",
+    "backbone",
+    "networks",
+    "extra",
+    "noise",
+    "selection",
+    "precision",
+    "source",
+    "table",
+)
 _NUMBERS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "r_sum", "status", "seeds")
 
 
@@ -79,7 +90,8 @@ def _place(line: Line) -> str:
 
 def _name(line: Line) -> str:
     backbone = f" ({line['backbone']})" if line["backbone"] and line["backbone"] not in line["method"] else ""
-    return f"**{escape(line['method'] + backbone)}**"
+    reduced = f" ({line['precision']})" if line["precision"] not in ("", "32-true") else ""
+    return f"**{escape(line['method'] + backbone + reduced)}**"
 
 
 def _new(line: Line) -> str:

@@ -18,6 +18,8 @@ _FACTS = (
     "networks",
     "extra",
     "noise",
+    "selection",
+    "precision",
     "kind",
     "status",
     "source",
@@ -78,7 +80,7 @@ def json_text(boards: Iterable[Board], protocol_version: int) -> str:
 def latex_text(board: Board) -> str:
     """One board as a LaTeX table, with its divisions as blocks."""
     lines = [
-        f"% {cell_title(board.cell)}; needs booktabs",
+        f"% {cell_title(board.cell)}; needs booktabs; ?: doubtful, t: checkpoint chosen on test",
         r"\begin{tabular}{lrrrrrrr}",
         r"\toprule",
         r" & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & \\",
@@ -89,9 +91,10 @@ def latex_text(board: Board) -> str:
         for ranked in division.rows:
             row = ranked.row
             values = [_cell_text(row, name) for name in (*RECALLS, "r_sum")]
-            name = row.method if row.backbone in row.method else f"{row.method} ({row.backbone})"
-            doubt = r"\textsuperscript{?}" if row.doubts else ""
-            lines.append(f"{_latex(name)}{doubt} & {' & '.join(values)} \\\\")
+            name = row.label if row.backbone in row.method else f"{row.label} ({row.backbone})"
+            marks = "?" * bool(row.doubts) + "t" * (row.selection == "test")
+            mark = rf"\textsuperscript{{{marks}}}" if marks else ""
+            lines.append(f"{_latex(name)}{mark} & {' & '.join(values)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

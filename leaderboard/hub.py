@@ -100,14 +100,15 @@ def _model_index(model: str, rows: Sequence[Row], repository: str) -> Any:
 def _notes(row: Row) -> str:
     seeds = f"{len(row.seeds)} training seed{'s' if len(row.seeds) != 1 else ''}"
     spread = f", standard deviation {row.spread['r_sum']:.1f}" if "r_sum" in row.spread else ""
-    return f"rSum of {', '.join(RECALLS)}; {row.status}; {seeds}{spread}"
+    chosen = "; checkpoint chosen on test" if row.selection == "test" else ""
+    return f"rSum of {', '.join(RECALLS)}; {row.status}; {seeds}{spread}{chosen}"
 
 
 def _model(row: Row) -> str:
     return re.sub(
         r"[^a-z0-9]+",
         "-",
-        f"{row.method} {row.backbone}".lower().replace("+", " plus ").replace("∞", "-infinity"),
+        f"{row.label} {row.backbone}".lower().replace("+", " plus ").replace("∞", "-infinity"),
     ).strip("-")
 
 

@@ -66,7 +66,7 @@ def _table(rows: Sequence[Row], content: Content) -> str:
 
 def _key(row: Row, content: Content) -> tuple[str, ...]:
     source = content.sources[row.source].short if row.source in content.sources else row.source
-    return (row.method, row.backbone, row.networks, row.status, source)
+    return (row.label, row.backbone, row.networks, row.status, source)
 
 
 def _value(row: Row | None) -> str:

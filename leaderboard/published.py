@@ -52,6 +52,8 @@ class Rule(BaseModel):
     kind: Literal["ablation", "oracle"] | None = None
     extra: str = ""
     features: Literal["pretrained", "unknown"] | None = None
+    selection: Literal["test"] | None = None
+    noise: str = ""
 
     def applies(self, facts: dict[str, str]) -> bool:
         """Whether a row of results.csv has all the values under ``where``."""
@@ -128,7 +130,7 @@ def _row(
         "command": "\n".join(commands(families[key], facts["method"], facts["backbone"], networks, cell)),
     }
     for rule in rules:
-        facets = {"kind": rule.kind, "extra": rule.extra, "features": rule.features}
+        facets = rule.model_dump(include={"kind", "extra", "features", "selection", "noise"})
         content |= {name: value for name, value in facets.items() if value}
     content["notes"] = [rule.note for rule in rules if rule.note]
     content["doubts"] = [rule.doubt for rule in rules if rule.doubt]

@@ -12,6 +12,7 @@ from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.result import Evaluation, ProtocolResult
 from ncl_bench.noise import standard_seed
+from ncl_bench.published_noise import published_name
 from ncl_bench.score_forms import MatrixScores, Sha256
 from ncl_bench.submission import Submission
 from ncl_bench.yaml_files import read_yaml
@@ -53,7 +54,7 @@ def row_slug(submission: Submission) -> str:
     parts += [] if not noise.ratio else [f"{100 * noise.ratio:g}"]
     spec = DATASETS[submission.dataset]
     parts += [] if submission.language == spec.languages[0] else [submission.language]
-    parts += [other_noise(submission)]
+    parts += [other_noise(submission), reduced_precision(submission)]
     parts += ["seed" + "-".join(map(str, submission.training_seeds))]
     return re.sub(
         r"[^a-z0-9.]+", "-", "-".join(parts).lower().replace("∞", "infinity").replace("+", " plus")
@@ -145,17 +146,36 @@ def identities(file: RowFile) -> tuple[tuple[object, ...], ...]:
         "the same method, data, noise and training seeds",
         *(str(value) for value in content.values()),
         noise,
+        reduced_precision(submission),
     )
     scores = ("the same scores", *sorted(file.scores_sha256.values()))
     return runs, scores
 
 
+def reduced_precision(submission: Submission) -> str:
+    """The precision of the training where it is recorded and below that of float32."""
+    precision = submission.training.precision if submission.training else "32-true"
+    return "" if precision == "32-true" else precision
+
+
+def noise_used(submission: Submission) -> str:
+    """Which noise: as :func:`other_noise`, and under image noise the standard draw too.
+
+    No seed draws the image files that papers share, so rows on them and rows on our draw have other noise.
+    """
+    other, seed = other_noise(submission), submission.noise.seed
+    return other or (f"our draw, seed {seed}" if submission.noise.unit == "image" else "")
+
+
 def other_noise(submission: Submission) -> str:
-    """What the noise is, where it is not the cell's standard draw."""
+    """What the noise is, where it is not the cell's standard draw: a shared file, a seed, or a hash."""
     noise = submission.noise
     if noise.unit not in ("caption", "image") or noise.ratio is None:
         return ""
     unit: Any = noise.unit
-    if noise.seed == standard_seed(submission.dataset, unit, noise.ratio):
+    if noise.seed is not None and noise.seed == standard_seed(submission.dataset, unit, noise.ratio):
         return ""
-    return f"noise seed {noise.seed}" if noise.seed is not None else f"noise file {str(noise.sha256)[:8]}"
+    if noise.seed is not None:
+        return f"noise seed {noise.seed}"
+    known = noise.published or published_name(str(noise.sha256))
+    return known or f"noise file {str(noise.sha256)[:8]}"

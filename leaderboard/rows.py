@@ -16,6 +16,8 @@ SUM_TOLERANCE = (
 
 Unit = Literal["none", "caption", "image", "unknown", "natural"]
 Status = Literal["reported", "submitted", "verified"]
+Selection = Literal["dev", "test", "train", "none", ""]
+Precision = Literal["32-true", "tf32", "bf16-mixed", ""]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 OptionalName = Annotated[str, StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80)]
 Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
@@ -145,7 +147,12 @@ class Row(_Model):
         files: submission files behind the row, below ``submissions/``.
         command: what reproduces the row; empty where unknown.
         paper, code: links that a submitter gives.
-        noise: named where the noise is not the cell's standard draw.
+        noise: which noise: named where it is not the cell's standard draw, and under image noise always, because
+            papers share image files that no seed draws.
+        selection: split on which the checkpoint was chosen, ``none`` for the last epoch; empty where the source
+            does not say. A row chosen on ``test`` takes no rank.
+        precision: arithmetic of the training; empty where it was not recorded.
+        trained_on: versions of torch and devices, as the engine recorded them.
         notes: remarks. doubts: reasons not to trust the number; a row with one takes no rank.
     """
 
@@ -171,6 +178,9 @@ class Row(_Model):
     paper: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
     code: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
     noise: str = ""
+    selection: Selection = ""
+    precision: Precision = ""
+    trained_on: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -179,6 +189,16 @@ class Row(_Model):
         if self.r_sum is None and not any(self.recalls.values.values()):
             raise ValueError("neither a recall nor a printed rSum is given")
         return self
+
+    @property
+    def label(self) -> str:
+        """The method, with the precision where that is a reduced one: ``NCR (bf16-mixed)``."""
+        return f"{self.method} ({self.precision})" if self.reduced else self.method
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it was trained in a precision below that of float32."""
+        return self.precision not in ("", "32-true")
 
     @property
     def r_sum(self) -> float | None:
@@ -198,4 +218,5 @@ class Row(_Model):
     @property
     def ranked(self) -> bool:
         """Whether the row takes a rank."""
-        return self.kind == "entry" and not self.doubts and self.r_sum is not None
+        trusted = not self.doubts and self.selection != "test"
+        return self.kind == "entry" and trusted and self.r_sum is not None

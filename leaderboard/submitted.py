@@ -5,13 +5,11 @@ build evaluates it again and compares.
 """
 
 from pathlib import Path
-from typing import Any
-
 from pydantic import ValidationError
 
 from leaderboard.evidence import evaluate_evidence
 from leaderboard.methods import Family, commands, family_of, own_key, recipe_commands
-from leaderboard.row_files import RowFile, other_noise, read_row_files
+from leaderboard.row_files import RowFile, noise_used, read_row_files
 from leaderboard.rows import RECALLS, Cell, Row
 from leaderboard.significance import Hits
 from ncl_bench.datasets import DATASETS
@@ -126,14 +124,17 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
         "paper": submission.paper,
         "code": submission.code,
         "command": "\n".join(command),
-        "noise": other_noise(submission),
+        "noise": noise_used(submission),
+        "selection": submission.selection_split,
+        "notes": (submission.notes,) if submission.notes else (),
     }
-    return Row.model_validate(content | _remarks(submission))
-
-
-def _remarks(submission: Submission) -> dict[str, Any]:
-    doubts = ["The checkpoint was chosen on the test split."] if submission.selection_split == "test" else []
-    return {"notes": (submission.notes,) if submission.notes else (), "doubts": tuple(doubts)}
+    training = submission.training
+    if training is not None:
+        content |= {
+            "precision": training.precision,
+            "trained_on": (f"torch {training.torch}, {training.device}",),
+        }
+    return Row.model_validate(content)
 
 
 def _text(submission: Submission) -> str:

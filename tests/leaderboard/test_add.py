@@ -11,15 +11,16 @@ import yaml
 
 from leaderboard.add import add
 from leaderboard.build import build
+from leaderboard.content import read_content
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
-from leaderboard.row_files import read_row_file, row_slug
+from leaderboard.row_files import noise_used, read_row_file, row_slug
 from leaderboard.submitted import read_submitted
 from ncl_bench import protocol
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.report import evaluate_submission, open_submission
 from ncl_bench.score_forms import MatrixScores, RankScores
-from ncl_bench.submission import Submission, read_submission
+from ncl_bench.submission import Noise, Submission, Training, read_submission
 
 Maker = Callable[..., Path]
 
@@ -137,10 +138,68 @@ def test_a_method_that_nobody_knows_gets_a_page_of_its_own(make: Maker, tmp_path
     assert 'href="https://example.org/p"' in page
 
 
-def test_a_checkpoint_chosen_on_test_takes_no_rank(make: Maker, tmp_path: Path) -> None:
-    add(make(tmp_path / "submission", selection_split="test"), tmp_path / "board")
-    (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
-    assert not row.ranked
+def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker, tmp_path: Path) -> None:
+    add(make(tmp_path / "test", selection_split="test"), tmp_path / "board")
+    add(make(tmp_path / "dev", seed=1), tmp_path / "board")
+    (board,) = read_content(tmp_path / "board", published=False).boards
+    found = {entry.row.selection: entry.rank for entry in board.divisions[0].rows}
+    assert found == {"test": None, "dev": 1}
+    build(tmp_path / "board", published=False)
+    page = (tmp_path / "board/site/index.html").read_text(encoding="utf-8")
+    assert page.count("selection: test") == 1
+
+
+def training(precision: str) -> Training:
+    return Training.model_validate({"precision": precision, "torch": "2.9.0", "device": "NVIDIA H200"})
+
+
+def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
+    make: Maker, tmp_path: Path
+) -> None:
+    board = tmp_path / "board"
+    for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
+        add(make(tmp_path / f"{seed}", seed=seed, training=training(precision)), board)
+    content = read_content(board, published=False)
+    found = {row.label: (row.precision, row.seeds) for row in content.rows}
+    assert found == {
+        "CRCL": ("32-true", (0, 1)),
+        "CRCL (tf32)": ("tf32", (2,)),
+        "CRCL (bf16-mixed)": ("bf16-mixed", (3,)),
+    }
+    build(board, published=False)
+    front = (board / "site/index.html").read_text(encoding="utf-8")
+    assert '<span class="badge">tf32</span>' in front
+    assert '<span class="badge">32-true</span>' not in front
+    assert "torch 2.9.0, NVIDIA H200" in (board / "site/methods/crcl.html").read_text(encoding="utf-8")
+    assert "torch 2.9.0, NVIDIA H200" in (board / "site/data/leaderboard.json").read_text(encoding="utf-8")
+
+
+def test_the_same_run_in_another_precision_is_another_row(make: Maker, tmp_path: Path) -> None:
+    add(make(tmp_path / "full"), tmp_path / "board")
+    path = add(make(tmp_path / "half", difficulty=1.6, training=training("bf16-mixed")), tmp_path / "board")
+    assert path.stem == "crcl-vse-infinity-caption-40-bf16-mixed-seed0"
+
+
+@pytest.mark.parametrize(
+    ("noise", "shown"),
+    [
+        ({"unit": "image", "seed": 0}, "our draw, seed 0"),
+        ({"unit": "image", "seed": 7}, "noise seed 7"),
+        ({"unit": "image", "published": "the file of X"}, "the file of X"),
+        ({"unit": "image"}, "noise file 00000000"),
+        ({"unit": "caption", "seed": 96}, ""),
+        (
+            {"unit": "caption", "sha256": "8152f92aa51c5afc86bdaae64d228d975d994bdcf0724b645ed3c69969a4ddc0"},
+            "f30k_precomp_0.4.npy of BiCro and PC2",
+        ),
+    ],
+)
+def test_a_row_says_which_noise_it_used(
+    make: Maker, tmp_path: Path, noise: dict[str, Any], shown: str
+) -> None:
+    submission = read_submission(make(tmp_path / "submission"))
+    stated = Noise.model_validate({"ratio": 0.4, "sha256": "0" * 64} | noise)
+    assert noise_used(submission.model_copy(update={"dataset": "flickr30k", "noise": stated})) == shown
 
 
 def test_another_noise_seed_is_shown_as_such(make: Maker, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from leaderboard.boards import boards_of
 from leaderboard.methods import family_of, read_families
 from leaderboard.published import PUBLISHED, read_published, read_sources
 from leaderboard.rows import RECALLS, Row
@@ -70,6 +71,24 @@ def test_noise_of_unknown_unit_stays_unknown(rows: list[Row]) -> None:
 def test_pretrained_encoders_are_told_from_region_features(rows: list[Row]) -> None:
     pretrained = {row.backbone for row in rows if row.features == "pretrained"}
     assert pretrained == {"CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14", "ALIGN"}
+
+
+def test_rows_of_pc2_were_chosen_on_test_say_so_and_take_no_rank(rows: list[Row]) -> None:
+    chosen = [row for row in rows if row.selection == "test"]
+    assert {row.family for row in chosen} == {"pc2"}
+    assert len(chosen) == sum(row.family == "pc2" for row in rows) == 11
+    assert not any(row.ranked for row in chosen)
+    for board in boards_of(rows):
+        for entry in (entry for division in board.divisions for entry in division.rows):
+            assert entry.rank is None or entry.row.selection != "test"
+
+
+def test_rows_under_image_noise_name_the_published_files(rows: list[Row]) -> None:
+    assert {row.noise for row in rows if row.cell.noise_unit == "image"} == {"published image files"}
+    assert {row.noise for row in rows if row.cell.noise_unit != "image"} == {""}
+    l2rm = [row for row in rows if row.family == "l2rm" and row.cell.noise_unit == "unknown"]
+    assert l2rm
+    assert all("published image files" in " ".join(row.notes) for row in l2rm)
 
 
 def test_every_method_and_source_has_its_entry(rows: list[Row]) -> None:

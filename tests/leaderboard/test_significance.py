@@ -1,6 +1,7 @@
 """Which rows are told apart, and how often rows of one distribution are."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_rows_of_the_digits_whose_seeds_overlap_share_a_rank() -> None:
     for board in boards:
         for division in board.divisions:
             ranked = [entry for entry in division.rows if entry.rank is not None]
-            for a, b in zip(ranked, ranked[1:], strict=False):
+            for a, b in pairwise(ranked):
                 difference = (a.row.r_sum or 0) - (b.row.r_sum or 0)
                 if difference < min(a.row.spread["r_sum"], b.row.spread["r_sum"]):
                     assert a.rank == b.rank, (board.cell.slug, a.row.method, b.row.method)

@@ -5,10 +5,11 @@ build evaluates it again and compares.
 """
 
 from pathlib import Path
+
 from pydantic import ValidationError
 
 from leaderboard.evidence import evaluate_evidence
-from leaderboard.methods import Family, commands, family_of, own_key, recipe_commands
+from leaderboard.methods import RECIPES, Family, commands, family_of, own_key, recipe_commands
 from leaderboard.row_files import RowFile, noise_used, read_row_files
 from leaderboard.rows import RECALLS, Cell, Row
 from leaderboard.significance import Hits
@@ -100,6 +101,7 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
     backbone = BACKBONES.get(submission.backbone, submission.backbone)
     networks = "single" if submission.networks == 1 else "ensemble"
     if submission.recipes:
+        _check_recipes(submission, name)
         command = recipe_commands(submission.recipes, cell, submission.training_seeds[0])
     else:
         command = (
@@ -135,6 +137,16 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
             "trained_on": (f"torch {training.torch}, {training.device}",),
         }
     return Row.model_validate(content)
+
+
+def _check_recipes(submission: Submission, name: str) -> None:
+    """Refuse recipes that this repository does not have: nobody could train the row with them."""
+    for recipe in submission.recipes:
+        if not (RECIPES / f"{recipe}.yaml").is_file():
+            raise SubmissionError(
+                f"{name}: recipes names {recipe!r}, which this repository does not have; choose from "
+                "`ncl-bench recipes`, or leave recipes out for training code of your own"
+            )
 
 
 def _text(submission: Submission) -> str:

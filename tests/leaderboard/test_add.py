@@ -117,6 +117,18 @@ def test_markup_in_names_is_refused_and_nothing_is_written(
     assert not list((tmp_path / "board").rglob("*.*"))
 
 
+def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
+    board: Path, make: Maker, tmp_path: Path
+) -> None:
+    message = r"recipes names 'x/nope', which this repository does not have"
+    with pytest.raises(SubmissionError, match=message):
+        add(make(tmp_path / "submission", recipes=("x/nope",)), tmp_path / "new")
+    assert not list((tmp_path / "new").rglob("*.*"))
+    edit(first_row(board), "submission", "recipes", value=["x/nope"])
+    with pytest.raises(SubmissionError, match=message):
+        build(board, published=False)
+
+
 def test_damaged_scores_are_refused_and_nothing_is_written(make: Maker, tmp_path: Path) -> None:
     folder = make(tmp_path / "submission")
     scores = np.load(folder / "test.npy")

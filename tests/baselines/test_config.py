@@ -42,7 +42,8 @@ def test_recipes_carry_the_published_schedules() -> None:
         "ncr/cc152k_sgr": {"warmup_epochs": 10, "epochs": 40, "lr_update": 30},
         "pc2/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 50, "noisy_from_epoch": 25, "classes": 128},
         "pc2/now_sgr": {"warmup_epochs": 10, "epochs": 50, "entropy_weight": 10.0, "lr_update": 30},
-        "rcl/flickr30k_saf": {"temperature": 0.05, "penalty": "tan"},
+        "rcl/flickr30k_saf": {"temperature": 0.05, "penalty": "log", "epochs": 30, "lr_update": 15},
+        "rcl/coco_sgr": {"penalty": "log", "epochs": 20, "learning_rate": 5e-4, "lr_update": 10},
         "triplet/flickr30k_sgr_warmup": {"warmup_epochs": 5, "negatives": "hardest"},
     }.items():
         config = Recipe.load(name).method_config

@@ -24,7 +24,7 @@ CONSTANTS = {
     "info_nce": {"epochs": 12},
     "ncr": PHASES | {"epochs": 6},
     "pc2": PHASES | {"epochs": 6, "noisy_from_epoch": 2, "classes": 8},
-    "rcl": {"epochs": 12},
+    "rcl": {"epochs": 12, "negative_ratio": 0.5},
     "triplet": {"epochs": 12, "warmup_epochs": 2},
 }
 

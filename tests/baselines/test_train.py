@@ -31,7 +31,7 @@ SHORT = {
     "info_nce": {"epochs": 2},
     "ncr": {"warmup_epochs": 1, "epochs": 1},
     "pc2": {"warmup_epochs": 1, "epochs": 1, "noisy_from_epoch": 0, "classes": 4},
-    "rcl": {"epochs": 2},
+    "rcl": {"epochs": 2, "negative_ratio": 0.5},
     "triplet": {"epochs": 2},
 }
 

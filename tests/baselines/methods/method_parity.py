@@ -36,6 +36,11 @@ def published_network(
     for name in source or ():
         if name.startswith(prefix):
             state[name.removeprefix(prefix)] = torch.from_numpy(np.array(source[name]))
+    return network_with(backbone, state)
+
+
+def network_with(backbone: str, state: Mapping[str, Tensor]) -> Backbone:
+    """A backbone with these weights, in their precision and without dropout."""
     network = BACKBONES[backbone].from_published_state_dict(state)
     for module in network.modules():
         if isinstance(module, nn.Dropout):

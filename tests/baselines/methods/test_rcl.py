@@ -1,0 +1,350 @@
+"""RCL against the published code's numbers, its schedules, and its random negatives."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from method_parity import (
+    ENCODERS,
+    Arrays,
+    Golden,
+    GradientStep,
+    OptimizerStep,
+    batches_of,
+    gradient_norm,
+    network_with,
+)
+from torch import Tensor, nn
+
+from baselines.backbones.base import Backbone
+from baselines.batches import Batch
+from baselines.config import Recipe
+from baselines.losses import info_nce
+from baselines.method import EpochPlan, Setting
+from baselines.methods.rcl import (
+    RCL,
+    RCLConfig,
+    complementary_contrastive,
+    matching_probabilities,
+    penalised,
+    random_negatives,
+)
+
+FILE, NETWORK = "K_rcl", "J_backbone_sgr"
+DTYPES = {"": torch.float32, "__f64": torch.float64}
+PENALTY = r"(?P<penalty>log|tan|abs|exp|gce|infoNCE)(?:_q(?P<q>[\d.]+))?(?:_tau(?P<tau>[\d.]+))?"
+PRECISION = "(?P<precision>|__f64)"
+ARRAYS = {
+    "scores": r"scores\.(?P<matrix>\w+)",
+    "probabilities": rf"(?P<matrix>\w+)\.p_(?P<direction>i2t|t2i){PRECISION}",
+    "losses": rf"(?P<matrix>(?!ratio|sgr)\w+)\.{PENALTY}\.(?P<of>value|grad){PRECISION}",
+    "masks": r"ratio(?P<ratio>[\d.]+)\.(?:mask|n)",
+    "ratios": rf"ratio(?P<ratio>[\d.]+)\.{PENALTY}\.(?P<of>value|grad){PRECISION}",
+    "network": rf"sgr\.(?:sims|{PENALTY}\.(?:loss|grad_norm|grad\.(?P<parameter>.*?))){PRECISION}",
+    "steps": rf"sgr\.{PENALTY}\.losses_\d+_steps_lr(?P<rate>[\de.-]+){PRECISION}",
+    "inference": r"inference\.sims",
+    "schedules": r"schedule\.(?P<name>\w+)\.lr",
+}
+
+
+def arrays_of(stored: Arrays, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of the stored arrays of a kind, and what their parts say; at least one."""
+    found = [(name, match.groupdict()) for name in stored if (match := re.fullmatch(ARRAYS[kind], name))]
+    assert found, kind
+    return iter(found)
+
+
+def config_of(parts: dict[str, Any]) -> RCLConfig:
+    penalty = {"infoNCE": "info_nce"}.get(parts["penalty"], parts["penalty"])
+    return RCLConfig(penalty=penalty, q=parts["q"] or 0.2, temperature=parts["tau"] or 0.05)
+
+
+def tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
+    x = torch.from_numpy(np.array(array))
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+def assert_close(found: Any, expected: np.ndarray, relative: float, absolute: float, name: str) -> None:
+    """Relative to the largest entry, or absolute, as the index of the golden numbers says."""
+    tolerance = max(relative * np.abs(expected).max(), absolute)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance, err_msg=name)
+
+
+def every_negative(n_pairs: int) -> Tensor:
+    return ~torch.eye(n_pairs, dtype=torch.bool)
+
+
+def test_every_array_of_the_published_code_is_compared_below(golden: Golden) -> None:
+    for name in golden(FILE):
+        kinds = [kind for kind, pattern in ARRAYS.items() if re.fullmatch(pattern, name)]
+        assert len(kinds) == 1, f"{name}: {kinds}"
+
+
+def test_probabilities_match_the_published_code(golden: Golden) -> None:
+    stored = golden(FILE)
+    for name, parts in arrays_of(stored, "probabilities"):
+        scores = tensor(stored[f"scores.{parts['matrix']}"], DTYPES[parts["precision"]])
+        given = scores if parts["direction"] == "i2t" else scores.T
+        relative = 1e-12 if parts["precision"] else 1e-5
+        assert_close(matching_probabilities(given, 0.05), stored[name], relative, 0, name)
+
+
+def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> None:
+    stored = golden(FILE)
+    for name, parts in arrays_of(stored, "losses"):
+        single = not parts["precision"]
+        if single and parts["matrix"] == "extreme" and parts["penalty"] in ("log", "gce"):
+            continue  # p rounds to 1: undefined in float32
+        scores = tensor(stored[f"scores.{parts['matrix']}"], DTYPES[parts["precision"]]).requires_grad_()
+        loss = complementary_contrastive(scores, every_negative(len(scores)), config_of(parts)).mean()
+        if parts["of"] == "value":
+            assert_close(loss.detach(), stored[name], *((1e-4, 1e-6) if single else (1e-9, 0)), name)
+            continue
+        loss.backward()
+        double = (1e-9, 0) if parts["tau"] else (1e-8, 0)
+        assert_close(scores.grad, stored[name], *((1e-3, 1e-6) if single else double), name)
+
+
+def test_losses_on_some_negatives_match_the_published_code(golden: Golden) -> None:
+    stored = golden(FILE)
+    for name, parts in arrays_of(stored, "ratios"):
+        scores = tensor(stored["scores.random"], DTYPES[parts["precision"]]).requires_grad_()
+        negatives = tensor(stored[f"ratio{parts['ratio']}.mask"], torch.float32) > 0
+        loss = complementary_contrastive(scores, negatives, config_of(parts)).mean()
+        loss.backward()
+        found = loss.detach() if parts["of"] == "value" else scores.grad
+        assert_close(found, stored[name], 1e-9, 0, name)
+
+
+def test_random_negatives_are_as_many_as_in_the_published_code(golden: Golden) -> None:
+    stored = golden(FILE)
+    for _, parts in arrays_of(stored, "masks"):
+        mask, n = (stored[f"ratio{parts['ratio']}.{key}"] for key in ("mask", "n"))
+        ratio = float(parts["ratio"])
+        ours = random_negatives(len(mask), ratio if 0 < ratio < 1 else 1.0, seed=0)
+        assert ours.shape == mask.shape
+        for negatives in (ours.numpy(), mask > 0):
+            assert (negatives.sum(axis=1) == n).all()
+            assert not negatives.diagonal().any()
+
+
+def network_of(weights: Arrays, dtype: torch.dtype) -> Backbone:
+    state = {name: tensor(weights[name], dtype) for name in weights if name.startswith(ENCODERS)}
+    return network_with("sgr", state)
+
+
+def batch_of(weights: Arrays, dtype: torch.dtype) -> Batch:
+    images, captions, lengths = (tensor(weights[f"in.{x}"], dtype) for x in ("images", "captions", "lengths"))
+    n_pairs, n_regions = images.shape[:2]
+    return Batch(images, torch.full((n_pairs,), n_regions), captions, lengths, torch.arange(n_pairs))
+
+
+def method_on(weights: Arrays, config: RCLConfig, dtype: torch.dtype) -> RCL:
+    n_pairs, n_regions = weights["in.images"].shape[:2]
+    vocabulary_size = len(weights["txt_enc.embed.weight"])
+    setting = Setting(n_pairs, n_regions, vocabulary_size, lambda: network_of(weights, dtype))
+    return RCL(config, setting)
+
+
+PLAN = EpochPlan(0, 0, "train", 1.0)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_the_network_matches_the_published_code(mode: str, precision: str, golden: Golden) -> None:
+    weights, dtype = golden(NETWORK), DTYPES[precision]
+    network = network_of(weights, dtype).train(mode == "train")
+    similarities = network(batch_of(weights, dtype)).detach()
+    expected = weights[f"{mode}.logits{precision}"]
+    relative, absolute = (1e-9, 0) if precision else (0, 2e-5)
+    assert_close(torch.logit(similarities.double()), expected, relative, absolute, mode)
+    if mode == "train":
+        expected = golden(FILE)[f"sgr.sims{precision}"]
+        assert_close(similarities, expected, 1e-9 if precision else 1e-4, 0, "sgr.sims")
+    else:
+        assert_close(similarities, golden(FILE)["inference.sims"], 0, 1e-5, "inference.sims")
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_one_network_step_matches_the_published_code(precision: str, golden: Golden) -> None:
+    stored, weights, dtype = golden(FILE), golden(NETWORK), DTYPES[precision]
+    names = list(arrays_of(stored, "network"))
+    for penalty in {parts["penalty"] for _, parts in names} - {None}:
+        method, step = method_on(weights, RCLConfig(penalty=penalty), dtype), GradientStep()
+        method.train_epoch(PLAN, batches_of(batch_of(weights, dtype)), step)
+        network, relative = method.networks[0], 1e-9 if precision else 1e-4
+        for found, of in ((step.loss, "loss"), (gradient_norm(network), "grad_norm")):
+            assert_close(found, stored[f"sgr.{penalty}.{of}{precision}"], relative, 0, of)
+        gradients = {
+            parts["parameter"]: stored[name]
+            for name, parts in names
+            if (parts["penalty"], parts["precision"]) == (penalty, precision) and parts["parameter"]
+        }
+        assert gradients or (penalty, precision) == ("tan", "")  # tan's are stored in float64 alone
+        if gradients:
+            assert_gradients_match(network, network_of({**weights, **gradients}, dtype), precision)
+            assert gradients.keys() <= weights.keys()
+
+
+def assert_gradients_match(network: nn.Module, expected: nn.Module, precision: str) -> None:
+    """Against a network that carries the expected gradients as its weights."""
+    for (name, weight), want in zip(network.named_parameters(), expected.parameters(), strict=True):
+        found = torch.zeros_like(want) if weight.grad is None else weight.grad
+        assert_close(found, want.detach().numpy(), *((1e-7, 1e-9) if precision else (1e-3, 1e-4)), name)
+
+
+def test_several_steps_match_the_published_code(golden: Golden) -> None:
+    stored, weights = golden(FILE), golden(NETWORK)
+    for name, parts in arrays_of(stored, "steps"):
+        dtype, expected = DTYPES[parts["precision"]], stored[name]
+        method, batch = method_on(weights, config_of(parts), dtype), batch_of(weights, dtype)
+        step = OptimizerStep(method, float(parts["rate"]))
+        for _ in expected:
+            method.train_epoch(PLAN, batches_of(batch), step)
+        if parts["precision"]:
+            assert_close(step.losses, expected, 1e-6, 0, name)
+        else:
+            assert_close(step.losses[:2], expected[:2], 1e-4, 0, name)
+            assert_close(step.losses, expected, 1e-2, 0, name)
+
+
+def rates_of(config: RCLConfig) -> list[float]:
+    return [epoch.learning_rate for epoch in RCL(config, Setting(4, 1, 5, nn.Identity)).plan()]
+
+
+RECIPES = {
+    "flickr30k_script": ("rcl/flickr30k_sgr", "rcl/flickr30k_saf"),
+    "coco_script": ("rcl/coco_sgr", "rcl/coco_saf"),
+}
+
+
+def test_schedules_match_the_published_scripts(golden: Golden) -> None:
+    stored = golden(FILE)
+    for name, parts in arrays_of(stored, "schedules"):
+        rates = stored[name].tolist()
+        configs = [Recipe.load(recipe).method_config for recipe in RECIPES.get(parts["name"], ())]
+        if parts["name"] not in RECIPES:  # of the README; no recipe has it
+            first_decay = rates.index(next(rate for rate in rates if rate != rates[0]))
+            configs = [RCLConfig(epochs=len(rates), learning_rate=rates[0], lr_update=first_decay)]
+        assert all(rates_of(config) == rates for config in configs), name
+
+
+@pytest.mark.parametrize("backbone", ["sgr", "saf"])
+def test_cc152k_takes_the_schedule_of_flickr30k(backbone: str) -> None:
+    undocumented, taken = (
+        Recipe.load(f"rcl/{name}_{backbone}").method_config for name in ("cc152k", "flickr30k")
+    )
+    assert undocumented == taken
+
+
+PENALTIES = {
+    "log": lambda p: -math.log(1 - p + 1e-10),
+    "tan": math.tan,
+    "abs": lambda p: p,
+    "exp": lambda p: math.exp(p - 1),
+    "gce": lambda p: (1 - (1 - p + 1e-10) ** 0.2) / 0.2,
+}
+
+
+@given(
+    st.integers(2, 8),
+    st.integers(0, 1000),
+    st.floats(0.03, 1.0),
+    st.floats(0.2, 1.0),
+    st.sampled_from(sorted(PENALTIES)),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_loss_equals_the_loop(
+    size: int, seed: int, temperature: float, ratio: float, penalty: str
+) -> None:
+    similarities = torch.from_numpy(np.random.default_rng(seed).random((size, size)))
+    negatives = random_negatives(size, ratio, seed)
+    powers = (similarities / temperature).exp().tolist()
+    config = RCLConfig(temperature=temperature, penalty=penalty)
+    for i, loss in enumerate(complementary_contrastive(similarities, negatives, config).tolist()):
+        expected = 0.0
+        column = math.fsum(row[i] for row in powers)
+        for j in (j for j in range(size) if negatives[i, j]):
+            expected += PENALTIES[penalty](powers[i][j] / (math.fsum(powers[i]) + 1e-10))
+            expected += PENALTIES[penalty](powers[j][i] / (column + 1e-10))
+        assert loss == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("penalty", sorted(PENALTIES))
+def test_penalties_rise_and_stay_finite_with_their_gradients(penalty: str) -> None:
+    probability = torch.linspace(0, 1, 101, requires_grad=True)
+    cost = penalised(probability, RCLConfig(penalty=penalty))
+    assert (cost.diff() >= 0).all()
+    cost.sum().backward()
+    assert cost.isfinite().all()
+    assert probability.grad.isfinite().all()
+
+
+def test_a_false_pair_costs_rcl_with_tan_a_bounded_amount() -> None:
+    """Probabilities of the negatives sum to 1 at most, so no pair can cost more than 2 tan(1)."""
+    similarities = 1 - torch.eye(2)
+    costs = complementary_contrastive(similarities, every_negative(2), RCLConfig(penalty="tan"))
+    assert info_nce(similarities, 0.05).min() > 2 * math.tan(1)
+    assert costs.max() <= 2 * math.tan(1)
+
+
+class FixedSimilarities(nn.Module):
+    """A network whose only weights are the similarities; its dropout draws as a real one's would."""
+
+    def __init__(self, n_pairs: int = 9) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.from_numpy(np.random.default_rng(0).random((n_pairs, n_pairs))))
+
+    def forward(self, batch: Batch) -> Tensor:
+        torch.rand(1)
+        return self.weight
+
+
+def losses_of(seed: int, epoch: int, n_steps: int = 2, **options: Any) -> list[float]:
+    """Losses of the same batch, step by step, in one epoch."""
+    method = RCL(RCLConfig(**options), Setting(9, 1, 5, FixedSimilarities))
+    empty = torch.empty(0)
+    batch = Batch(empty, empty, empty, empty, torch.arange(9))
+    losses: list[float] = []
+    method.train_epoch(
+        EpochPlan(0, epoch, "train", 1.0),
+        batches_of(*[batch] * n_steps, seed=seed),
+        lambda network, loss, batch: losses.append(loss.item()),
+    )
+    return losses
+
+
+def test_negatives_are_a_function_of_seed_epoch_and_step() -> None:
+    first = losses_of(3, 1, negative_ratio=0.5)
+    torch.manual_seed(7)
+    assert losses_of(3, 1, negative_ratio=0.5) == first
+    assert losses_of(3, 1, n_steps=5, negative_ratio=0.5)[:2] == first
+    others = [losses_of(4, 1, negative_ratio=0.5), losses_of(3, 2, negative_ratio=0.5)]
+    assert len({*first, *others[0], *others[1]}) == 6
+
+
+def test_the_epoch_trains_on_the_batch_mean_over_all_negatives_by_default() -> None:
+    similarities = FixedSimilarities().weight.detach()
+    config = RCLConfig(temperature=0.3)
+    expected = complementary_contrastive(similarities, every_negative(9), config).mean().item()
+    assert losses_of(0, 0, n_steps=1, temperature=0.3) == [pytest.approx(expected)]
+
+
+def test_a_batch_without_any_negative_costs_nothing() -> None:
+    assert not random_negatives(3, 0.25, seed=0).any()
+    assert losses_of(0, 0, negative_ratio=0.1) == [0.0, 0.0]
+
+
+def test_other_penalties_than_the_main_tables_are_named_in_results() -> None:
+    assert RCL.title_of(RCLConfig()) == "RCL"
+    assert RCL.title_of(RCLConfig(penalty="tan")) == "RCL (tan)"
+
+
+def test_rcl_believes_nothing_about_pairs() -> None:
+    assert RCL(RCLConfig(), Setting(9, 1, 5, FixedSimilarities)).estimates() == {}

@@ -4,12 +4,14 @@
     python -m baselines.recipe_headers --check    name the recipes whose header is out of date, exit with 1
 
 Numbers come from ``leaderboard/published``, as printed. For each cell the row of the paper that introduced
-the method is taken; where that has none, the first of another paper that tells the unit of its noise.
+the method is taken; where that has none, the first of another paper that tells the unit of its noise. Rows on
+images come from noise files that no seed draws, so their command takes a file.
 """
 
 import csv
 import math
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,13 +50,16 @@ PRINTED = {
     "triplet/warmup": "{backbone}*",
 }
 AVERAGED = {"crcl": "CRCL-SGRAF", "rcl": "RCL-SGRAF", "triplet": "SGRAF"}
+REMARKS = {
+    ("rcl", "cc152k"): "The published code documents no schedule for CC152K; this is the one for Flickr30K."
+}
 COLUMNS = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"
 
 Row = Mapping[str, str]
 
 
 def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
-    """Rows of ``results.csv``, each with ``short``, its paper, and ``family``, the method of that paper.
+    """Rows of ``results.csv``, each with its paper ``short``, that paper's method ``family``, and its ``code``.
 
     Raises:
         RecipeError: the published numbers are not there.
@@ -66,7 +71,8 @@ def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
     except FileNotFoundError as error:
         raise RecipeError(f"{error.filename} is missing; headers are written in a full checkout") from None
     for row in rows:
-        row["short"], row["family"] = (sources[row["source"]][key] for key in ("short", "method"))
+        source = sources[row["source"]]
+        row |= {"short": source["short"], "family": source["method"], "code": source.get("code", "")}
     return rows
 
 
@@ -92,6 +98,7 @@ def header(name: str, content: Mapping[str, Any], rows: Iterable[Row]) -> str:
     if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
         averaged = _best_rows(rows, content, AVERAGED[method], "SGRAF")
     lines = [_title(content), _command(name, _noise([*own, *averaged], dataset))]
+    lines += _remarks(method, dataset, [*own, *averaged])
     lines += _table(f"Published results of {_printed(name, content)}:", own) if own else []
     if averaged:
         other = name.removesuffix(backbone) + ("saf" if backbone == "sgr" else "sgr")
@@ -174,8 +181,22 @@ def _noise(rows: Sequence[Row], dataset: str) -> str:
     if DATASETS[dataset].noise == "natural":
         return ""
     noisy = [row for row in rows if row["noise_unit"] in ("caption", "image")]
-    ratio, unit = (noisy[0]["noise_ratio"], noisy[0]["noise_unit"]) if noisy else ("0.4", "caption")
-    return f"--noise-ratio {ratio} --noise-unit {unit} "
+    if noisy and noisy[0]["noise_unit"] == "image":
+        return "--noise-file FILE --noise-unit image "
+    ratio = noisy[0]["noise_ratio"] if noisy else "0.4"
+    return f"--noise-ratio {ratio} --noise-unit caption "
+
+
+def _remarks(method: str, dataset: str, rows: Sequence[Row]) -> list[str]:
+    remarks = [REMARKS[method, dataset]] if (method, dataset) in REMARKS else []
+    files = dict.fromkeys(row["code"] for row in rows if row["noise_unit"] == "image")
+    if files:
+        remarks.append(
+            f"The rows on images were trained with noise files of {' and '.join(files)}, which no seed draws: give "
+            "one with --noise-file FILE --noise-unit image. Alone, --noise-unit image draws another noise, and its "
+            "results belong to another cell."
+        )
+    return [line for remark in remarks for line in textwrap.wrap(remark, 110, break_on_hyphens=False)]
 
 
 def _command(name: str, noise: str) -> str:

@@ -1,6 +1,7 @@
 """Headers of recipes: up to date, as printed, and nothing but comments."""
 
 import csv
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ def published(folder: Path, *rows: dict[str, str]) -> Path:
         writer.writeheader()
         writer.writerows(full)
     sources = {
-        "ncr2021": {"short": "NCR, NeurIPS 2021", "method": "ncr"},
-        "other": {"short": "Other", "method": "x"},
+        "ncr2021": {"short": "NCR, NeurIPS 2021", "method": "ncr", "code": "https://ncr.example"},
+        "other": {"short": "Other", "method": "x", "code": "https://other.example"},
     }
     (folder / "sources.yaml").write_text(yaml.safe_dump(sources))
     return folder
@@ -130,9 +131,40 @@ def test_each_recipe_is_compared_with_the_rows_of_its_name(name: str, content: d
 def test_commands_take_the_noise_of_the_published_rows() -> None:
     rows = published_rows()
     image = header("rcl/flickr30k_sgr", content_of("rcl"), rows)
+    caption = header("ncr/flickr30k_sgr", content_of("ncr"), rows)
     natural = header("ncr/cc152k_sgr", content_of("ncr", "cc152k"), rows)
-    assert "--noise-ratio 0.2 --noise-unit image --to runs/rcl-flickr30k_sgr" in image
+    assert "--noise-file FILE --noise-unit image --to runs/rcl-flickr30k_sgr" in image
+    assert "--noise-ratio 0.2 --noise-unit caption --to runs/ncr-flickr30k_sgr" in caption
     assert "ncl-bench train ncr/cc152k_sgr --to runs/ncr-cc152k_sgr" in natural
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_rows_on_images_name_the_files_that_no_seed_draws(path: Path) -> None:
+    """The files of DECL and RCL; an image-unit noise that is drawn is another one."""
+    comments = [line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    assert not any("--noise-ratio" in line and "--noise-unit image" in line for line in comments)
+    text = " ".join(comments)
+    on_images = re.search(r", images \d+ %", text) is not None
+    assert on_images == ("give one with --noise-file FILE --noise-unit image." in text)
+    assert on_images == ("Alone, --noise-unit image draws another noise" in text)
+
+
+def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path: Path) -> None:
+    by_image = {"noise_unit": "image", "method": "NCR"}
+    folder = published(
+        tmp_path,
+        {"source": "ncr2021", "noise_ratio": "0.2", **by_image},
+        {"source": "other", "noise_ratio": "0.4", **by_image},
+    )
+    text = header("ncr/flickr30k_sgr", content_of("ncr"), published_rows(folder))
+    assert "files of https://ncr.example and https://other.example, which" in text.replace("\n# ", " ")
+
+
+@pytest.mark.parametrize("backbone", ["sgr", "saf"])
+def test_an_undocumented_schedule_is_called_so(backbone: str) -> None:
+    said = "documents no schedule for CC152K"
+    assert said in (RECIPES / "rcl" / f"cc152k_{backbone}.yaml").read_text(encoding="utf-8")
+    assert said not in (RECIPES / "rcl" / f"flickr30k_{backbone}.yaml").read_text(encoding="utf-8")
 
 
 def test_digits_recipes_get_their_command_alone() -> None:

@@ -32,9 +32,10 @@ def quickstart(to: Path, device: str = "auto") -> None:
     for cell in reversed(cells):
         if not _has_row(board, cell.submission):
             add(cell.submission, board)
-    build(board, published=False)
+    site = board / "site"
+    build(board, site, published=False, tables=True)
     console = Console(stderr=True)
-    console.print(f"Look at {board / 'site' / 'index.html'}, or at {board / 'README.md'}.", highlight=False)
+    console.print(f"Look at {site / 'index.html'}, or at {board / 'README.md'}.", highlight=False)
 
 
 def _has_row(board: Path, submission: Path) -> bool:

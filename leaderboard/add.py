@@ -13,14 +13,17 @@ from ncl_bench.score_forms import MatrixScores, RankScores
 from ncl_bench.submission import Submission
 
 
-def add(folder: Path, root: Path, *, data_root: Path | None = None, verified_how: str = "") -> Path:
+def add(
+    folder: Path, root: Path, *, data_root: Path | None = None, recomputed: str = "", reproduced: str = ""
+) -> Path:
     """Write the row of a submission below ``root/submissions``.
 
     Args:
         folder: the submission folder.
         root: the leaderboard's folder.
         data_root: folder of prepared datasets; fingerprints are compared where the dataset is there.
-        verified_how: for maintainers: how they verified a row whose scores are not kept.
+        recomputed: for maintainers: how they evaluated scores again that are not kept.
+        reproduced: for maintainers: how they trained the method again.
 
     Returns:
         Path of the row file.
@@ -38,7 +41,8 @@ def add(folder: Path, root: Path, *, data_root: Path | None = None, verified_how
     target = place / f"{row_slug(submission)}.yaml"
     file = RowFile(
         scores_sha256={array.file: array.sha256 for array in score_files(submission)},
-        verified_how=verified_how,
+        recomputed=recomputed,
+        reproduced=reproduced,
         submission=submission,
         result=report.splits["test"],
     )

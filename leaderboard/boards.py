@@ -4,9 +4,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from leaderboard.rows import RECALLS, Cell, Recalls, Row
+from leaderboard.rows import RECALLS, STATUSES, Cell, Recalls, Row
 from ncl_bench.datasets import DATASETS
 
 DIVISIONS = {
@@ -59,9 +58,9 @@ class Division:
 
     @property
     def best(self) -> Row | None:
-        """The row of rank 1, a verified one first; None where nothing is ranked."""
+        """The row of rank 1, one that we reproduced or recomputed first; None where nothing is ranked."""
         leaders = [ranked.row for ranked in self.rows if ranked.rank == 1]
-        return min(leaders, key=lambda row: row.status != "verified", default=None)
+        return max(leaders, key=lambda row: STATUSES.index(row.status), default=None)
 
     @property
     def not_told_apart(self) -> list[Row]:
@@ -69,9 +68,10 @@ class Division:
         return [r.row for r in self.rows if r.rank == 1 and r.row != self.best]
 
     @property
-    def best_verified(self) -> Row | None:
-        """The best verified row; None where there is none."""
-        return next((r.row for r in self.rows if r.rank is not None and r.row.status == "verified"), None)
+    def best_of_ours(self) -> Row | None:
+        """The best row that we recomputed or reproduced; None where there is none."""
+        ours = (r.row for r in self.rows if r.rank is not None)
+        return next((row for row in ours if row.status in ("recomputed", "reproduced")), None)
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,13 @@ def _merged(rows: list[Row]) -> Row:
     values = {name: [getattr(row.recalls, name) for row in rows] for name in RECALLS}
     sums = [row.r_sum for row in rows]
     spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
-    statuses: tuple[Literal["submitted", "verified"], ...] = ("submitted", "verified")
     return rows[0].model_copy(
         update={
             "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
             "intervals": {},
             "spread": spread,
             "seeds": tuple(sorted(seed for row in rows for seed in row.seeds)),
-            "status": next(status for status in statuses if any(row.status == status for row in rows)),
+            "status": min((row.status for row in rows), key=STATUSES.index),
             "files": tuple(sorted(path for row in rows for path in row.files)),
             "trained_on": tuple(dict.fromkeys(one for row in rows for one in row.trained_on)),
             "notes": tuple(dict.fromkeys(note for row in rows for note in row.notes)),

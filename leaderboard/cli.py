@@ -17,20 +17,28 @@ Root = Annotated[Path, typer.Option("--root", help="Folder that holds submission
 @board.command()
 def build(
     root: Root = ROOT,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if anything is stale.")] = False,
+    to: Annotated[Path, typer.Option("--to", help="Folder of the site.")] = Path("site"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; check rows and tables.")] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="For maintainers: write the tables of README.md too.")
+    ] = False,
     published: Annotated[bool, typer.Option(help="Show the numbers that papers print too.")] = True,
 ) -> None:
-    """Evaluate every row again from its evidence and write the site, the tables and the plot.
+    """Evaluate every row again from its evidence and write the site.
 
-    Example: ncl-bench leaderboard build --check
+    Example: ncl-bench leaderboard build --to site
     """
     from leaderboard.build import build as run
+    from leaderboard.build import check as run_check
 
-    built = run(root, published=published, check=check)
-    state = "all current" if check else f"{len(built.changed)} written, {len(built.removed)} removed"
-    typer.echo(f"{built.rows:,} rows in {len(built.files)} files, {state}")
+    built = (
+        run_check(root, published=published) if check else run(root, to, published=published, tables=tables)
+    )
+    typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
+    if built.behind:
+        typer.echo(f"the tables in {root / 'README.md'} are behind the rows; they are written after merging")
     if not check:
-        typer.echo(f"look at {root / 'site' / 'index.html'}")
+        typer.echo(f"look at {to / 'index.html'}")
 
 
 @board.command()
@@ -40,7 +48,10 @@ def add(
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
     ] = None,
-    verified_how: Annotated[str, typer.Option(help="For maintainers: how the row was verified.")] = "",
+    recomputed: Annotated[
+        str, typer.Option(help="For maintainers: how the scores, which are not kept, were evaluated again.")
+    ] = "",
+    reproduced: Annotated[str, typer.Option(help="For maintainers: how the method was trained again.")] = "",
 ) -> None:
     """Check a submission, evaluate it again, and write its row with the evidence beside it.
 
@@ -48,21 +59,24 @@ def add(
     """
     from leaderboard.add import add as run
 
-    typer.echo(run(folder, root, data_root=data_root, verified_how=verified_how))
-    typer.echo("next: ncl-bench leaderboard build")
+    path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
+    typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
+    typer.echo(
+        "next: see it with `ncl-bench leaderboard build`; a pull request needs these files and no others"
+    )
 
 
 @board.command()
 def diff(
     base: Annotated[
-        Path, typer.Argument(help="leaderboard.csv of another build, or a leaderboard's folder.")
+        Path, typer.Argument(help="A leaderboard's folder, or the leaderboard.csv of a built site.")
     ],
     root: Root = ROOT,
     only_new: Annotated[
         bool, typer.Option("--only-new", help="Fail if a row that stood already is touched.")
     ] = False,
 ) -> None:
-    """Print as Markdown what moved between another build and this one.
+    """Print as Markdown what moved between another leaderboard and this one.
 
     Example: ncl-bench leaderboard diff ../main/leaderboard
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from leaderboard.boards import Board, boards_of, merge_seeds
 from leaderboard.methods import Family, read_families
-from leaderboard.published import Source, read_published, read_sources
+from leaderboard.published import PUBLISHED, Source, read_published, read_sources
 from leaderboard.rows import Row
 from leaderboard.significance import ToldApart
 from leaderboard.submitted import read_submitted
@@ -35,19 +35,28 @@ def read_content(root: Path, *, published: bool) -> Content:
     """Read and check every row.
 
     Args:
-        root: folder that holds ``submissions/``.
+        root: folder that holds ``submissions/``, and perhaps ``published/``.
         published: show the published rows too.
 
     Raises:
         SubmissionError: a file or field is refused.
     """
     families = read_families()
-    reported = read_published(families) if published else []
+    folder = published_folder(root)
+    reported = read_published(families, folder) if published else []
     submitted, hits = read_submitted(root / "submissions", families)
     single = (*reported, *submitted)
     rows = tuple(merge_seeds(single))
     boards = tuple(boards_of(rows, ToldApart(hits)))
-    return Content(single, rows, boards, _with_own_pages(families, rows), read_sources() if published else {})
+    return Content(
+        single, rows, boards, _with_own_pages(families, rows), read_sources(folder) if published else {}
+    )
+
+
+def published_folder(root: Path) -> Path:
+    """Where a leaderboard's published results lie: below it, or those of this repository."""
+    own = root / "published"
+    return own if own.is_dir() else PUBLISHED
 
 
 def _with_own_pages(families: dict[str, Family], rows: Iterable[Row]) -> dict[str, Family]:

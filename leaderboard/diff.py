@@ -1,4 +1,4 @@
-"""What moved between two builds, as Markdown for people who review a change."""
+"""What moved between two leaderboards, as Markdown for people who review a change."""
 
 import csv
 import io
@@ -32,22 +32,15 @@ def diff(base: Path, root: Path, *, published: bool = True, only_new: bool = Fal
     """New, removed and changed rows, and ranks that moved because of them.
 
     Args:
-        base: the ``leaderboard.csv`` of another build, or a leaderboard's folder.
+        base: a leaderboard's folder, or the ``leaderboard.csv`` of a built site.
         root: the leaderboard's folder; its rows are read from their files.
-        published: whether both builds show published rows.
+        published: whether both show published rows.
         only_new: refuse changes to rows that stood already.
 
     Raises:
-        SubmissionError: ``base`` holds no such table, a row is refused, or, with ``only_new``, an old row is
-            touched.
+        SubmissionError: ``base`` is neither, a row is refused, or, with ``only_new``, an old row is touched.
     """
-    path = base / "site" / "data" / "leaderboard.csv" if base.is_dir() else base
-    try:
-        before = _lines(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, KeyError):
-        raise SubmissionError(
-            f"{path} is no table of a leaderboard; give its folder or leaderboard.csv"
-        ) from None
+    before = _before(base, published)
     after = _lines(csv_text(read_content(root, published=published).boards))
     new = [key for key in after if key not in before]
     removed = [key for key in before if key not in after]
@@ -67,6 +60,17 @@ def diff(base: Path, root: Path, *, published: bool = True, only_new: bool = Fal
         _section("Ranks that moved", _ranks(before, after, skip={*new, *changed})),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _before(base: Path, published: bool) -> dict[tuple[str, ...], Line]:
+    if (base / "submissions").is_dir():
+        return _lines(csv_text(read_content(base, published=published).boards))
+    try:
+        return _lines(base.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, KeyError):
+        raise SubmissionError(
+            f"{base} is no leaderboard; give a folder that holds submissions/, or leaderboard.csv"
+        ) from None
 
 
 def _lines(text: str) -> dict[tuple[str, ...], Line]:

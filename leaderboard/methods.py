@@ -88,9 +88,25 @@ def own_key(method: str) -> str:
 
 
 def commands(
-    family: Family, method: str, backbone: str, networks: str, cell: Cell, *, recipes: Path = RECIPES
+    family: Family,
+    method: str,
+    backbone: str,
+    networks: str,
+    cell: Cell,
+    *,
+    printed: bool = False,
+    recipes: Path = RECIPES,
 ) -> tuple[str, ...]:
     """The command lines that train, score and evaluate a row with the recipes of this repository.
+
+    Args:
+        family: of the method.
+        method: as the row names it.
+        backbone: likewise.
+        networks: ``single``, ``ensemble`` or ``unknown``.
+        cell: of the row.
+        printed: a paper prints the row; if its noise moves images, that came from a file that no seed draws.
+        recipes: folder of the recipes.
 
     Returns:
         One command per line, empty where the noise unit is unknown, or the repository has no recipe for this
@@ -99,7 +115,11 @@ def commands(
     names = [name for name in _recipe_names(family, method, backbone, networks, cell) if name]
     if cell.noise_unit == "unknown" or not all((recipes / f"{name}.yaml").is_file() for name in names):
         return ()
-    return _lines(names, cell.noise_ratio or 0.0, cell.noise_unit, cell.slug) if names else ()
+    if not names:
+        return ()
+    if printed and cell.noise_unit == "image":
+        return _lines(names, " --noise-file FILE --noise-unit image", cell.slug)
+    return _lines(names, _drawn(cell.noise_ratio or 0.0, cell.noise_unit), cell.slug)
 
 
 def family_recipes(family: Family, *, recipes: Path = RECIPES) -> list[tuple[str, tuple[str, ...]]]:
@@ -113,7 +133,7 @@ def family_recipes(family: Family, *, recipes: Path = RECIPES) -> list[tuple[str
             dataset = DATASETS.get(str(read_yaml(path).get("dataset")))
             ratio = 0.4 if dataset is not None and dataset.noise == "synthetic" else 0.0
             name = f"{folder}/{path.stem}"
-            found.append((name, _lines([name], ratio, "caption", path.stem)))
+            found.append((name, _lines([name], _drawn(ratio, "caption"), path.stem)))
     return found
 
 
@@ -130,12 +150,15 @@ def _recipe_names(family: Family, method: str, backbone: str, networks: str, cel
 
 def recipe_commands(names: Sequence[str], cell: Cell, seed: int) -> tuple[str, ...]:
     """The command lines of a row that states its recipes."""
-    return _lines(list(names), cell.noise_ratio or 0.0, cell.noise_unit, cell.slug, seed)
+    noise = _drawn(cell.noise_ratio or 0.0, cell.noise_unit) + (f" --seed {seed}" if seed else "")
+    return _lines(list(names), noise, cell.slug)
 
 
-def _lines(names: list[str], ratio: float, unit: str, target: str, seed: int = 0) -> tuple[str, ...]:
-    noise = f" --noise-ratio {ratio:g} --noise-unit {unit}" if ratio else ""
-    noise += f" --seed {seed}" if seed else ""
+def _drawn(ratio: float, unit: str) -> str:
+    return f" --noise-ratio {ratio:g} --noise-unit {unit}" if ratio else ""
+
+
+def _lines(names: list[str], noise: str, target: str) -> tuple[str, ...]:
     runs = [f"runs/{name.replace('/', '-')}" for name in names]
     train = [f"ncl-bench train {name}{noise} --to {run}" for name, run in zip(names, runs, strict=True)]
     place = f"submissions/{names[0].split('/')[0]}-{target}"

@@ -127,7 +127,9 @@ def _row(
         "source": facts["source"],
         "own": sources[facts["source"]].method == key,
         "table": facts["table"],
-        "command": "\n".join(commands(families[key], facts["method"], facts["backbone"], networks, cell)),
+        "command": "\n".join(
+            commands(families[key], facts["method"], facts["backbone"], networks, cell, printed=True)
+        ),
     }
     for rule in rules:
         facets = rule.model_dump(include={"kind", "extra", "features", "selection", "noise"})

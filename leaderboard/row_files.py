@@ -2,10 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from leaderboard.evidence import packed_path
 from ncl_bench.datasets import DATASETS
@@ -23,7 +23,8 @@ class RowFile(BaseModel):
 
     Attributes:
         scores_sha256: name to hash of the score files that the submitter evaluated.
-        verified_how: how the maintainers verified the row, where the evidence holds no scores; else empty.
+        recomputed: how the maintainers evaluated scores again that are not kept; else empty.
+        reproduced: how the maintainers trained the method again; else empty.
         submission: as submitted, with the scores replaced by the evidence.
         result: what ``ncl-bench evaluate`` said about the test split.
     """
@@ -31,18 +32,27 @@ class RowFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scores_sha256: Annotated[dict[str, Sha256], Field(min_length=1)]
-    verified_how: Annotated[str, StringConstraints(max_length=300)] = ""
+    recomputed: Annotated[
+        str,
+        StringConstraints(max_length=300),
+        Field(validation_alias=AliasChoices("recomputed", "verified_how")),
+    ] = ""
+    reproduced: Annotated[str, StringConstraints(max_length=300)] = ""
     submission: Submission
     result: Evaluation
 
     @property
-    def verified(self) -> bool:
-        """Whether scores lie in the repository, or the maintainers say how they verified the row."""
-        return bool(self.verified_how) or isinstance(self.submission.scores["test"], MatrixScores)
+    def status(self) -> Literal["submitted", "recomputed", "reproduced"]:
+        """``recomputed`` where scores lie in the repository, which every build evaluates, or the maintainers say so."""
+        if self.reproduced:
+            return "reproduced"
+        kept = isinstance(self.submission.scores["test"], MatrixScores)
+        return "recomputed" if kept or self.recomputed else "submitted"
 
     def to_yaml(self) -> str:
         """Text of the file."""
         content = self.model_dump(mode="json", exclude={"submission"})
+        content = {name: value for name, value in content.items() if value != ""}
         content["submission"] = yaml.safe_load(self.submission.to_yaml())
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 

@@ -15,7 +15,9 @@ SUM_TOLERANCE = (
 )
 
 Unit = Literal["none", "caption", "image", "unknown", "natural"]
-Status = Literal["reported", "submitted", "verified"]
+Status = Literal["reported", "submitted", "recomputed", "reproduced"]
+STATUSES: tuple[Status, ...] = ("reported", "submitted", "recomputed", "reproduced")
+"""From the weakest claim to the strongest."""
 Selection = Literal["dev", "test", "train", "none", ""]
 Precision = Literal["32-true", "tf32", "bf16-mixed", ""]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -140,7 +142,8 @@ class Row(_Model):
         spread: standard deviation over training seeds per recall and ``r_sum``, where there are several.
         seeds: training seeds, where known.
         printed_r_sum: the sum that the source prints, if any.
-        status: ``reported``, ``submitted`` or ``verified``.
+        status: ``reported``; ``submitted``; ``recomputed``: we evaluated the scores again; ``reproduced``: we trained
+            it again.
         source: key of the source in sources.yaml, or ``submission``.
         own: whether the source is the one that introduces the method.
         table: where in the source.

@@ -11,7 +11,7 @@ from leaderboard.charts import bar_charts, method_charts, overview_charts
 from leaderboard.content import Content
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import render
-from leaderboard.rows import RECALL_TITLES, Cell, Row
+from leaderboard.rows import RECALL_TITLES, STATUSES, Cell, Row
 from ncl_bench.datasets import DATASETS
 from ncl_bench.protocol import PROTOCOL_VERSION
 
@@ -104,10 +104,7 @@ def _static(name: str) -> str:
 
 
 def _index(content: Content) -> str:
-    counts = [
-        (name, sum(row.status == name for row in content.rows))
-        for name in ("reported", "submitted", "verified")
-    ]
+    counts = [(name, sum(row.status == name for row in content.rows)) for name in STATUSES]
     return _page(
         "index.html",
         "index.html",

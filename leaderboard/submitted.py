@@ -120,7 +120,7 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
         "recalls": {name: values[name] for name in RECALLS},
         "intervals": {name: (getattr(result, name[:3]).intervals or {})[name[4:]] for name in RECALLS},
         "seeds": submission.training_seeds,
-        "status": "verified" if file.verified else "submitted",
+        "status": file.status,
         "source": "submission",
         "files": (name,),
         "paper": submission.paper,
@@ -128,7 +128,7 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
         "command": "\n".join(command),
         "noise": noise_used(submission),
         "selection": submission.selection_split,
-        "notes": (submission.notes,) if submission.notes else (),
+        "notes": _notes(file),
     }
     training = submission.training
     if training is not None:
@@ -137,6 +137,12 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
             "trained_on": (f"torch {training.torch}, {training.device}",),
         }
     return Row.model_validate(content)
+
+
+def _notes(file: RowFile) -> list[str]:
+    again = (("Recomputed", file.recomputed), ("Reproduced", file.reproduced))
+    how = [f"{status}: {text}" for status, text in again if text]
+    return [file.submission.notes, *how] if file.submission.notes else how
 
 
 def _check_recipes(submission: Submission, name: str) -> None:

@@ -85,7 +85,7 @@ COMMANDS = {
         ("leaderboard", "add", "submissions/a", "--root", "board"), ("train", "score", "evaluate")
     ),
     "leaderboard build": Command(
-        ("leaderboard", "build", "--root", "board", "--no-published"),
+        ("leaderboard", "build", "--root", "board", "--to", "board/site", "--tables", "--no-published"),
         ("train", "score", "evaluate", "leaderboard add"),
     ),
 }

@@ -52,7 +52,7 @@ def test_a_row_holds_what_evaluate_says_and_is_evaluated_again(make: Maker, tmp_
     assert file.result.recalls() == report.splits["test"].recalls()
     (row,), hits = read_submitted(tmp_path / "board" / "submissions", read_families())
     assert row.r_sum == pytest.approx(report.splits["test"].r_sum)
-    assert row.status == "verified"
+    assert row.status == "recomputed"
     assert set(hits) == {(row.files[0], "200")}
 
 
@@ -83,13 +83,20 @@ def test_where_scores_are_too_large_ranks_are_kept_and_the_row_is_submitted(
     assert row.r_sum == pytest.approx(protocol.evaluate(np.load(folder / "test.npy"), dataset="digits").r_sum)
 
 
-def test_maintainers_may_say_how_they_verified_a_row(
-    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("status", ["recomputed", "reproduced"])
+def test_maintainers_may_say_what_they_did_again(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     monkeypatch.setattr("leaderboard.evidence.LARGEST", 100_000)
-    add(make(tmp_path / "submission"), tmp_path / "board", verified_how="retrained the recipe")
+    add(make(tmp_path / "submission"), tmp_path / "board", **{status: "on our machine"})
     (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
-    assert row.status == "verified"
+    assert row.status == status
+    assert row.notes == (f"{status.capitalize()}: on our machine",)
+
+
+def test_a_row_file_of_the_first_release_is_read(board: Path) -> None:
+    edit(first_row(board), "verified_how", value="evaluated the scores")
+    assert read_row_file(first_row(board)).recomputed == "evaluated the scores"
 
 
 def test_a_duplicate_is_refused_whether_by_runs_or_by_scores(make: Maker, tmp_path: Path) -> None:
@@ -126,7 +133,7 @@ def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
     assert not list((tmp_path / "new").rglob("*.*"))
     edit(first_row(board), "submission", "recipes", value=["x/nope"])
     with pytest.raises(SubmissionError, match=message):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 def test_damaged_scores_are_refused_and_nothing_is_written(make: Maker, tmp_path: Path) -> None:
@@ -144,7 +151,7 @@ def test_a_method_that_nobody_knows_gets_a_page_of_its_own(make: Maker, tmp_path
         make(tmp_path / "submission", method="Brand New (x)", paper="https://example.org/p"),
         tmp_path / "board",
     )
-    build(tmp_path / "board", published=False)
+    build(tmp_path / "board", tmp_path / "board/site", published=False)
     page = (tmp_path / "board/site/methods/own-brand-new-x.html").read_text(encoding="utf-8")
     assert "Brand New (x)" in page
     assert 'href="https://example.org/p"' in page
@@ -156,7 +163,7 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker
     (board,) = read_content(tmp_path / "board", published=False).boards
     found = {entry.row.selection: entry.rank for entry in board.divisions[0].rows}
     assert found == {"test": None, "dev": 1}
-    build(tmp_path / "board", published=False)
+    build(tmp_path / "board", tmp_path / "board/site", published=False)
     page = (tmp_path / "board/site/index.html").read_text(encoding="utf-8")
     assert page.count("selection: test") == 1
 
@@ -178,7 +185,7 @@ def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
         "CRCL (tf32)": ("tf32", (2,)),
         "CRCL (bf16-mixed)": ("bf16-mixed", (3,)),
     }
-    build(board, published=False)
+    build(board, board / "site", published=False)
     front = (board / "site/index.html").read_text(encoding="utf-8")
     assert '<span class="badge">tf32</span>' in front
     assert '<span class="badge">32-true</span>' not in front
@@ -255,7 +262,7 @@ def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_pa
         ),
         (("result", "protocols"), {}, "result.protocols"),
         (("scores_sha256",), {}, "scores_sha256"),
-        (("status",), "verified", "unknown key 'status'"),
+        (("status",), "recomputed", "unknown key 'status'"),
     ],
 )
 def test_a_changed_row_is_refused_with_file_and_field(
@@ -264,7 +271,7 @@ def test_a_changed_row_is_refused_with_file_and_field(
     path = first_row(board)
     edit(path, *keys, value=value)
     with pytest.raises(SubmissionError, match=message) as error:
-        build(board, published=False)
+        build(board, board / "site", published=False)
     assert path.name in str(error.value) or path.stem in str(error.value)
 
 
@@ -283,7 +290,7 @@ def test_a_file_that_is_no_row_is_refused(board: Path, text: str, message: str) 
     path = board / "submissions" / "digits" / "bad.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SubmissionError, match=message) as error:
-        build(board, published=False)
+        build(board, board / "site", published=False)
     assert "bad.yaml" in str(error.value)
 
 
@@ -291,7 +298,7 @@ def test_a_huge_evidence_file_is_refused(board: Path) -> None:
     path = first_row(board).with_suffix(".scores.npy.gz")
     path.write_bytes(gzip.compress(bytes(100 * LARGEST)))
     with pytest.raises(SubmissionError, match=r"scores\.npy\.gz holds more than 524,288 bytes"):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 def test_changed_evidence_is_refused(board: Path) -> None:
@@ -300,7 +307,7 @@ def test_changed_evidence_is_refused(board: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(gzip.compress(content))
     with pytest.raises(SubmissionError, match="sha256"):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"x" + b, lambda b: b[:60] + b[70:]])
@@ -308,29 +315,29 @@ def test_damaged_evidence_is_refused(board: Path, damage: Callable[[bytes], byte
     path = first_row(board).with_suffix(".scores.npy.gz")
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SubmissionError, match="cannot be unpacked"):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 def test_missing_evidence_is_refused(board: Path) -> None:
     first_row(board).with_suffix(".scores.npy.gz").unlink()
     with pytest.raises(SubmissionError, match=r"scores\.npy\.gz is missing"):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 def test_a_file_that_no_row_names_is_refused(board: Path) -> None:
     (board / "submissions" / "digits" / "stray.npy").write_bytes(b"x")
     with pytest.raises(SubmissionError, match=r"stray\.npy belongs to no row"):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 def test_a_row_that_stands_twice_is_refused(board: Path) -> None:
     path = first_row(board)
     shutil.copy(path, path.with_name("again.yaml"))
     with pytest.raises(SubmissionError, match="repeats the row"):
-        build(board, published=False)
+        build(board, board / "site", published=False)
 
 
 def test_a_row_in_the_wrong_folder_is_refused(board: Path) -> None:
     shutil.move(board / "submissions" / "digits", board / "submissions" / "coco")
     with pytest.raises(SubmissionError, match=r"submission\.dataset is 'digits'"):
-        build(board, published=False)
+        build(board, board / "site", published=False)

@@ -92,7 +92,7 @@ def test_the_same_numbers_in_several_papers_are_one_entry_led_by_the_own_paper()
 def test_seeds_become_mean_deviation_and_count() -> None:
     measured = [
         row(value, method="A", status=status, source="submission", seeds=(seed,), files=(f"{seed}.yaml",))
-        for seed, value, status in ((0, 390.0, "verified"), (1, 402.0, "submitted"), (2, 408.0, "verified"))
+        for seed, value, status in ((0, 390.0, "recomputed"), (1, 402.0, "submitted"), (2, 408.0, "reproduced"))
     ]
     (merged,) = merge_seeds(measured)
     assert merged.r_sum == pytest.approx(400.0)
@@ -103,7 +103,7 @@ def test_seeds_become_mean_deviation_and_count() -> None:
 
 
 def test_reported_rows_and_other_noise_draws_are_not_merged() -> None:
-    measured = {"method": "A", "status": "verified", "source": "submission"}
+    measured = {"method": "A", "status": "recomputed", "source": "submission"}
     rows = [row(400), row(400), row(300, **measured), row(310, noise="noise seed 7", **measured)]
     assert len(merge_seeds(rows)) == 4
 

@@ -1,13 +1,18 @@
 import re
 import shutil
+import subprocess
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from leaderboard.build import HERE, PLOT, build
+from leaderboard.add import add
+from leaderboard.build import HERE, PLOT, build, check
 from leaderboard.markdown import BEGIN, END
 from ncl_bench.errors import SubmissionError
+
+Maker = Callable[..., Path]
 
 
 @pytest.fixture
@@ -19,7 +24,7 @@ def board(small_board: Path, tmp_path: Path) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published rows, built into an empty folder."""
     root = tmp_path_factory.mktemp("whole")
-    build(root)
+    build(root, root / "site")
     return root
 
 
@@ -27,52 +32,89 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_the_committed_leaderboard_is_current() -> None:
-    build(HERE, check=True)
+def test_the_committed_rows_and_tables_pass_the_check() -> None:
+    check(HERE)
 
 
 def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path: Path) -> None:
-    build(board, published=False)
+    build(board, tmp_path / "site", published=False, tables=True)
     other = tmp_path / "another place"
     shutil.copytree(board / "submissions", other / "submissions")
-    build(other, published=False)
+    build(other, tmp_path / "other site", published=False, tables=True)
     assert contents(board) == contents(other)
+    assert contents(tmp_path / "site") == contents(tmp_path / "other site")
 
 
-def test_a_small_leaderboard_has_tables_and_a_plot(board: Path) -> None:
-    built = build(board, published=False)
-    assert built.rows == 4
+def test_a_small_leaderboard_has_tables_and_a_plot(board: Path, tmp_path: Path) -> None:
+    built = build(board, tmp_path / "site", published=False, tables=True)
+    assert (built.rows, built.behind) == (4, False)
     text = (board / "README.md").read_text(encoding="utf-8")
-    assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*verified", text)
-    assert f"]({PLOT})" in text
-    assert "<polyline" in (board / PLOT).read_text(encoding="utf-8")
+    assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*recomputed", text)
+    assert "<polyline" in (tmp_path / "site" / PLOT).read_text(encoding="utf-8")
 
 
 def test_an_empty_leaderboard_can_be_built(tmp_path: Path) -> None:
-    assert build(tmp_path, published=False).rows == 0
+    assert build(tmp_path, tmp_path / "site", published=False, tables=True).rows == 0
     assert "No rows yet." in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_words_outside_the_markers_are_kept(board: Path) -> None:
     (board / "README.md").write_text(f"# Mine\n\n{BEGIN}\nold\n{END}\n\nmy end\n", encoding="utf-8")
-    build(board, published=False)
+    build(board, board / "site", published=False, tables=True)
     text = (board / "README.md").read_text(encoding="utf-8")
     assert text.startswith("# Mine\n")
     assert text.endswith("my end\n")
     assert "old" not in text
 
 
-def test_check_fails_on_a_stale_or_leftover_file_and_writes_nothing(board: Path) -> None:
-    build(board, published=False)
-    build(board, published=False, check=True)
-    (board / "site" / "index.html").write_text("stale", encoding="utf-8")
-    (board / "site" / "old.html").write_text("left over", encoding="utf-8")
-    with pytest.raises(SubmissionError, match=r"2 leaderboard files are stale.*index\.html"):
-        build(board, published=False, check=True)
-    assert (board / "site" / "index.html").read_text(encoding="utf-8") == "stale"
-    built = build(board, published=False)
-    assert [str(path) for path in built.changed] == ["site/index.html"]
-    assert [str(path) for path in built.removed] == ["site/old.html"]
+def test_a_build_leaves_the_tables_and_what_else_is_in_its_folder_alone(board: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
+    before = contents(board)
+    assert build(board, tmp_path, published=False).behind
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
+    assert {name: text for name, text in contents(board).items() if not name.startswith("site/")} == before
+
+
+def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(
+    board: Path, tmp_path: Path
+) -> None:
+    build(board, tmp_path / "site", published=False, tables=True)
+    assert not check(board, published=False).behind
+    page = board / "README.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("| CRCL |", "| Mine |"), encoding="utf-8")
+    before = contents(board)
+    with pytest.raises(SubmissionError, match=r"README\.md holds other tables than its rows give"):
+        check(board, published=False)
+    assert contents(board) == before
+
+
+def test_two_changes_that_add_a_row_each_are_merged_without_conflict(
+    board: Path, make: Maker, tmp_path: Path
+) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *identity, *arguments], cwd=board, check=True, capture_output=True)
+
+    git("init", "--initial-branch", "main")
+    build(board, tmp_path / "site", published=False, tables=True)
+    git("add", ".")
+    git("commit", "--message", "rows and their tables")
+    for seed, method in enumerate(("First", "Second")):
+        git("checkout", "-b", method, "main")
+        add(make(tmp_path / method, method=method, difficulty=1.2, seed=seed), board)
+        git("add", ".")
+        git("commit", "--message", method)
+        assert check(board, published=False).behind
+    git("checkout", "main")
+    git("merge", "--no-edit", "First")
+    git("merge", "--no-edit", "Second")
+    merged = check(board, published=False)
+    assert (merged.rows, merged.behind) == (6, True)
+    build(board, tmp_path / "site", published=False, tables=True)
+    assert not check(board, published=False).behind
+    text = (board / "README.md").read_text(encoding="utf-8")
+    assert "| First |" in text
+    assert "| Second |" in text
 
 
 class _Page(HTMLParser):

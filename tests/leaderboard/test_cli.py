@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-SITE = Path(__file__).parents[2] / "leaderboard" / "site"
+from leaderboard.build import build as build_site
+
 CLI = (sys.executable, "-m", "ncl_bench.cli")
 
 
@@ -22,11 +23,15 @@ def test_help_ends_with_an_example(command: str) -> None:
     assert f"Example: ncl-bench leaderboard {command}" in " ".join(done.stdout.split())
 
 
-def test_build_and_check_a_folder(small_board: Path) -> None:
-    done = run("build", "--root", str(small_board), "--no-published")
+def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
+    options = ("--root", str(small_board), "--no-published")
+    done = run("build", *options, "--to", str(tmp_path / "site"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("4 rows in ")
-    assert run("build", "--root", str(small_board), "--no-published", "--check").returncode == 0
+    assert (tmp_path / "site" / "index.html").is_file()
+    checked = run("build", *options, "--check")
+    assert checked.returncode == 0
+    assert "README.md are behind the rows" in checked.stdout
 
 
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
@@ -43,7 +48,8 @@ def test_the_commands_need_no_template_engine_to_be_listed() -> None:
 
 
 def test_the_submit_page_shows_commands_that_work(tmp_path: Path) -> None:
-    page = html.unescape((SITE / "submit.html").read_text(encoding="utf-8"))
+    build_site(tmp_path / "board", tmp_path / "site", published=False)
+    page = html.unescape((tmp_path / "site" / "submit.html").read_text(encoding="utf-8"))
     blocks = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.S)
     commands = [line for block in blocks for line in block.splitlines() if line]
     init, *checks, build = (shlex.split(line)[1:] for line in commands)

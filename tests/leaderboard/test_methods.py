@@ -56,6 +56,16 @@ def test_the_tokenizer_of_now_chooses_the_recipe() -> None:
         )
 
 
+def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> None:
+    on_images = [
+        row for row in read_published(read_families()) if row.cell.noise_unit == "image" and row.command
+    ]
+    assert on_images
+    for row in on_images:
+        trained = [line for line in row.command.splitlines() if line.startswith("ncl-bench train ")]
+        assert all(" --noise-file FILE --noise-unit image --to " in line for line in trained)
+
+
 def test_every_command_names_a_recipe_that_exists() -> None:
     families = read_families()
     lines = [row.command for row in read_published(families)]

@@ -27,7 +27,7 @@ Maker = Callable[..., Path]
 @pytest.fixture
 def board(small_board: Path, tmp_path: Path) -> Path:
     root = Path(shutil.copytree(small_board, tmp_path / "board"))
-    build(root, published=False)
+    build(root, root / "site", published=False)
     return root
 
 
@@ -98,8 +98,15 @@ def test_only_new_refuses_a_touched_row_and_allows_a_new_one(
         diff(before, board, published=False, only_new=True)
 
 
+def test_a_built_table_is_a_base_too(board: Path, make: Maker, tmp_path: Path) -> None:
+    table = Path(shutil.copy(board / "site/data/leaderboard.csv", tmp_path))
+    assert diff(table, board, published=False) == "No row of the leaderboard moved.\n"
+    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
+    assert "New rows (1)" in diff(table, board, published=False)
+
+
 def test_a_base_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:
-    with pytest.raises(SubmissionError, match="is no table of a leaderboard"):
+    with pytest.raises(SubmissionError, match="is no leaderboard"):
         diff(tmp_path / "nowhere", board)
 
 

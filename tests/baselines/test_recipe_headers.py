@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from baselines.recipe_headers import PUBLISHED, RECIPES, header, main, outdated, published_rows, with_header
+from leaderboard.methods import base_name, read_families
+from leaderboard.published import read_published, read_sources
 from ncl_bench.errors import RecipeError
 
 SHIPPED = sorted(RECIPES.rglob("*.yaml"))
@@ -218,3 +220,26 @@ def test_missing_numbers_are_said_in_one_sentence(
     assert main(["--check"]) == 2
     assert "sources.yaml is missing" in capsys.readouterr().err
     assert PUBLISHED.is_dir()
+
+
+def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
+    page = (RECIPES.parents[1] / "docs" / "reproduce.md").read_text(encoding="utf-8").replace("\\*", "*")
+    table = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE))
+    del table["paper"]
+    families, sources = read_families(), read_sources()
+    implemented = {
+        key: family.title.split(",")[0]
+        for key, family in families.items()
+        if family.source and (RECIPES / (family.recipes or "-")).is_dir()
+    }
+    assert set(table) == set(implemented.values())
+    without: set[str] = set()
+    for key, paper in implemented.items():
+        rows = [row for row in read_published(families) if sources[row.source].method == key]
+        assert table[paper].split(", ") == sorted({row.method for row in rows if row.command})
+        known = [row for row in rows if row.cell.noise_unit != "unknown" and families[row.family].recipes]
+        without |= {row.method for row in known if not row.command}
+    ablations = {name for name in without if base_name(name) != name}
+    assert ablations
+    excepted = page.split("Without one are", 1)[1].split("\n\n")[0]
+    assert without - ablations == set(re.findall(r"\b[A-Z0-9]+(?:[-+][\w∞]+)+", excepted))

@@ -26,6 +26,16 @@ class Gap:
     paper: Row
     ours: Row
 
+    @property
+    def remarks(self) -> list[str]:
+        """What explains the gap, as far as the two rows say."""
+        chosen = self.paper.selection == "test" != self.ours.selection
+        remarks = ["The printed row was chosen on the test split."] if chosen else []
+        if self.paper.noise != self.ours.noise:
+            noises = [row.noise or "the standard draw" for row in (self.paper, self.ours)]
+            remarks.append(f"The printed row has other noise ({noises[0]}) than ours ({noises[1]}).")
+        return [*remarks, *self.ours.notes]
+
 
 @dataclass(frozen=True)
 class Line:

@@ -92,7 +92,11 @@ def test_the_same_numbers_in_several_papers_are_one_entry_led_by_the_own_paper()
 def test_seeds_become_mean_deviation_and_count() -> None:
     measured = [
         row(value, method="A", status=status, source="submission", seeds=(seed,), files=(f"{seed}.yaml",))
-        for seed, value, status in ((0, 390.0, "recomputed"), (1, 402.0, "submitted"), (2, 408.0, "reproduced"))
+        for seed, value, status in (
+            (0, 390.0, "recomputed"),
+            (1, 402.0, "submitted"),
+            (2, 408.0, "reproduced"),
+        )
     ]
     (merged,) = merge_seeds(measured)
     assert merged.r_sum == pytest.approx(400.0)

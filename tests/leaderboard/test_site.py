@@ -62,6 +62,22 @@ def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
     assert cause == notes[0]
 
 
+def test_a_gap_names_what_the_two_rows_do_differently() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    chosen = next(
+        row
+        for row in content.single
+        if row.selection == "test" and row.source == "pc2_2024" and row.kind == "entry"
+    )
+    (line,) = method_page(content, [ours(chosen, -1.0, 0, selection="dev", notes=())], "pc2")
+    assert "The printed row was chosen on the test split." in line
+    moved = next(
+        row for row in content.single if row.source == "rcl2023" and row.family == "rcl" and row.noise
+    )
+    lines = method_page(content, [ours(moved, -1.0, 0, noise="our draw, seed 0", notes=())], "rcl")
+    assert any("other noise (published image files) than ours (our draw, seed 0)." in line for line in lines)
+
+
 def test_without_a_number_of_ours_there_is_no_gap() -> None:
     content = read_content(Path("/nonexistent"), published=True)
     assert method_page(content, [], "ncr") == []

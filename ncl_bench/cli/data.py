@@ -1,5 +1,6 @@
 """``ncl-bench datasets`` and ``ncl-bench prepare``."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,11 @@ def prepare(
     ] = None,
     tokenizer_file: Annotated[Path | None, typer.Option(help="tokenizer.json of --tokenizer bert.")] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option(help="Published json for word and word-punkt; built from train without.")
+        Path | None,
+        typer.Option(
+            help="Vocabulary file (json) for word and word-punkt. Default: the published one where it lies beside "
+            "the download, else one built from the training captions, whose ids differ from the published ones."
+        ),
     ] = None,
     push_to_hub: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Upload the result to the Hugging Face Hub.")
@@ -78,6 +83,7 @@ def prepare(
 
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
+    from ncl_bench.datasets.layout import read_manifest
     from ncl_bench.prepare import hub, run
     from ncl_bench.prepare.cuts import TextOptions
     from ncl_bench.prepare.progress import bar
@@ -89,19 +95,30 @@ def prepare(
     if download:
         place = _downloaded(name, place)
     if check:
-        for record in run.check(name, place, progress=bar):
+        found = run.check(name, place, progress=bar)
+        for record in found.files:
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
-        typer.echo(f"{name}: every file is as published")
+        _report(name, found.checked, found.warnings)
         return
     if root is None:
         raise DataError("no folder to write to; give --to DIR or set NCL_BENCH_DATA")
     text = TextOptions(tuple(tokenizers or ()), tokenizer_file, vocabulary)
     options = PrepareOptions(dtype, file_format, text)
     folder = run.prepare(name, place, root, options, progress=bar)
+    manifest = read_manifest(folder)
+    _report(name, manifest.checked, manifest.warnings)
     typer.echo(f"{name} is prepared in {folder}")
     if push_to_hub:
         tables = hub.push_to_hub(folder, push_to_hub)
         typer.echo(f"uploaded {' and '.join(tables)} to {push_to_hub}")
+
+
+def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
+    """What was compared with what was published, and what deserves a look."""
+    for fact in checked:
+        typer.echo(f"{name}: checked {fact}")
+    for warning in warnings:
+        typer.secho(f"WARNING: {warning}", fg="yellow", bold=True, err=True)
 
 
 def _downloaded(name: str, place: Path | None) -> Path:

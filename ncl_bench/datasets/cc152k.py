@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ncl_bench.datasets.origin import Origin
+from ncl_bench.datasets.origin import KnownFile, Origin
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.prepare.captions import check_count, no_vocabularies
 from ncl_bench.prepare.lines import read_table, unique_ids
@@ -22,6 +22,10 @@ SPEC = DatasetSpec(
     tokenizers={"en": "word"},
 )
 
+VOCABULARY = KnownFile(
+    "cc152k_precomp_vocab.json", "46b4a19c", where="folder data/vocab/ of https://github.com/penghu-cs/RCL"
+)
+
 ORIGIN = Origin(
     summary=(
         "Web images with their cleaned alt-texts, a sample of Conceptual Captions drawn by the authors of "
@@ -31,8 +35,7 @@ ORIGIN = Origin(
     homepage="https://github.com/XLearning-SCU/2021-NeurIPS-NCR",
     obtain=(
         "the archive of NCR: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
-        "vocabulary cc152k_precomp_vocab.json (12,072 words, sha256 begins 46b4a19c): folder data/vocab/ "
-        "of https://github.com/penghu-cs/RCL",
+        f"vocabulary {VOCABULARY.name} (12,072 words, sha256 begins {VOCABULARY.sha256}): {VOCABULARY.where}",
     ),
     folders=("cc152k_precomp",),
     prefixes={"train": "train", "dev": "dev", "test": "test"},
@@ -69,6 +72,7 @@ ORIGIN = Origin(
   booktitle = {Advances in Neural Information Processing Systems},
   year      = {2021}
 }""",
+    vocabulary=VOCABULARY,
 )
 
 

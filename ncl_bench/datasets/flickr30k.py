@@ -1,6 +1,6 @@
 """Flickr30K: sizes, splits and files (protocol.md, Datasets and splits)."""
 
-from ncl_bench.datasets.origin import Origin
+from ncl_bench.datasets.origin import KnownFile, Origin
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.prepare.captions import no_vocabularies, read_scan_captions
 
@@ -17,6 +17,10 @@ SPEC = DatasetSpec(
     tokenizers={"en": "word"},
 )
 
+VOCABULARY = KnownFile(
+    "f30k_precomp_vocab.json", "ece46633", where="folder vocab/ of https://github.com/Paranioar/SGRAF"
+)
+
 ORIGIN = Origin(
     summary=(
         "Photographs of everyday scenes from Flickr, each with five English captions by crowd workers, in "
@@ -27,8 +31,7 @@ ORIGIN = Origin(
     obtain=(
         "SCAN features and captions on Kaggle: https://www.kaggle.com/datasets/kuanghueilee/scan-features",
         "or the archive of NCR, which later papers use: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
-        "vocabulary f30k_precomp_vocab.json (8,481 words, sha256 begins ece46633): folder vocab/ of "
-        "https://github.com/Paranioar/SGRAF",
+        f"vocabulary {VOCABULARY.name} (8,481 words, sha256 begins {VOCABULARY.sha256}): {VOCABULARY.where}",
     ),
     folders=("f30k_precomp",),
     prefixes={"train": "train", "dev": "dev", "test": "test"},
@@ -64,6 +67,7 @@ ORIGIN = Origin(
   booktitle = {European Conference on Computer Vision},
   year      = {2018}
 }""",
+    vocabulary=VOCABULARY,
 )
 
 read_captions = read_scan_captions

@@ -43,11 +43,19 @@ class _Record(BaseModel):
 
 
 class FileRecord(_Record):
-    """A source file, or a file of the prepared folder (whose sha256 is left out)."""
+    """A source file, or a file of the prepared folder (whose sha256 is left out).
+
+    Attributes:
+        name: path below the source or the prepared folder.
+        bytes: size.
+        sha256: hash (hex) of a source file.
+        published: whether that is the hash of the published file; None where that hash is not known.
+    """
 
     name: FileName
     bytes: int
     sha256: str | None = None
+    published: bool | None = None
 
 
 class Tokenization(_Record):
@@ -98,6 +106,8 @@ class Manifest(_Record):
         tokenizations: columns of token ids.
         sources: files it was made from.
         splits: what each split holds.
+        checked: what the sources were compared with, in sentences.
+        warnings: what deserves a look, in sentences.
     """
 
     layout_version: int
@@ -113,6 +123,8 @@ class Manifest(_Record):
     tokenizations: tuple[Tokenization, ...]
     sources: tuple[FileRecord, ...]
     splits: dict[str, SplitRecord]
+    checked: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_manifest(folder: Path) -> Manifest:

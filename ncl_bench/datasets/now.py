@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ncl_bench.datasets.origin import Origin
+from ncl_bench.datasets.origin import KnownFile, Origin
 from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.prepare.captions import check_count
 from ncl_bench.prepare.lines import read_lines, read_token_ids, unique_ids
@@ -70,6 +70,7 @@ ORIGIN = Origin(
   booktitle = {ACM International Conference on Multimedia},
   year      = {2024}
 }""",
+    archive=KnownFile(ARCHIVE, ARCHIVE_SHA256, ARCHIVE_BYTES),
 )
 
 

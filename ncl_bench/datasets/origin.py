@@ -5,6 +5,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class KnownFile:
+    """A published file whose hash is known.
+
+    Attributes:
+        name: of the file.
+        sha256: its hash (hex), or the first digits of it where no more is known.
+        bytes: its size, or None where it is not known.
+        where: a place that shares it, as it stands in a sentence.
+    """
+
+    name: str
+    sha256: str
+    bytes: int | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class Origin:
     """The source of one dataset, as its card and ``ncl-bench datasets show`` print it.
 
@@ -25,6 +42,8 @@ class Origin:
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
         upload_reason: why no more than that.
         citation: BibTeX.
+        vocabulary: the published vocabulary of the captions, or None where there is none to look for.
+        archive: the published archive, or None where its hash is not known.
     """
 
     summary: str
@@ -43,6 +62,8 @@ class Origin:
     upload: tuple[str, ...]
     upload_reason: str
     citation: str
+    vocabulary: KnownFile | None = None
+    archive: KnownFile | None = None
 
     def split_files(self, split: str) -> tuple[str, ...]:
         """File names of one of our splits."""

@@ -28,6 +28,7 @@ in place. `image_row` is the row of the images table that a caption belongs to. 
 Token ids hold the start and end token; their words are in `vocab/`.
 """
 
+_PUBLISHED = {True: "yes", False: "no", None: "not known"}
 _ARROW = """from datasets import Dataset, load_dataset, load_from_disk
 captions = load_dataset(".", "captions", split="train")
 images = load_from_disk("images/train")
@@ -114,5 +115,10 @@ def _columns(manifest: Manifest) -> str:
 
 
 def _sources(manifest: Manifest) -> str:
-    rows = [f"| `{file.name}` | {file.bytes:,} | `{file.sha256}` |" for file in manifest.sources]
-    return "## Made from\n\n" + "\n".join(["| file | bytes | sha256 |", "| --- | --- | --- |", *rows, ""])
+    rows = [
+        f"| `{file.name}` | {file.bytes:,} | `{file.sha256}` | {_PUBLISHED[file.published]} |"
+        for file in manifest.sources
+    ]
+    head = ["| file | bytes | sha256 | the published one |", "| --- | --- | --- | --- |"]
+    facts = [f"- {fact}" for fact in (*manifest.checked, *manifest.warnings)]
+    return "## Made from\n\n" + "\n".join([*head, *rows, "", *facts, ""])

@@ -3,6 +3,7 @@
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.datasets.origin import Origin
 from ncl_bench.datasets.spec import SPLITS, DatasetSpec
+from ncl_bench.prepare.findings import how_to_get
 from ncl_bench.prepare.origins import dataset_origin
 
 SIZES = {"float32": 4, "float16": 2}
@@ -44,6 +45,12 @@ def describe(name: str) -> str:
         "",
         *_files(origin),
     ]
+    if origin.vocabulary:
+        lines += [
+            "",
+            "WITHOUT THE PUBLISHED VOCABULARY, TOKEN IDS DIFFER FROM THE PUBLISHED ONES: prepare then builds one from "
+            f"the training captions; {how_to_get(origin.vocabulary)}.",
+        ]
     return "\n".join(lines).rstrip()
 
 

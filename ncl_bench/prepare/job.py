@@ -9,7 +9,6 @@ from ncl_bench import __version__
 from ncl_bench.datasets.layout import (
     LAYOUT_VERSION,
     Dtype,
-    FileRecord,
     Manifest,
     SplitRecord,
     text_column,
@@ -18,6 +17,7 @@ from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.files import write_text
 from ncl_bench.prepare.card import render_card
 from ncl_bench.prepare.cuts import CutTables, make_tokens
+from ncl_bench.prepare.findings import Findings, vocabulary_warning
 from ncl_bench.prepare.journal import Journal
 from ncl_bench.prepare.material import Material
 from ncl_bench.prepare.origins import dataset_origin
@@ -48,17 +48,24 @@ class Job:
     journal: Journal
     progress: Progress
 
-    def write(self, key: str, sources: tuple[FileRecord, ...]) -> None:
+    def write(self, key: str, findings: Findings) -> None:
         """Write everything.
 
         Args:
             key: of the settings.
-            sources: files that the material comes from.
+            findings: files that the material comes from, and what was found out about them.
         """
         self.folder.mkdir(exist_ok=True)
         cut = make_tokens(self.folder, self.spec, self.material, self.options.text, self.progress)
         splits = {split: self._write_split(split, cut) for split in self.material.captions}
         languages = tuple(self.material.captions["train"].texts)
+        origin = dataset_origin(self.spec.name)
+        vocabulary = [
+            vocabulary_warning(
+                origin, tokens.tokenizer, None if tokens.origin == "built" else tokens.vocabulary_sha256
+            )
+            for tokens in cut.tokenizations
+        ]
         manifest = Manifest(
             layout_version=LAYOUT_VERSION,
             tool=f"ncl_bench {__version__}",
@@ -71,11 +78,13 @@ class Job:
             feature_dim=self.spec.feature_dim,
             texts={language: text_column(language, languages) for language in languages},
             tokenizations=tuple(cut.tokenizations),
-            sources=sources,
+            sources=findings.files,
             splits=splits,
+            checked=findings.checked,
+            warnings=(*findings.warnings, *filter(None, vocabulary)),
         )
         write_text(self.folder / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
-        card = render_card(self.spec, dataset_origin(self.spec.name), manifest)
+        card = render_card(self.spec, origin, manifest)
         write_text(self.folder / "README.md", card)
 
     def _write_split(self, split: str, cut: CutTables) -> SplitRecord:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -11,7 +11,8 @@ from ncl_bench.datasets.layout import FileRecord
 from ncl_bench.datasets.origin import Origin
 from ncl_bench.datasets.spec import SPLITS, DatasetSpec
 from ncl_bench.errors import DataError
-from ncl_bench.prepare.features import FeatureFile, open_features, scan
+from ncl_bench.prepare.features import FeatureFile, Scan, open_features, scan
+from ncl_bench.prepare.findings import Findings, checked_facts, copies_warning, hashed
 from ncl_bench.prepare.journal import Journal
 from ncl_bench.prepare.material import Cut, Material, SplitCaptions
 from ncl_bench.prepare.progress import Progress
@@ -100,34 +101,67 @@ def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:
                 )
 
 
+def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
+    """The published vocabulary beside a download: in its folder, in ``vocab/``, or one folder further up.
+
+    Args:
+        spec: the protocol's facts; its name is one of ``PUBLISHED``.
+        place: the downloaded folder, the folder above it, or a zip file.
+
+    Returns:
+        The file, or None where there is none.
+    """
+    origin = PUBLISHED[spec.name].ORIGIN
+    if origin.vocabulary is None:
+        return None
+    folders = [place, *(place / name for name in origin.folders), place.absolute().parent]
+    files = (folder / below / origin.vocabulary.name for folder in folders for below in (".", "vocab"))
+    return next((file for file in files if file.is_file()), None)
+
+
 def verify(
-    download: Download, *, to_float16: bool, journal: Journal | None, progress: Progress
-) -> tuple[FileRecord, ...]:
-    """Read every byte once: all numbers finite, repeated rows equal.
+    download: Download,
+    spec: DatasetSpec,
+    *,
+    vocabulary: Path | None = None,
+    to_float16: bool,
+    journal: Journal | None,
+    progress: Progress,
+) -> Findings:
+    """Read every byte once: all numbers finite, no row of zeros alone, repeated rows equal, known hashes compared.
 
     Args:
         download: what :func:`inspect` returned.
+        spec: the protocol's facts.
+        vocabulary: the vocabulary file that is used beside it.
         to_float16: the numbers must also fit float16.
         journal: files that it lists are not read again.
         progress: shows the bytes read.
 
     Returns:
-        Name, size and sha256 of every file.
+        Every file, what it was compared with, and what deserves a look.
 
     Raises:
         DataError: see :func:`ncl_bench.prepare.features.scan`.
     """
-    source = download.source
+    source, origin = download.source, PUBLISHED[spec.name].ORIGIN
     digests = {path: hashlib.sha256(read_text(source, path)).hexdigest() for path in download.texts}
+    warnings = []
     for split, file in download.features.items():
-        step = f"verify {split}"
-        digest = journal.result(step) if journal else None
-        if digest is None:
+        step = f"scan {split}"
+        result = journal.result(step) if journal else None
+        if result is None:
             with progress(f"checking {split}", source.sizes[file.path]) as advance:
-                digest = scan(file, to_float16=to_float16, advance=advance)
+                result = asdict(scan(file, to_float16=to_float16, advance=advance))
             if journal:
-                journal.finish(step, digest)
-        digests[file.path] = digest
-    return tuple(
+                journal.finish(step, result)
+        found = Scan(**result)
+        digests[file.path] = found.sha256
+        warnings += [copies_warning(file, found)] if found.copies else []
+    files = [
         FileRecord(name=path, bytes=source.sizes[path], sha256=digests[path]) for path in sorted(digests)
-    )
+    ]
+    files += [hashed(vocabulary, origin.vocabulary)] if vocabulary else []
+    if origin.archive and source.place.is_file() and source.place.stat().st_size == origin.archive.bytes:
+        files.append(hashed(source.place, origin.archive))
+    return Findings(tuple(files), checked_facts(spec, download.features, files), tuple(warnings))

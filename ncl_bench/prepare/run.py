@@ -2,22 +2,28 @@
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from ncl_bench.datasets import dataset_spec
-from ncl_bench.datasets.layout import FileRecord, read_manifest
+from ncl_bench.datasets.layout import read_manifest
+from ncl_bench.datasets.spec import DatasetSpec
 from ncl_bench.errors import DataError
-from ncl_bench.files import sole_owner
+from ncl_bench.files import sha256_of_file, sole_owner
 from ncl_bench.prepare.cuts import planned_cuts
 from ncl_bench.prepare.embedded import digits_material
+from ncl_bench.prepare.findings import Findings, uses_vocabulary_file, vocabulary_warning
 from ncl_bench.prepare.job import Job
 from ncl_bench.prepare.journal import Journal
+from ncl_bench.prepare.material import Material
+from ncl_bench.prepare.origins import dataset_origin
 from ncl_bench.prepare.progress import Progress, silent
-from ncl_bench.prepare.published import PUBLISHED, inspect, verify
+from ncl_bench.prepare.published import PUBLISHED, find_vocabulary, inspect, verify
 from ncl_bench.prepare.settings import PrepareOptions, check_space, resolved_dtype, settings_key
+from ncl_bench.text import load_vocabulary
 
 
-def check(name: str, place: Path | None, *, progress: Progress = silent) -> tuple[FileRecord, ...]:
+def check(name: str, place: Path | None, *, progress: Progress = silent) -> Findings:
     """Check a download completely and write nothing.
 
     Args:
@@ -26,14 +32,19 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> tupl
         progress: shows the bytes read.
 
     Returns:
-        Name, size and sha256 of every file.
+        Every file, what it was compared with, and what deserves a look.
 
     Raises:
-        DataError: a file is missing, damaged, of another size or content than published.
+        DataError: a file is missing or damaged, or has another layout, count or type than published.
     """
-    download = inspect(dataset_spec(name), _required(place, name))
+    spec, place = dataset_spec(name), _required(place, name)
+    download = inspect(spec, place)
     resolved_dtype(None, download.material)
-    return verify(download, to_float16=False, journal=None, progress=progress)
+    vocabulary = find_vocabulary(spec, place)
+    found = verify(download, spec, vocabulary=vocabulary, to_float16=False, journal=None, progress=progress)
+    sha256 = sha256_of_file(vocabulary) if vocabulary else None
+    warning = vocabulary_warning(dataset_origin(name), spec.tokenizers[spec.languages[0]], sha256)
+    return replace(found, warnings=(*found.warnings, warning)) if warning else found
 
 
 def prepare(
@@ -60,8 +71,8 @@ def prepare(
         The prepared folder.
 
     Raises:
-        DataError: the download is not as published, the place is taken by a dataset with other settings, or
-            the disk cannot hold it.
+        DataError: the download is damaged or has another layout, count or type than published, the place is taken
+            by a dataset with other settings, or the disk cannot hold it.
         NclBenchError: another process is at work there, or the folder cannot be written.
     """
     options = options or PrepareOptions()
@@ -70,7 +81,7 @@ def prepare(
     with sole_owner(target):
         download = inspect(spec, _required(place, name)) if name in PUBLISHED else None
         material = download.material if download else digits_material(spec)
-        planned_cuts(spec, material, options.text)
+        options = _with_vocabulary(options, spec, material, place)
         dtype = resolved_dtype(options.dtype, material)
         key = settings_key(spec, material, options, dtype)
         if target.exists():
@@ -81,10 +92,15 @@ def prepare(
             check_space(work, spec, dtype)
             journal = Journal(work, [key, material.times])
             half = dtype == "float16"
-            sources = (
-                verify(download, to_float16=half, journal=journal, progress=progress) if download else ()
+            vocabulary = options.text.vocabulary
+            findings = (
+                verify(
+                    download, spec, vocabulary=vocabulary, to_float16=half, journal=journal, progress=progress
+                )
+                if download
+                else Findings()
             )
-            Job(work / "result", spec, material, options, dtype, journal, progress).write(key, sources)
+            Job(work / "result", spec, material, options, dtype, journal, progress).write(key, findings)
             os.rename(work / "result", target)
             shutil.rmtree(work)
         except OSError as error:
@@ -93,6 +109,19 @@ def prepare(
                 "it goes on where it stopped"
             ) from error
     return target
+
+
+def _with_vocabulary(
+    options: PrepareOptions, spec: DatasetSpec, material: Material, place: Path | None
+) -> PrepareOptions:
+    """The options, with the published vocabulary where it lies beside the download and none was given."""
+    words = any(uses_vocabulary_file(name) for _, name in planned_cuts(spec, material, options.text))
+    if options.text.vocabulary or place is None or spec.name not in PUBLISHED or not words:
+        return options
+    found = find_vocabulary(spec, place)
+    if found:
+        load_vocabulary(found)
+    return replace(options, text=replace(options.text, vocabulary=found))
 
 
 def _required(place: Path | None, name: str) -> Path:

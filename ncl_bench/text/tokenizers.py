@@ -34,6 +34,10 @@ class Tokenizer:
 def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
     """Make a tokenizer.
 
+    ``word`` takes a caption for one sentence: only a full stop at its end is a word of its own, and ``a bike. a dog``
+    gives ``bike.``. ``word-punkt`` splits sentences first, as SCAN did, and gives ``bike`` and ``.``; it needs NLTK's
+    trained splitter.
+
     Args:
         name: ``word``, ``word-punkt``, ``jieba``, ``bpe``, ``bert`` or ``ids``.
         file: the ``tokenizer.json`` of ``bpe`` and ``bert``; the others take none.

@@ -78,7 +78,9 @@ def test_word_punkt_says_how_to_get_missing_data(monkeypatch, tmp_path):
         tokenizer("word-punkt")
 
 
-def test_word_punkt_splits_sentences_first(monkeypatch, tmp_path):
+@pytest.fixture
+def punkt(monkeypatch, tmp_path):
+    """A sentence splitter that was trained on next to nothing."""
     folder = tmp_path / "tokenizers" / "punkt_tab" / "english"
     folder.mkdir(parents=True)
     (folder / "collocations.tab").write_text("")
@@ -86,9 +88,29 @@ def test_word_punkt_splits_sentences_first(monkeypatch, tmp_path):
     (folder / "abbrev_types.txt").write_text("mr\n")
     (folder / "ortho_context.tab").write_text("")
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+
+
+def test_word_punkt_splits_sentences_first(punkt):
     cut = tokenizer("word-punkt")
     assert cut("a bike. a dog") == ["a", "bike", ".", "a", "dog"]
     assert cut("mr. a runs.") == ["mr.", "a", "runs", "."]
+
+
+@pytest.mark.parametrize(
+    ("caption", "word", "word_punkt"),
+    [
+        ("A man rides a bike.", "a man rides a bike .", "a man rides a bike ."),
+        ("A bike . A dog .", "a bike . a dog .", "a bike . a dog ."),
+        ("A bike, a dog; isn't it?", "a bike , a dog ; is n't it ?", "a bike , a dog ; is n't it ?"),
+        ("A bike. A dog.", "a bike. a dog .", "a bike . a dog ."),
+        ("Look! A dog. :)", "look ! a dog. : )", "look ! a dog . : )"),
+    ],
+)
+def test_word_and_word_punkt_differ_only_in_a_full_stop_that_ends_a_sentence_within(
+    punkt, caption, word, word_punkt
+):
+    assert tokenizer("word")(caption) == word.split()
+    assert tokenizer("word-punkt")(caption) == word_punkt.split()
 
 
 def test_jieba_cuts_chinese_words_and_keeps_everything_in_every_language():

@@ -43,6 +43,14 @@ def with_value(row: int, value: float):
     return change
 
 
+def with_rows_of(rows: list[int], value: float):
+    def change(array):
+        array[rows] = value
+        return array
+
+    return change
+
+
 def truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
@@ -83,6 +91,17 @@ FAULTS = {
         r"train_ims\.npy row 7 holds nan, expected finite numbers",
     ),
     "infinite": (lambda p: resave(p, with_value(11, -np.inf)), "train_ims.npy", "row 11 holds -inf"),
+    "zero rows": (
+        lambda p: resave(p, with_rows_of([4, 9], 0.0)),
+        "train_ims.npy",
+        r"train_ims\.npy holds nothing but zeros in 2 of 12 rows, the first is row 4: "
+        "the download was not finished; download it again",
+    ),
+    "preallocated": (
+        lambda p: resave(p, np.zeros_like),
+        "dev_ims.npy",
+        r"dev_ims\.npy holds nothing but zeros in 20 of 20 rows, the first is row 0",
+    ),
     "repeats differ": (
         lambda p: resave(p, with_value(13, 9.0)),
         "dev_ims.npy",
@@ -184,7 +203,7 @@ def test_a_link_within_the_folder_is_followed(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     (source / "dev_ims.npy").rename(source / "other.npy")
     (source / "dev_ims.npy").symlink_to("other.npy")
-    assert len(check("flickr30k", source)) == 9
+    assert len(check("flickr30k", source).files) == 9
 
 
 @pytest.mark.parametrize("place", ["absent", "note.txt"])

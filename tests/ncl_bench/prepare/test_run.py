@@ -7,21 +7,27 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import miniatures
 import numpy as np
 import pytest
 
-from ncl_bench.datasets import digits
-from ncl_bench.datasets.layout import read_manifest
+from ncl_bench.datasets import digits, flickr30k, now
+from ncl_bench.datasets.layout import FileRecord, read_manifest
+from ncl_bench.datasets.origin import KnownFile
 from ncl_bench.datasets.prepared import load_prepared
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.files import sole_owner
 from ncl_bench.prepare import settings, write
 from ncl_bench.prepare.cuts import TextOptions
+from ncl_bench.prepare.features import SCAN_ROWS, open_features, scan
+from ncl_bench.prepare.origins import ORIGINS
 from ncl_bench.prepare.run import check, prepare
 from ncl_bench.prepare.settings import PrepareOptions
+from ncl_bench.prepare.source import open_source
 from ncl_bench.text import SPECIAL_WORDS, Vocabulary, tokenizer, vocabulary_json
 
 
@@ -182,11 +188,145 @@ def test_digits_are_the_same_prepared_and_embedded(tmp_path):
 def test_check_reads_everything_and_writes_nothing(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     before = contents(tmp_path)
-    records = check("flickr30k", source)
+    records = check("flickr30k", source).files
     assert contents(tmp_path) == before
     assert {Path(record.name).name for record in records} == {path.name for path in source.iterdir()}
     for record in records:
         assert record.sha256 == hashlib.sha256((source / record.name).read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("file", "repeat", "sentence"),
+    [
+        ("train_ims.npy", 1, "6 of 12 images have exactly the features of an earlier one (row 1 is row 0)"),
+        ("dev_ims.npy", 5, "2 of 4 images have exactly the features of an earlier one (row 5 is row 0)"),
+    ],
+)
+def test_images_that_are_copies_of_others_are_counted_and_written_down(file, repeat, sentence, tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    rows = np.load(source / file)
+    copied = rows[(np.arange(len(rows)) // repeat // 2) * 2 * repeat]
+    np.save(source / file, copied)
+    folder = prepare("flickr30k", source, tmp_path / "root")
+    for warnings in (check("flickr30k", source).warnings, read_manifest(folder).warnings):
+        assert any(warning.startswith(f"{file}: {sentence}") for warning in warnings)
+    assert sentence in (folder / "README.md").read_text()
+
+
+def test_different_images_are_no_copies(tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    assert not [warning for warning in check("flickr30k", source).warnings if "earlier one" in warning]
+
+
+@pytest.mark.parametrize(("dtype", "dim"), [("float32", 4), ("float32", 1), ("float16", 1)])
+def test_one_copy_is_found_whatever_the_bytes_of_a_row(dtype, dim, tmp_path):
+    spec = replace(miniatures.SPECS["flickr30k"], feature_dim=dim)
+    rows = np.random.default_rng(0).random((12, 3, dim)).astype(dtype)
+    rows[7] = rows[2]
+    rows[8] = rows[2][::-1]
+    np.save(tmp_path / "train_ims.npy", rows)
+    file = open_features(open_source(tmp_path), "train_ims.npy", spec, "train", (dtype,))
+    found = scan(file, to_float16=False, advance=lambda amount: None)
+    assert (found.copies, found.example) == (1, (7, 2))
+
+
+def test_the_scan_keeps_a_few_bytes_an_image(tmp_path, monkeypatch):
+    spec = replace(
+        miniatures.SPECS["flickr30k"], images={"train": 600, "dev": 4, "test": 3}, feature_dim=4096
+    )
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    np.save(source / "train_ims.npy", np.random.default_rng(0).random((600, 3, 4096), np.float32))
+    file = open_features(open_source(source), "train_ims.npy", spec, "train", ("float32",))
+    tracemalloc.start()
+    found = scan(file, to_float16=False, advance=lambda amount: None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.copies == 0
+    assert peak < 2 * SCAN_ROWS * file.row_bytes < file.shape[0] * file.row_bytes / 4
+
+
+VOCABULARY = vocabulary_json(Vocabulary((*SPECIAL_WORDS, "'stop", "dog", "never"), 7)).encode()
+
+
+@pytest.fixture
+def published_vocabulary(monkeypatch):
+    """The miniature's vocabulary is the published one."""
+    known = replace(flickr30k.VOCABULARY, sha256=hashlib.sha256(VOCABULARY).hexdigest()[:8])
+    origin = replace(flickr30k.ORIGIN, vocabulary=known)
+    monkeypatch.setattr(flickr30k, "ORIGIN", origin)
+    monkeypatch.setitem(ORIGINS, "flickr30k", origin)
+    return known.name
+
+
+@pytest.mark.parametrize("beside", [".", "vocab", "..", "../vocab"])
+@pytest.mark.parametrize("given", [".", ".."])
+def test_the_published_vocabulary_beside_the_download_is_used(
+    beside, given, published_vocabulary, tmp_path, monkeypatch
+):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    (source / beside).mkdir(exist_ok=True)
+    (source / beside / published_vocabulary).write_bytes(VOCABULARY)
+    place = (source / given).resolve()
+    folder = prepare("flickr30k", place, tmp_path / "root")
+    manifest, checked = read_manifest(folder), check("flickr30k", place)
+    assert (folder / "vocab" / "word.json").read_bytes() == VOCABULARY
+    assert manifest.tokenizations[0].origin == "imported"
+    assert manifest.warnings == checked.warnings == ()
+    assert manifest.checked == checked.checked
+    assert manifest.checked[-1] == (
+        f"content: {published_vocabulary} has the published sha256; no sha256 is known of 9 files, "
+        "so nobody compared their content"
+    )
+    assert [file.published for file in manifest.sources] == [None] * 9 + [True]
+
+
+def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary, tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    built = read_manifest(prepare("flickr30k", source, tmp_path / "built"))
+    other = tmp_path / "other.json"
+    other.write_bytes(VOCABULARY.replace(b"never", b"often"))
+    options = PrepareOptions(text=TextOptions(vocabulary=other))
+    given = read_manifest(prepare("flickr30k", source, tmp_path / "given", options))
+    for manifest, own in (
+        (built, "built from the training captions"),
+        (given, "another file than the published"),
+    ):
+        (warning,) = manifest.warnings
+        assert own in warning
+        assert "TOKEN IDS DIFFER FROM THE PUBLISHED ONES" in warning
+        assert f"put {published_vocabulary} " in warning
+    assert given.sources[-1].published is False
+    assert "other.json has another sha256 than the published file" in given.checked[-1]
+    assert check("flickr30k", source).warnings == built.warnings
+    assert not read_manifest(
+        prepare("flickr30k", source, tmp_path / "jieba", PrepareOptions(text=TextOptions(("jieba",))))
+    ).warnings
+
+
+def test_the_same_download_with_another_vocabulary_is_another_preparation(published_vocabulary, tmp_path):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    prepare("flickr30k", source, tmp_path / "root")
+    (source / published_vocabulary).write_bytes(VOCABULARY)
+    with pytest.raises(DataError, match="was prepared from other files or with other settings"):
+        prepare("flickr30k", source, tmp_path / "root")
+    prepare("flickr30k", source, tmp_path / "theirs")
+    spec = miniatures.SPECS["flickr30k"]
+    built, theirs = (load_prepared(tmp_path / name, spec, "train") for name in ("root", "theirs"))
+    assert built.fingerprint == theirs.fingerprint, "the fingerprint is of the data, not of the token ids"
+    assert built.vocabulary.sha256 != theirs.vocabulary.sha256
+    assert not np.array_equal(built.tokens.ids, theirs.tokens.ids)
+
+
+def test_the_published_archive_is_known_by_its_hash(tmp_path, monkeypatch):
+    archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "mine.zip")
+    known = KnownFile("NoW.zip", hashlib.sha256(archive.read_bytes()).hexdigest(), archive.stat().st_size)
+    for published, sha256 in ((True, known.sha256), (False, "0" * 64)):
+        origin = replace(now.ORIGIN, archive=replace(known, sha256=sha256))
+        with monkeypatch.context() as patch:
+            patch.setattr(now, "ORIGIN", origin)
+            assert check("now", archive).files[-1] == FileRecord(
+                name="mine.zip", bytes=known.bytes, sha256=known.sha256, published=published
+            )
 
 
 KILLED = """

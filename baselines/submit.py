@@ -74,6 +74,7 @@ def submit(
         raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
     jobs = [folder.job(root) for folder in folders]
     test = jobs[0].load("test")
+    _check_vocabulary(runs[0], described[0], test)
     fabric = fabric_for(device, jobs[0].precision, devices)
     networks = [
         network
@@ -185,8 +186,8 @@ def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> N
         if any(run.samefile(earlier) for earlier in runs[:number]):
             raise TrainingError(f"{run} is given twice; every run counts once in a mean")
     for run, other in zip(runs[1:], described[1:], strict=True):
-        for key in ("fingerprint", "noise", "precision"):
-            if other[key] != described[0][key]:
+        for key in ("fingerprint", "vocabulary", "noise", "precision"):
+            if other.get(key) != described[0].get(key):
                 raise TrainingError(
                     f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
                 )
@@ -195,6 +196,17 @@ def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> N
                 raise TrainingError(
                     f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
                 )
+
+
+def _check_vocabulary(run: Path, described: dict[str, Any], test: PairedDataset) -> None:
+    """Word ids mean the same words as in training."""
+    trained = described.get("vocabulary")
+    if trained not in (None, test.vocabulary.sha256):
+        raise TrainingError(
+            f"{run} was trained with the vocabulary {trained[:8]}, {test.name} was prepared here with "
+            f"{test.vocabulary.sha256[:8]}, so the token ids differ; give the --root of the training, or prepare the "
+            "dataset with its vocabulary (ncl-bench prepare --vocabulary)"
+        )
 
 
 def _describe(
@@ -260,8 +272,9 @@ def _noise(record: dict[str, Any], kind: str) -> Noise:
         return Noise(unit="natural", ratio=None)
     if record["unit"] is None:
         return Noise(unit="none", ratio=0.0)
-    keys = ("unit", "ratio", "seed", "sha256", "realised_ratio")
-    return Noise(**{key: record[key] for key in keys})
+    keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
+    stated: dict[str, Any] = {key: record.get(key) for key in keys}
+    return Noise(**stated)
 
 
 def _hardware(fabric: Fabric) -> str:

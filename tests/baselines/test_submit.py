@@ -1,6 +1,7 @@
 """Scoring a run: resumed by block, and never with what other runs left behind."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from baselines.run import Job, RunFolder
 from baselines.score import CAPTION_BLOCK, score_blocks
 from baselines.submit import submit
 from baselines.train import Trainer
+from ncl_bench.datasets.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.text import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,32 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             trainer = Trainer(Job(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
             trainer.run(TrainingProgress(1, Console(quiet=True)))
     return [folder / str(seed) for seed in range(2)]
+
+
+def with_other_words(name: str, **options: Any) -> PairedDataset:
+    """The same data, whose preparation gave two words each other's id."""
+    dataset = load_few(name, **options)
+    words = list(dataset.vocabulary.words)
+    words[-2:] = words[:-3:-1]
+    return replace(dataset, vocabulary=Vocabulary(tuple(words), dataset.vocabulary.size))
+
+
+def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_scored(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = RunFolder(runs[0]).job()
+    monkeypatch.setattr("baselines.run.load_dataset", with_other_words)
+    other = Trainer(job, RunFolder(tmp_path / "other"), "cpu")
+    other.run(TrainingProgress(1, Console(quiet=True)))
+    assert other.train_split.fingerprint == RunFolder(runs[0]).read("run.json")["fingerprint"]
+    with pytest.raises(TrainingError, match="holds a run with another vocabulary"):
+        Trainer(job, RunFolder(runs[0]), "cpu").run(TrainingProgress(1, Console(quiet=True)))
+    with pytest.raises(
+        TrainingError, match="have another vocabulary; only runs that share it can be averaged"
+    ):
+        submit([runs[0], tmp_path / "other"], tmp_path / "mean", device="cpu")
+    with pytest.raises(TrainingError, match=r"token ids differ; give the --root of the training"):
+        submit(runs[:1], tmp_path / "one", device="cpu")
 
 
 def interrupt_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -19,6 +19,8 @@ from baselines.backbones.base import Backbone, Encoded
 
 NAMES = ("sgr", "saf")
 PRECISIONS = (torch.float32, torch.float64)
+INTRA_MODAL_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9}
+"""In float32, squares of small differences lose digits: the numbers are judged in float64."""
 GSC_FILES = {"gsc": "E_gsc", "gsc+": "E_gscplus"}
 
 
@@ -66,7 +68,8 @@ def test_similarity_vectors_match(name: str, mode: str, golden: Golden) -> None:
     with torch.no_grad():
         network.similarities(images, captions)
     order = sorted(range(len(captions)), key=lambda k: -int(captions.lengths[k]))
-    assert_close(torch.cat(seen, dim=1), stored[f"{mode}.sim_vec"][:, order], 2e-5)
+    want = stored[f"{mode}.sim_vec"][:, order]
+    assert_close(torch.cat(seen, dim=1), want, 2e-5 * max(1, np.abs(want).max()))
 
 
 @pytest.mark.parametrize("target", ["sum", "proj"])
@@ -150,4 +153,4 @@ def test_intra_modal_similarities_match(
     }
     for key, similarities in found.items():
         raw = torch.from_numpy(published[f"{name}.{mode}.sims_{key}_raw{SUFFIX[dtype]}"])
-        assert_close(similarities, torch.sigmoid(raw).numpy(), SIMILARITY_TOLERANCE[dtype])
+        assert_close(similarities, torch.sigmoid(raw).numpy(), INTRA_MODAL_TOLERANCE[dtype])

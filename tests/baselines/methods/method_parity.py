@@ -73,6 +73,11 @@ def assert_gradients_match(network: nn.Module, expected: nn.Module) -> None:
         )
 
 
+def gradient_tolerance(expected: np.ndarray) -> float:
+    """2e-4 of the array's largest entry; where all are zero, the rounding of float32."""
+    return 2e-4 * max(np.abs(expected).max(), 1e-3)
+
+
 def gradient_norm(network: nn.Module) -> float:
     """Norm over all parameters."""
     norms = [weight.grad.norm() for weight in network.parameters() if weight.grad is not None]

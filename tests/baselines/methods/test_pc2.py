@@ -14,6 +14,7 @@ from method_parity import (
     assert_gradients_match,
     assert_trajectory_matches,
     gradient_norm,
+    gradient_tolerance,
     published_network,
 )
 from torch import Tensor, nn
@@ -78,7 +79,7 @@ def test_losses_and_their_gradients_match_the_published_code(matrix: str, golden
         loss.sum().backward()
         if (matrix, mode) != ("all_equal", "warmup_sele"):  # any half is the lowest
             expected = stored[f"{matrix}.{mode}.grad"]
-            tolerance = 2e-4 * max(np.abs(expected).max(), 1e-3)
+            tolerance = gradient_tolerance(expected)
             np.testing.assert_allclose(similarities.grad, expected, rtol=0, atol=tolerance, err_msg=mode)
 
 
@@ -95,9 +96,10 @@ def test_pseudo_classification_matches_the_published_code(case: str, golden: Gol
         (entropy(targets.mean(dim=0)), "hard.entropy_of_mean_targets"),
         (entropy(logits.softmax(dim=1).mean(dim=0)), "soft.entropy_of_mean_softmax_logits"),
     ):
-        assert got.item() == pytest.approx(float(stored[f"nc.{case}.{name}"]), rel=1e-6)
+        assert got.item() == pytest.approx(float(stored[f"nc.{case}.{name}"]), rel=1e-5, abs=1e-6)
     (cross_entropy - 10 * spread).backward()
-    assert_near(logits.grad, stored[f"nc.{case}.hard.grad_of_ce_minus_10_entropy"], 1e-7)
+    expected = stored[f"nc.{case}.hard.grad_of_ce_minus_10_entropy"]
+    assert_near(logits.grad, expected, gradient_tolerance(expected))
 
 
 def test_division_by_loss_and_oscillation_matches_the_published_code(golden: Golden) -> None:
@@ -105,16 +107,17 @@ def test_division_by_loss_and_oscillation_matches_the_published_code(golden: Gol
     state = np.random.RandomState(int(stored["np_seed"]))
     for network in "AB":
         bank, now = (tensor(stored[f"{network}.{name}"]) for name in ("bank", "pseudo_label_now"))
-        assert_near(oscillation(bank, now), stored[f"{network}.kl_raw_all"], 1e-6)
+        assert_near(oscillation(bank, now), stored[f"{network}.kl_raw_all"], 5e-6)
         bank[stored[f"{network}.missing_from_bank"]] = 0
         oscillations = oscillation(bank, now).double()
         losses = tensor(stored[f"{network}.loss"]).double()
-        for values, name in ((losses, "loss_normalised"), (oscillations, "ctt_normalised")):
+        # float64 throughout from the losses on; the oscillations begin as float32
+        for values, name, sharp in ((losses, "loss", 1e-9), (oscillations, "ctt", 5e-6)):
             normalised = min_max_normalised(values.numpy())
-            np.testing.assert_allclose(normalised, stored[f"{network}.{name}"], rtol=0, atol=1e-6)
-        for values, name in ((losses, "loss"), (oscillations, "ctt")):
+            np.testing.assert_allclose(normalised, stored[f"{network}.{name}_normalised"], rtol=0, atol=sharp)
+        for values, name, sharp in ((losses, "loss", 1e-9), (oscillations, "ctt", 1e-5)):
             probability = clean_posterior(values, random_state=state)
-            assert_near(probability, stored[f"prob_{name}_{network}"], 1e-5)
+            assert_near(probability, stored[f"prob_{name}_{network}"], sharp)
             assert np.array_equal(is_clean(probability, 0.5), stored[f"pred_{name}_{network}"])
 
 

@@ -1,15 +1,16 @@
 """What each method is: methods.yaml, typed, and the commands that reproduce a row."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from leaderboard.row_files import other_noise, reduced_precision
 from leaderboard.rows import Cell
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.submission import Submission
 from ncl_bench.yaml_files import read_yaml
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
@@ -148,10 +149,17 @@ def _recipe_names(family: Family, method: str, backbone: str, networks: str, cel
     return [f"{folder}/{cell.dataset}_{part}{text}{suffix}" for part in parts]
 
 
-def recipe_commands(names: Sequence[str], cell: Cell, seed: int) -> tuple[str, ...]:
-    """The command lines of a row that states its recipes."""
-    noise = _drawn(cell.noise_ratio or 0.0, cell.noise_unit) + (f" --seed {seed}" if seed else "")
-    return _lines(list(names), noise, cell.slug)
+def recipe_commands(submission: Submission, cell: Cell) -> tuple[str, ...]:
+    """The command lines of a row that states its recipes: on its noise, with its first seed, in its precision."""
+    noise, seed, training = submission.noise, submission.training_seeds[0], submission.training
+    options = _drawn(cell.noise_ratio or 0.0, cell.noise_unit)
+    if noise.unit in ("caption", "image") and noise.seed is None:
+        options = f" --noise-file FILE --noise-unit {noise.unit}"
+    elif other_noise(submission):
+        options += f" --noise-seed {noise.seed}"
+    options += f" --seed {seed}" if seed else ""
+    options += f" --precision {training.precision}" if training and reduced_precision(submission) else ""
+    return _lines(list(submission.recipes), options, cell.slug)
 
 
 def _drawn(ratio: float, unit: str) -> str:

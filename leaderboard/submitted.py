@@ -102,7 +102,7 @@ def _row(file: RowFile, protocol: str, result: ProtocolResult, families: dict[st
     networks = "single" if submission.networks == 1 else "ensemble"
     if submission.recipes:
         _check_recipes(submission, name)
-        command = recipe_commands(submission.recipes, cell, submission.training_seeds[0])
+        command = recipe_commands(submission, cell)
     else:
         command = (
             commands(families[key], submission.method, backbone, networks, cell) if key in families else ()

@@ -13,8 +13,9 @@ from leaderboard.add import add
 from leaderboard.build import build
 from leaderboard.content import read_content
 from leaderboard.evidence import LARGEST, packed_path
-from leaderboard.methods import read_families
+from leaderboard.methods import read_families, recipe_commands
 from leaderboard.row_files import noise_used, read_row_file, row_slug
+from leaderboard.rows import Cell
 from leaderboard.submitted import read_submitted
 from ncl_bench import protocol
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -197,6 +198,28 @@ def test_the_same_run_in_another_precision_is_another_row(make: Maker, tmp_path:
     add(make(tmp_path / "full"), tmp_path / "board")
     path = add(make(tmp_path / "half", difficulty=1.6, training=training("bf16-mixed")), tmp_path / "board")
     assert path.stem == "crcl-vse-infinity-caption-40-bf16-mixed-seed0"
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, "--noise-ratio 0.4 --noise-unit caption"),
+        ({"training_seeds": (3,)}, "--noise-ratio 0.4 --noise-unit caption --seed 3"),
+        ({"training": training("tf32")}, "--noise-ratio 0.4 --noise-unit caption --precision tf32"),
+        ({"training": training("32-true")}, "--noise-ratio 0.4 --noise-unit caption"),
+        ({"noise": {"seed": 7}}, "--noise-ratio 0.4 --noise-unit caption --noise-seed 7"),
+        ({"noise": {"seed": None}}, "--noise-file FILE --noise-unit caption"),
+    ],
+)
+def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(
+    make: Maker, tmp_path: Path, fields: dict[str, Any], options: str
+) -> None:
+    submission = read_submission(make(tmp_path / "submission", recipes=("crcl/digits_vse_infinity",)))
+    noise = submission.noise.model_copy(update=fields.get("noise", {}))
+    stated = submission.model_copy(update=fields | {"noise": noise})
+    cell = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
+    train, *_ = recipe_commands(stated, cell)
+    assert train == f"ncl-bench train crcl/digits_vse_infinity {options} --to runs/crcl-digits_vse_infinity"
 
 
 @pytest.mark.parametrize(

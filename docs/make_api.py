@@ -36,6 +36,7 @@ PUBLIC = {
         "Types of the values above.",
         (
             "ncl_bench.datasets.spec.DatasetSpec",
+            "ncl_bench.datasets.paired.Pairs",
             "ncl_bench.datasets.paired.TokenTable",
             "ncl_bench.datasets.truth.true_correspondence",
             "ncl_bench.noise.NoiseRecord",

@@ -101,6 +101,30 @@ class LeadingImages:
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs:
+    """Some pairs of a dataset, read into memory.
+
+    Attributes:
+        image_features: ``(n, n_regions, feature_dim)``, of the image that each caption is paired with.
+        image_lengths: int64 ``(n,)``, valid regions of each image.
+        caption_tokens: int64 ``(n, longest)``, padded with 0.
+        caption_lengths: int64 ``(n,)``, start and end token included.
+        pair_ids: int64 ``(n,)``, positions in the full split: keys for what is remembered about a pair, and no
+            rows of a subset.
+    """
+
+    image_features: FloatArray
+    image_lengths: Int64Array
+    caption_tokens: Int64Array
+    caption_lengths: Int64Array
+    pair_ids: Int64Array
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.pair_ids)
+
+
+@dataclass(frozen=True, eq=False)
 class PairedDataset:
     """Images, captions, and which image each caption is (perhaps wrongly) paired with.
 
@@ -114,7 +138,8 @@ class PairedDataset:
         image_features: ``(n_images, n_regions, feature_dim)``.
         image_ids: source ids of the images, ``(n_images,)``.
         caption_to_image: int64 ``(n_captions,)``, row of the image each caption is paired with.
-        pair_ids: int64 ``(n_captions,)``, positions in the full split; they survive subsetting and sharding.
+        pair_ids: int64 ``(n_captions,)``, positions in the full split; they survive subsetting and sharding, and are
+            keys, not rows of this dataset.
         tokens: token ids of each caption.
         captions: caption texts, or None where licence or source give none.
         vocabulary: the words behind the token ids.
@@ -199,25 +224,23 @@ class PairedDataset:
         """The same dataset with its features read into one array in memory."""
         return replace(self, image_features=self.image_features[np.arange(self.n_images)])
 
-    def read(self, rows: Int64Array) -> dict[str, NDArray[Any]]:
+    def read(self, rows: Int64Array | Sequence[int]) -> Pairs:
         """Some pairs as arrays.
 
         Args:
-            rows: int64 ``(n,)``, positions in this dataset, in any order.
-
-        Returns:
-            ``image_features`` ``(n, n_regions, feature_dim)``, ``caption_tokens`` int64 ``(n, longest)``
-            padded with 0, ``caption_lengths`` and ``pair_ids`` int64 ``(n,)``.
+            rows: ``(n,)``, positions in this dataset from 0 to ``len(self) - 1``, in any order.
         """
+        rows = np.asarray(rows, np.int64)
         tokens, lengths = self.tokens.padded(rows)
-        return {
-            "image_features": self.image_features[self.caption_to_image[rows]],
-            "caption_tokens": tokens,
-            "caption_lengths": lengths,
-            "pair_ids": self.pair_ids[rows],
-        }
+        return Pairs(
+            image_features=self.image_features[self.caption_to_image[rows]],
+            image_lengths=np.full(len(rows), self.n_regions),
+            caption_tokens=tokens,
+            caption_lengths=lengths,
+            pair_ids=self.pair_ids[rows],
+        )
 
-    def batches(self, batch_size: int, *, seed: int | None = None) -> Iterator[dict[str, NDArray[Any]]]:
+    def batches(self, batch_size: int, *, seed: int | None = None) -> Iterator[Pairs]:
         """One pass over the pairs.
 
         Args:
@@ -232,8 +255,8 @@ class PairedDataset:
             yield self.read(order[start : start + batch_size])
 
     def to_torch(self, rows: Int64Array | None = None) -> dict[str, Any]:
-        """What :meth:`read` returns, as torch tensors; every pair by default. Needs torch."""
+        """The arrays of :meth:`read` as torch tensors, by name; every pair by default. Needs torch."""
         import torch
 
-        arrays = self.read(np.arange(len(self)) if rows is None else rows)
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        pairs = self.read(np.arange(len(self)) if rows is None else rows)
+        return {name: torch.from_numpy(array) for name, array in vars(pairs).items()}

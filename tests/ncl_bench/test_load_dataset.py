@@ -128,8 +128,8 @@ def test_prepared_digits_equal_the_embedded(monkeypatch: pytest.MonkeyPatch, tmp
     assert opened.fingerprint == embedded.fingerprint
     assert opened.noise == embedded.noise
     rows = np.array([5, 3, 9_999])
-    for name, array in opened.read(rows).items():
-        np.testing.assert_array_equal(array, embedded.read(rows)[name])
+    for name, array in vars(opened.read(rows)).items():
+        np.testing.assert_array_equal(array, getattr(embedded.read(rows), name))
     in_ram = load_dataset("digits", preload="ram")
     assert isinstance(in_ram.image_features, np.ndarray)
     np.testing.assert_array_equal(in_ram.image_features[rows[:2]], embedded.image_features[rows[:2]])

@@ -100,18 +100,29 @@ def test_leading_images_read_nothing_beyond_them():
 def test_batches_visit_every_pair_once(seed):
     whole = dataset()
     batches = list(whole.batches(7, seed=seed))
-    visited = np.concatenate([batch["pair_ids"] for batch in batches])
+    visited = np.concatenate([batch.pair_ids for batch in batches])
     assert sorted(visited.tolist()) == list(range(30))
-    assert [len(batch["pair_ids"]) for batch in batches] == [7, 7, 7, 7, 2]
+    assert [len(batch) for batch in batches] == [7, 7, 7, 7, 2]
     assert (visited.tolist() == list(range(30))) == (seed is None)
     for batch in batches:
-        np.testing.assert_array_equal(batch["image_features"], whole.image_features[batch["pair_ids"] // 5])
-        np.testing.assert_array_equal(batch["caption_tokens"][:, 0], batch["pair_ids"])
-        np.testing.assert_array_equal(batch["caption_lengths"], 2 + batch["pair_ids"] % 4)
+        np.testing.assert_array_equal(batch.image_features, whole.image_features[batch.pair_ids // 5])
+        np.testing.assert_array_equal(batch.caption_tokens[:, 0], batch.pair_ids)
+        np.testing.assert_array_equal(batch.caption_lengths, 2 + batch.pair_ids % 4)
+
+
+def test_reading_rows_of_a_subset_gives_the_pairs_that_its_ids_name():
+    whole = dataset()
+    noisy = replace(whole, caption_to_image=np.random.default_rng(0).permutation(whole.caption_to_image))
+    pairs = noisy.subset(np.arange(5, 30)).read(range(8))
+    assert pairs.pair_ids.tolist() == [5, 6, 7, 8, 9, 10, 11, 12]
+    assert pairs.caption_tokens[:, 0].tolist() == pairs.pair_ids.tolist()
+    assert pairs.image_lengths.tolist() == [2] * 8
+    expected = whole.image_features[noisy.caption_to_image[5:13]]
+    np.testing.assert_array_equal(pairs.image_features, expected)
 
 
 def test_equal_seeds_give_equal_batches():
-    first, second = ([b["pair_ids"].tolist() for b in dataset().batches(8, seed=3)] for _ in range(2))
+    first, second = ([b.pair_ids.tolist() for b in dataset().batches(8, seed=3)] for _ in range(2))
     assert first == second
 
 

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,23 @@ def golden() -> Golden:
             return dict(arrays)
 
     return read
+
+
+@pytest.fixture
+def signals_heard() -> Iterator[None]:
+    """Let signals stop this process and those that a test starts, as in a terminal.
+
+    What starts in the background (``make test &``, ``nohup``) ignores SIGINT or SIGHUP, and so do its children.
+    """
+    heard = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,6 +11,11 @@ import pytest
 
 from ncl_bench.interruption import stoppable
 
+pytestmark = pytest.mark.usefixtures("signals_heard")
+
+SIGNALS = pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
 SCRIPT = """
 import time
 from ncl_bench.interruption import stoppable
@@ -24,7 +29,7 @@ with stoppable():
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@SIGNALS
 @pytest.mark.parametrize(
     ("body", "in_destructor"), [("pass", "pass"), ("Slow()", "time.sleep(60)")], ids=["plain", "destructor"]
 )
@@ -60,6 +65,34 @@ def test_errors_and_handlers_pass_through() -> None:
         fail()
     assert inside != [before]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@SIGNALS
+def test_a_signal_that_was_ignored_before_stays_ignored(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    with stoppable():
+        os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_the_tests_of_signals_pass_in_the_background() -> None:
+    """Where a shell has started them with ``&`` under ``nohup``."""
+    tests = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("interruption", "processes")]
+    ignoring = [
+        "sh",
+        "-c",
+        "trap '' INT HUP; exec \"$@\"",
+        "sh",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        *tests,
+    ]
+    which = "(plain or parent) and (SIGINT or SIGHUP) or handlers"
+    run = subprocess.run([*ignoring, "-p", "no:cacheprovider", "-k", which], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.parametrize("delay", [0.25, 0.6])

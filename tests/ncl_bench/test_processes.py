@@ -23,7 +23,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.usefixtures("signals_heard")
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT], ids=lambda stop: stop.name)
 def test_workers_end_with_their_parent(stop: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)

@@ -238,7 +238,8 @@ def zip_download(folder: Path) -> Reader:
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        verify(inspect(miniatures.SPECS["now"], path), to_float16=True, journal=None, progress=silent)
+        spec = miniatures.SPECS["now"]
+        verify(inspect(spec, path), spec, to_float16=True, journal=None, progress=silent)
 
     tokens = (
         b"PK\x01\x02",

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from lightning_fabric import Fabric
@@ -39,22 +39,21 @@ class Processes(NamedTuple):
 
 
 def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabric:
-    """Device and arithmetic; ``tf32`` is 32-bit storage with tensor-core products.
+    """Device and products; ``bf16-mixed`` is the networks' own, see :meth:`baselines.backbones.base.Backbone.autocast`.
 
     Where several processes share the work they are connected when this returns: those that torchrun or SLURM
     started, else this one and ``devices - 1`` copies of the command that started it.
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``.
-        precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
+        precision: ``tf32`` multiplies float32 in TF32, with the tensor cores of a GPU.
         devices: processes on this machine; what torchrun or SLURM started by default, else one.
 
     Raises:
         TrainingError: there are fewer devices, or another number of processes was started.
     """
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces processes and precision
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces processes
     set_products(precision)
-    arithmetic: Any = "32-true" if precision == "tf32" else precision
     processes = started_processes(devices)
     _check_cuda(device, processes.here)
     several = processes.here * processes.machines > 1
@@ -63,7 +62,6 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
         devices=processes.here,
         num_nodes=processes.machines,
         strategy=DDPStrategy(timeout=PATIENCE) if several else "auto",
-        precision=arithmetic,
         plugins=[processes.environment],
     )
     if several:

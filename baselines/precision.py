@@ -1,23 +1,24 @@
 """What each arithmetic does to the scores of a finished run: ``python -m baselines.precision RUN``.
 
-The same weights score dev in every precision. ``32-true`` is the reference and the default; another precision is as
-good for evaluation where it stays within the limits below. On a CPU ``tf32`` is ``32-true``.
+The same weights score dev in every precision of the device. ``32-true`` is the reference and the default; another
+precision is as good for evaluation where it stays within the limits below. A CPU has no ``tf32``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import typer
 
-from baselines.devices import fabric_for
+from baselines.devices import fabric_for, set_products
 from baselines.run import RunFolder
 from baselines.score import score
 from baselines.submit import chosen_networks
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.protocol import evaluate, selection_images
 
-PRECISIONS = ("32-true", "tf32", "bf16-mixed")
+PRECISIONS = {"cpu": ("32-true", "bf16-mixed"), "cuda": ("32-true", "tf32", "bf16-mixed")}
+"""By type of device, the reference first."""
 SIMILARITY_LIMIT = 0.01
 """Largest difference of a similarity; they lie in [-1, 1] or (0, 1)."""
 R_SUM_LIMIT = 1.0
@@ -55,18 +56,18 @@ def precision_effects(run: RunFolder, *, device: str = "auto", root: Path | None
     job = run.job(root)
     dev = job.load("dev")
     n_images = selection_images(dataset_spec(dev.name), "dev")
-    similarities = []
+    place = fabric_for(device, "32-true").device
+    precisions, similarities = PRECISIONS[place.type], []
     try:
-        for precision in PRECISIONS:
-            fabric = fabric_for(device, precision)
-            networks = chosen_networks(job, run, fabric.device)
-            with fabric.autocast():
-                similarities.append(score(networks, dev, n_images=n_images, device=fabric.device))
+        for precision in precisions:
+            set_products(precision)
+            networks = chosen_networks(replace(job, precision=precision), run, place)
+            similarities.append(score(networks, dev, n_images=n_images, device=place))
     finally:
-        fabric_for(device, "32-true")
+        set_products("32-true")
     r_sums = [evaluate(s, dataset=dev.name, split="dev", intervals=False).r_sum for s in similarities]
     effects = []
-    for precision, values, r_sum in zip(PRECISIONS, similarities, r_sums, strict=True):
+    for precision, values, r_sum in zip(precisions, similarities, r_sums, strict=True):
         difference = float(np.abs(values - similarities[0]).max())
         within = difference <= SIMILARITY_LIMIT and abs(r_sum - r_sums[0]) <= R_SUM_LIMIT
         effects.append(Effect(precision, difference, r_sum, within))

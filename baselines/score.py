@@ -83,7 +83,7 @@ def _mean_similarities(
 ) -> torch.Tensor:
     tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(captions))
     each = [
-        network.similarities(encoded, network.encode_captions(tokens, lengths)).float()
+        network.similarities(encoded, network.encode_captions(tokens, lengths))
         for network, encoded in zip(networks, images, strict=True)
     ]
     return torch.stack(each).mean(dim=0)

@@ -148,7 +148,7 @@ def _score_the_rest(
         options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
         _take_space(to / _PART)
-    with progress_bar(console) as bar, fabric.autocast():
+    with progress_bar(console) as bar:
         task = bar.add_task("score", total=len(test), completed=done, state="")
         blocks = score_blocks(
             networks, test, n_images=test.n_images, device=fabric.device, first_caption=done

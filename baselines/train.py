@@ -39,7 +39,7 @@ def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
     """A method with freshly initialised networks for a dataset.
 
     Args:
-        job: recipe and noise.
+        job: recipe, noise and precision.
         train: the training split, read for its sizes only.
         seed: of the initialisation.
     """
@@ -48,13 +48,15 @@ def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
     vocabulary_size = train.vocabulary.size + method.extra_words
 
     def make_network() -> Backbone:
-        return build_backbone(
+        network = build_backbone(
             recipe.backbone["name"],
             recipe.backbone_config,
             feature_dim=train.feature_dim,
             n_regions=train.n_regions,
             vocabulary_size=vocabulary_size,
         )
+        network.mixed = job.precision == "bf16-mixed"
+        return network
 
     setting = Setting(len(train), train.n_regions, vocabulary_size, make_network)
     with torch.random.fork_rng():
@@ -122,7 +124,7 @@ class Trainer:
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         try:
-            with torch.random.fork_rng(devices), self.fabric.autocast():
+            with torch.random.fork_rng(devices):
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
                 self.method.train_epoch(plan, batches, self.step)
         except TrainingError as error:
@@ -151,9 +153,8 @@ class Trainer:
 
     def _score_dev(self) -> NDArray[np.float32]:
         self.method.eval()
-        with self.fabric.autocast():
-            n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
-            return score(self.method.networks, self.dev_split, n_images=n_images, device=self.fabric.device)
+        n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
+        return score(self.method.networks, self.dev_split, n_images=n_images, device=self.fabric.device)
 
     def _record(
         self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]

@@ -1,10 +1,11 @@
 """What a backbone promises: encode each side once, then compare every image with every caption."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
@@ -54,6 +55,8 @@ class Backbone(nn.Module, ABC):
     """Every image must have the same number of regions; otherwise any number will do."""
     published_sign: ClassVar[str]
     """What only this network's names in the published layout begin with."""
+    mixed: bool = False
+    """Whether what goes through :meth:`autocast` is multiplied in bfloat16; set by the engine."""
     embed_size: int
     config: Any
 
@@ -67,7 +70,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Similarity of every image with every caption, float ``(n_images, n_captions)``."""
+        """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
 
     @abstractmethod
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
@@ -76,6 +79,19 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Similarity of every caption with every caption, ``[row item, anchor column]`` (GSC, Eq. 7)."""
+
+    def autocast(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        """``function(*inputs)``, with products in bfloat16 where the network is ``mixed``.
+
+        Autocast keeps copies of the weights until it is left, so it is entered anew for every call: the copies are
+        never older than the weights. The last product of a network stays outside, in float32: similarities and
+        losses need more than the 8 bits of bfloat16.
+
+        Returns:
+            What ``function`` returns, in bfloat16 where the network is ``mixed`` and the function ends in a product.
+        """
+        with torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=self.mixed):
+            return function(*inputs)
 
     @classmethod
     @abstractmethod

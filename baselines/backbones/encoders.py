@@ -10,8 +10,12 @@ EPSILON = 1e-8
 
 
 def unit_length(x: Tensor, dim: int = -1) -> Tensor:
-    """``x`` over its Euclidean length along ``dim``, 1e-8 added to the length; zeros stay zeros."""
-    length: Tensor = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
+    """``x`` over its Euclidean length along ``dim``, 1e-8 added to the length; zeros stay zeros.
+
+    What is bfloat16 becomes float32.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    length: Tensor = torch.linalg.vector_norm(x, dim=dim, keepdim=True, dtype=wide)
     return x / (length + EPSILON)
 
 

@@ -108,8 +108,8 @@ class SGR(SGRAF):
         return mirrored(n, columns, columns)
 
     def _block_logits(self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:
-        vectors = self.reasoning(joined(Nodes(whole, parts)), valid, *shared)
-        logits: Tensor = self.head(vectors)
+        vectors = self.autocast(self.reasoning, joined(Nodes(whole, parts)), valid, *shared)
+        logits: Tensor = self.head(vectors.to(self.head.weight.dtype))
         return logits.squeeze(-1)
 
     @classmethod

@@ -95,17 +95,19 @@ class SGRAF(Backbone):
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Unit vectors of all regions, and one of the whole image."""
-        vectors = unit_length(self.regions(image_features))
-        return Encoded(vectors, image_lengths, self.image_vector(vectors))
+        vectors = unit_length(self.autocast(self.regions, image_features))
+        return Encoded(vectors, image_lengths, self.autocast(self.image_vector, vectors))
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
         """Unit vectors of the words, zero beyond a caption's length, and one of the whole caption."""
-        vectors = unit_length(self.words(caption_tokens, caption_lengths))
-        return Encoded(vectors, caption_lengths, self.caption_vector(vectors, caption_lengths))
+        vectors = unit_length(self.autocast(self.words, caption_tokens, caption_lengths))
+        return self.with_pooled(Encoded(vectors, caption_lengths))
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarities, float ``(n_images, n_captions)`` in (0, 1)."""
-        whole_images = self.image_vector(images.vectors) if images.pooled is None else images.pooled
+        whole_images = images.pooled
+        if whole_images is None:
+            whole_images = self.autocast(self.image_vector, images.vectors)
         captions = self.with_pooled(captions)
         rows = self._rows_at_once(len(images), captions)
         logits = [
@@ -121,7 +123,7 @@ class SGRAF(Backbone):
 
         The global vectors are made anew, as in the published code; so batch statistics move again.
         """
-        whole = self.image_vector(images.vectors)
+        whole = self.autocast(self.image_vector, images.vectors)
         return torch.sigmoid(self._positionwise_logits(images.vectors, whole, variant))
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
@@ -162,7 +164,7 @@ class SGRAF(Backbone):
         """The captions, and the global vector of each."""
         if captions.pooled is not None:
             return captions
-        whole = self.caption_vector(captions.vectors, captions.lengths)
+        whole = self.autocast(self.caption_vector, captions.vectors, captions.lengths)
         return Encoded(captions.vectors, captions.lengths, whole)
 
     def _attended_logits(
@@ -178,8 +180,9 @@ class SGRAF(Backbone):
     ) -> Nodes:
         assert anchors.pooled is not None
         queries = anchors.vectors[block.anchors, : block.longest]
-        weights = attention(queries, keys, valid)
-        parts = attended_difference(
+        weights = self.autocast(attention, queries, keys, valid)
+        parts = self.autocast(
+            attended_difference,
             weights,
             keys,
             queries.flatten(0, 1),
@@ -201,14 +204,16 @@ class SGRAF(Backbone):
         nodes = []
         for anchors in strips:
             items = slice(anchors.start, None)
-            parts = positionwise_difference(vectors[items], vectors[anchors], local.weight, bias)
+            parts = self.autocast(
+                positionwise_difference, vectors[items], vectors[anchors], local.weight, bias
+            )
             nodes.append(Nodes(self._whole_nodes(whole[items], whole[anchors], INTRA_MODAL_OFFSET), parts))
         return summed_over_ranks(self._symmetric_logits(n, nodes, variant))
 
     def _whole_nodes(self, items: Tensor, anchors: Tensor, offset: float) -> Tensor:
         layer = self.global_nodes
         bias = layer.bias + offset * layer.weight.sum(dim=1)
-        return positionwise_difference(items, anchors, layer.weight, bias)
+        return self.autocast(positionwise_difference, items, anchors, layer.weight, bias)
 
     def _bytes_per_position(self, vectors: Tensor) -> int:
         """Temporary memory of one item and one anchor position: the tensors that live at once."""

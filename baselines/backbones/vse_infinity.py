@@ -124,13 +124,15 @@ class VSEInfinity(Backbone):
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Embed and pool the valid regions of each image."""
-        pooled = self.region_pooling(self.regions(image_features), image_lengths)
+        regions = self.autocast(self.regions, image_features)
+        pooled = self.region_pooling(regions, image_lengths)
         vectors = unit_length(pooled)
         return Encoded(vectors, image_lengths, vectors)
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
         """Embed and pool the words of each caption."""
-        pooled = self.word_pooling(self.words(caption_tokens, caption_lengths), caption_lengths)
+        words = self.autocast(self.words, caption_tokens, caption_lengths)
+        pooled = self.word_pooling(words, caption_lengths)
         vectors = unit_length(pooled)
         return Encoded(vectors, caption_lengths, vectors)
 

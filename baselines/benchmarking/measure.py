@@ -15,7 +15,7 @@ from baselines.benchmarking.loop import Loop
 from baselines.benchmarking.memory import WORKS, peak_mebibytes
 from baselines.benchmarking.sizes import Sizes
 from baselines.benchmarking.stopwatch import TOTAL, Side, Stopwatch, Timings, side_by_side
-from baselines.devices import fabric_for, set_products
+from baselines.devices import set_products
 from baselines.score import score
 from ncl_bench.errors import NclBenchError
 
@@ -225,7 +225,7 @@ class Measurements:
         network = works.make_network(name, self.sizes, self.device)
         batch = works.make_batch(self.sizes, self.sizes.batch, self.device)
         few = works.make_dataset(self.sizes, self.sizes.image_counts[0])
-        kinds = {kind: self._arithmetic(kind) for kind in ("32-true", *precisions)}
+        kinds = {kind: self._arithmetic(kind, network) for kind in ("32-true", *precisions)}
         sides = {kind: works.step_of(network, batch, arithmetic) for kind, arithmetic in kinds.items()}
         timings = self._timed(sides, advance)
         network.eval()
@@ -246,7 +246,6 @@ class Measurements:
         ]
 
     def _kernels(self, name: str, precision: str, advance: Advance) -> list[Row]:
-        arithmetic = self._arithmetic(precision)
         networks = {
             kernel: works.make_network(name, self.sizes, self.device, kernel=kernel)
             for kernel in ("torch", "triton")
@@ -254,8 +253,12 @@ class Measurements:
         batch = works.make_batch(self.sizes, self.sizes.batch, self.device)
         dataset = works.make_dataset(self.sizes, self.sizes.images)
         side_by_work: dict[str, Callable[[Backbone], Side]] = {
-            "training step": lambda network: works.step_of(network, batch, arithmetic),
-            "scoring": lambda network: works.scoring_of(network, dataset, self.device, arithmetic),
+            "training step": lambda network: works.step_of(
+                network, batch, self._arithmetic(precision, network)
+            ),
+            "scoring": lambda network: works.scoring_of(
+                network, dataset, self.device, self._arithmetic(precision, network)
+            ),
         }
         rows = []
         for work, side_of in side_by_work.items():
@@ -265,16 +268,15 @@ class Measurements:
             rows.append(self._row(KERNEL, title, "torch", "triton", timings))
         return rows
 
-    def _arithmetic(self, precision: str) -> works.Arithmetic:
-        fabric = fabric_for(self.device.type, precision)
-
+    def _arithmetic(self, precision: str, network: Backbone) -> works.Arithmetic:
         @contextmanager
         def arithmetic() -> Iterator[None]:
             set_products(precision)
+            network.mixed = precision == "bf16-mixed"
             try:
-                with fabric.autocast():
-                    yield
+                yield
             finally:
                 set_products("32-true")
+                network.mixed = False
 
         return arithmetic

@@ -1,37 +1,93 @@
-"""What a precision does to the scores of a run."""
+"""What a precision does to the training and to the scores of a run."""
 
+import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from few_digits import TINY, load_few
 from rich.console import Console
+from torch import Tensor, nn
 
+from baselines.batches import Batch, TrainingBatches
 from baselines.config import Recipe
+from baselines.methods import METHODS
 from baselines.precision import PRECISIONS, R_SUM_LIMIT, SIMILARITY_LIMIT, precision_effects
 from baselines.progress import TrainingProgress
 from baselines.run import Job, RunFolder
-from baselines.train import Trainer
+from baselines.train import Trainer, build_method
+
+SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 
 
-def test_half_precision_moves_scores_a_little_and_tf32_not_on_a_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.run.load_dataset", load_few)
     method = {"name": "info_nce", "epochs": 1}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 250, "backbone": TINY, "method": method})
     trained = Trainer(Job(recipe), RunFolder(tmp_path / "run"), "cpu").run(
         TrainingProgress(1, Console(quiet=True))
     )
-    exact, tf32, half = precision_effects(RunFolder(tmp_path / "run"), device="cpu")
-    assert [effect.precision for effect in (exact, tf32, half)] == list(PRECISIONS)
+    exact, half = precision_effects(RunFolder(tmp_path / "run"), device="cpu")
+    assert (exact.precision, half.precision) == PRECISIONS["cpu"]
     assert exact.difference == 0
     assert exact.r_sum == trained["dev"]["r_sum"]
-    assert tf32.difference <= 1e-6
     assert 0 < half.difference < 0.1
-    for effect in (exact, tf32, half):
+    for effect in (exact, half):
         near = math.isclose(effect.r_sum, exact.r_sum, abs_tol=R_SUM_LIMIT)
         assert effect.within_limits == (effect.difference <= SIMILARITY_LIMIT and near)
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cudnn.allow_tf32
+
+
+def test_half_precision_learns_as_single_precision_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.run.load_dataset", load_few)
+    backbone = TINY | {"embed_size": 64, "word_dim": 16}
+    method = {"name": "info_nce", "epochs": 3, "learning_rate": 0.005}
+    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 50, "backbone": backbone, "method": method})
+    last = []
+    for precision in ("32-true", "bf16-mixed"):
+        folder = RunFolder(tmp_path / precision)
+        Trainer(Job(recipe, precision=precision), folder, "cpu").run(TrainingProgress(3, Console(quiet=True)))
+        last.append(json.loads((folder.path / "history.json").read_text())[-1])
+    exact, half = last
+    assert half["loss"] == pytest.approx(exact["loss"], rel=0.03)  # guessing costs 18 % more
+    assert min(exact["dev"]["r_sum"], half["dev"]["r_sum"]) > 30  # guessing gives 16
+
+
+CONSTANTS = {
+    "crcl": {"freeze_epochs": 1},
+    "ncr": {"warmup_epochs": 1, "epochs": 1},
+    "pc2": {"warmup_epochs": 1, "epochs": 1, "noisy_from_epoch": 0, "classes": 4},
+    "triplet": {"warmup_epochs": 1},
+}
+
+
+@pytest.mark.parametrize(
+    "backbone", [TINY, *({"name": n, **SIZES} for n in ("sgr", "saf"))], ids=["vse", "sgr", "saf"]
+)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_steps_in_half_precision_on_finite_losses_of_single_precision(
+    name: str, backbone: dict
+) -> None:
+    method = {"name": name, **CONSTANTS.get(name, {})}
+    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 12, "backbone": backbone, "method": method})
+    job = Job(recipe, noise_ratio=0.4, precision="bf16-mixed")
+    train = load_few("digits", split="train", noise_ratio=0.4).subset(np.arange(24))
+    built = build_method(job, train, seed=0)
+    assert all(network.mixed for network in built.networks)
+    batches, seen = TrainingBatches(train, batch_size=12, seed=0), []
+
+    def step(network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
+        loss.backward()
+        seen.append((loss, *terms.values()))
+
+    for plan in built.plan()[:2]:
+        built.train_epoch(plan, batches, step)
+    assert len(seen) >= 4
+    for term in (term for terms in seen for term in terms):
+        assert term.dtype == torch.float32
+        assert term.isfinite()

@@ -48,6 +48,27 @@ def test_a_device_computes_in_float32_what_double_precision_gives(name: str, dev
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: str, device: str) -> None:
+    set_products("32-true")
+    network = without_dropout(small_network(name)).to(device, torch.float32).train()
+    features, *others = small_inputs(40, [3 + k % 9 for k in range(40)])
+    batch = Batch(features.float(), *others, torch.arange(40)).to(torch.device(device))
+    found = {}
+    for network.mixed in (False, True):
+        images = network.encode_images(batch.image_features, batch.image_lengths)
+        captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        between_images = network.image_image_similarities(images)
+        between_captions = network.caption_caption_similarities(captions)
+        found[network.mixed] = [network.compare(images, captions), between_images, between_captions]
+    for half, exact in zip(found[True], found[False], strict=True):
+        assert half.dtype == torch.float32
+        assert half.unique().numel() > 0.9 * exact.unique().numel()
+        assert not torch.equal(half, exact)
+        torch.testing.assert_close(half, exact, rtol=0, atol=0.03)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_similarity_ignores_the_padding_of_its_batch(name: str) -> None:
     network = small_network(name)

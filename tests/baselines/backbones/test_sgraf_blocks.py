@@ -213,15 +213,14 @@ def test_mixed_precision_trains(name: str) -> None:
     network = without_dropout(small_network(name, sim_dim=8)).float().train()
     features, image_lengths, tokens, caption_lengths = small_inputs(6, LENGTHS)
     results = []
-    for enabled in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            images = network.encode_images(features.float(), image_lengths)
-            captions = network.encode_captions(tokens, caption_lengths)
-            similarities = network.similarities(images, captions)
-            structure = network.image_image_similarities(images).sum()
-            total = similarities.sum() + structure + network.caption_caption_similarities(captions).sum()
+    for network.mixed in (False, True):
+        images = network.encode_images(features.float(), image_lengths)
+        captions = network.encode_captions(tokens, caption_lengths)
+        similarities = network.similarities(images, captions)
+        structure = network.image_image_similarities(images).sum()
+        total = similarities.sum() + structure + network.caption_caption_similarities(captions).sum()
         network.zero_grad()
         total.backward()
         assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
-        results.append(similarities.float())
+        results.append(similarities)
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0.02)

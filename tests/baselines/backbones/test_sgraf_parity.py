@@ -18,6 +18,7 @@ from torch import Tensor
 from baselines.backbones.base import Backbone, Encoded
 
 NAMES = ("sgr", "saf")
+BLOCKS = pytest.mark.parametrize("block_captions", [1, 5, 1000])  # one, a few, the whole batch
 PRECISIONS = (torch.float32, torch.float64)
 INTRA_MODAL_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9}
 """In float32, squares of small differences lose digits: the numbers are judged in float64."""
@@ -84,7 +85,7 @@ def test_gradients_match(name: str, mode: str, target: str, golden: Golden) -> N
     assert_gradients_match(name, network, stored, f"grad_{mode}_{target}.", torch.float32)
 
 
-@pytest.mark.parametrize("block_captions", [1, 5, 12])
+@BLOCKS
 @pytest.mark.parametrize("mode", ["eval", "train"])
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_match_in_double_precision(
@@ -98,7 +99,7 @@ def test_gradients_match_in_double_precision(
     assert_gradients_match(name, network, stored, f"grad_{mode}_proj.", torch.float64)
 
 
-@pytest.mark.parametrize("block_captions", [1, 5, 12])
+@BLOCKS
 @pytest.mark.parametrize("name", NAMES)
 def test_running_statistics_move_as_published(name: str, block_captions: int, golden: Golden) -> None:
     stored = golden(FILES[name])
@@ -132,7 +133,7 @@ def test_fewer_images_than_captions(name: str, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("block_captions", [1, 5, 12])
+@BLOCKS
 @pytest.mark.parametrize("mode", ["eval", "train"])
 @pytest.mark.parametrize("variant", GSC_FILES)
 @pytest.mark.parametrize("name", NAMES)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from baselines.backbones import BACKBONES
 from baselines.backbones.base import Backbone
 from baselines.batches import Batch
-from baselines.method import Method
+from baselines.method import Method, Setting
 
 BACKBONE_FILES = {"sgr": "A_backbone_sgr", "saf": "A_backbone_saf", "vse_infinity": "B_backbone_vse"}
 ENCODERS = ("img_enc.", "txt_enc.", "sim_enc.")
@@ -46,6 +46,20 @@ def network_with(backbone: str, state: Mapping[str, Tensor]) -> Backbone:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     return network
+
+
+def published_setting(backbone: str, golden: Golden, n_pairs: int) -> Setting:
+    """Regions and words of the golden batch, and networks with published weights."""
+    stored = golden(BACKBONE_FILES[backbone])
+    images = stored["in.images_full" if "in.images_full" in stored else "in.images"]
+    words = len(stored["txt_enc.embed.weight"])
+    return Setting(n_pairs, images.shape[1], words, lambda: published_network(backbone, golden))
+
+
+def only(stored: Arrays, start: str) -> np.ndarray:
+    """The one array whose name begins with ``start``; the rest of its name says a size."""
+    (name,) = (name for name in stored if name.startswith(start))
+    return stored[name]
 
 
 def published_batch(stored: Arrays, order: np.ndarray, pair_ids: Tensor) -> Batch:

@@ -18,6 +18,7 @@ from method_parity import (
     gradient_tolerance,
     published_batch,
     published_network,
+    published_setting,
 )
 from torch import Tensor, nn
 
@@ -49,11 +50,14 @@ class FixedSimilarities(nn.Module):
         return self.weight
 
 
-def method_on(make_network: Any, labels: np.ndarray, **options: Any) -> CRCL:
-    config = CRCLConfig(word_change=0.0, region_change=0.0, **options)
-    method = CRCL(config, Setting(len(labels), 36, 51, make_network))
+def method_on(setting: Setting, labels: np.ndarray, **options: Any) -> CRCL:
+    method = CRCL(CRCLConfig(word_change=0.0, region_change=0.0, **options), setting)
     method.labels.values.copy_(torch.from_numpy(labels))
     return method
+
+
+def of_similarities(similarities: np.ndarray, n_pairs: int) -> Setting:
+    return Setting(n_pairs, 36, 51, lambda: FixedSimilarities(similarities))
 
 
 def blank_batch(pair_ids: Tensor) -> Batch:
@@ -76,7 +80,7 @@ def test_one_step_matches_the_published_code(golden: Golden) -> None:
         options = OPTIONS["".join(tag)]
         similarities = stored[f"sims.{matrix}"]
         labels = stored[f"move_gt_before.{store}"]
-        method = method_on(lambda sims=similarities: FixedSimilarities(sims), labels, **options)
+        method = method_on(of_similarities(similarities, len(labels)), labels, **options)
         step = GradientStep()
         method.train_epoch(plan(int(epoch[5:]), int(schedule[8:])), batches_of(blank_batch(pair_ids)), step)
         assert_case_matches(method, step, stored, case, matrix)
@@ -105,7 +109,8 @@ def test_one_network_step_matches_the_published_code(tag: str, backbone: str, go
     stored = golden("D_crcl_network")
     pair_ids = torch.from_numpy(stored["text_ids"])
     batch = published_batch(golden(BACKBONE_FILES[backbone]), stored[f"{tag}.batch_order"], pair_ids)
-    method = method_on(lambda: published_network(backbone, golden), stored["move_gt_before.mixed"])
+    labels = stored["move_gt_before.mixed"]
+    method = method_on(published_setting(backbone, golden, len(labels)), labels)
     step = GradientStep()
     method.train_epoch(plan(2), batches_of(batch), step)
     np.testing.assert_allclose(method.labels.read(pair_ids), stored[f"{tag}.epoch2.y"], rtol=0, atol=2e-5)
@@ -127,7 +132,7 @@ def test_trajectory_matches_the_published_code(tag: str, backbone: str, golden: 
     pair_ids = torch.from_numpy(stored["text_ids"])
     batch = published_batch(golden(BACKBONE_FILES[backbone]), stored[f"{tag}.batch_order"], pair_ids)
     start = np.ones(len(stored["move_gt_before.mixed"]))
-    method = method_on(lambda: published_network(backbone, golden), start)
+    method = method_on(published_setting(backbone, golden, len(start)), start)
     step = OptimizerStep(method, 5e-4)
     epochs, history = stored[f"{tag}.trajectory.epochs"], stored[f"{tag}.trajectory.move_gt"]
     for epoch, labels in zip(epochs, history, strict=True):
@@ -195,7 +200,7 @@ def test_labels_over_two_rounds_follow_the_rules_written_as_a_loop() -> None:
 
 
 def test_optimiser_is_adamw_with_default_decay() -> None:
-    method = method_on(lambda: FixedSimilarities(np.eye(2)), np.ones(2))
+    method = method_on(of_similarities(np.eye(2), 2), np.ones(2))
     optimizer = method.make_optimizer(method.networks[0], 3e-4)
     assert isinstance(optimizer, torch.optim.AdamW)
     assert optimizer.param_groups[0]["weight_decay"] == 0.01

@@ -1,6 +1,7 @@
 """A run folder: what was asked for, what came out, and which file holds what.
 
-``run.json``            the recipe, noise, seed, dataset fingerprint and vocabulary; a run resumes only what it says
+``run.json``            the recipe, noise, seed, dataset fingerprint and vocabulary; a run resumes only what it says;
+                        and on which torch and device it was trained, which may change
 ``checkpoints/``        the resumable state, last two
 ``best.safetensors``    weights of the networks chosen on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
@@ -111,6 +112,18 @@ class RunFolder:
             raise TrainingError(f"{self.path} exists and is no training run; choose a new folder with --to")
         else:
             write_text(described, json.dumps(identity, indent=2, sort_keys=True) + "\n")
+
+    def add_machine(self, machine: dict[str, str], *, goes_on: bool) -> None:
+        """Say in ``run.json`` on which torch and device the run is trained from here on.
+
+        Args:
+            machine: of :func:`baselines.devices.machine_of`.
+            goes_on: epochs were trained before. Where ``run.json`` does not say on what, it stays silent.
+        """
+        described = self.read("run.json")
+        machines = described.get("trained_on") if goes_on else []
+        if machines is not None and machine not in machines:
+            self.write("run.json", described | {"trained_on": [*machines, machine]})
 
     def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
         if "imported" in found:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load
@@ -32,7 +31,15 @@ from ncl_bench.datasets.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
 from ncl_bench.protocol import PROTOCOL_VERSION
-from ncl_bench.submission import SUBMISSION_FILE, ArrayFile, MatrixScores, Noise, Submission, write_submission
+from ncl_bench.submission import (
+    SUBMISSION_FILE,
+    ArrayFile,
+    MatrixScores,
+    Noise,
+    Submission,
+    Training,
+    write_submission,
+)
 
 BACKBONE_TITLES = {"sgr": "SGR", "saf": "SAF", "vse_infinity": "VSE-infinity"}
 SCORES_FILE = "test.npy"
@@ -91,7 +98,7 @@ def submit(
 
         def finish() -> Submission:
             matrix = _whole_matrix(to)
-            submission = _describe(jobs, described, test, len(networks), matrix, fabric)
+            submission = _describe(jobs, described, test, len(networks), matrix)
             write_submission(to, submission)
             (to / _JOURNAL).unlink(missing_ok=True)
             return submission
@@ -100,7 +107,7 @@ def submit(
         if done < len(test):
             shown = console or Console(stderr=True)
             _score_the_rest(
-                networks, test, to, key, done, fabric, shown if rank() == 0 else Console(quiet=True)
+                networks, test, to, key, done, fabric.device, shown if rank() == 0 else Console(quiet=True)
             )
         return from_first_rank(finish)
 
@@ -139,7 +146,7 @@ def _score_the_rest(
     to: Path,
     key: str,
     done: int,
-    fabric: Fabric,
+    device: torch.device,
     console: Console,
 ) -> None:
     """Fill the hidden file from caption ``done`` on; every rank takes part, rank 0 writes."""
@@ -150,9 +157,7 @@ def _score_the_rest(
         _take_space(to / _PART)
     with progress_bar(console) as bar:
         task = bar.add_task("score", total=len(test), completed=done, state="")
-        blocks = score_blocks(
-            networks, test, n_images=test.n_images, device=fabric.device, first_caption=done
-        )
+        blocks = score_blocks(networks, test, n_images=test.n_images, device=device, first_caption=done)
         for captions, block in blocks:
             assert matrix is not None
             matrix[:, captions] = block
@@ -215,10 +220,10 @@ def _describe(
     test: PairedDataset,
     networks: int,
     matrix: ArrayFile,
-    fabric: Fabric,
 ) -> Submission:
     recipe = jobs[0].recipe
     imported = [entry["imported"] for entry in described if "imported" in entry]
+    training = _training(described)
     spec = dataset_spec(test.name)
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
@@ -242,9 +247,10 @@ def _describe(
         selection_split=max((entry["selection"] for entry in imported), key=_SELECTIONS.index, default="dev"),
         extra_clean_data="the true correspondence of the training pairs" if recipe.clean_only else "",
         pretrained_encoder="",
-        hardware="unknown" if imported else _hardware(fabric),
+        hardware="unknown" if training is None else training.device,
         hours=None,
         recipes=() if imported else _recipes(jobs),
+        training=training,
         notes=" ".join(map(_origin, imported)),
         scores={"test": MatrixScores(matrix=matrix)},
     )
@@ -277,7 +283,12 @@ def _noise(record: dict[str, Any], kind: str) -> Noise:
     return Noise(**stated)
 
 
-def _hardware(fabric: Fabric) -> str:
-    if fabric.device.type == "cuda":
-        return torch.cuda.get_device_name(fabric.device)
-    return f"CPU, {torch.get_num_threads()} threads"
+def _training(described: Sequence[dict[str, Any]]) -> Training | None:
+    """What the runs say of their training; None where one says nothing, as imported weights do."""
+    if not all("trained_on" in entry for entry in described):
+        return None
+    machines = [machine for entry in described for machine in entry["trained_on"]]
+    said = {
+        key: " + ".join(dict.fromkeys(machine[key] for machine in machines)) for key in ("torch", "device")
+    }
+    return Training(precision=described[0]["precision"], **said)

@@ -18,7 +18,7 @@ from baselines.backbones.base import Backbone
 from baselines.batches import Features, TrainingBatches
 from baselines.checkpoint import latest_state, save_state
 from baselines.curves import write_curves
-from baselines.devices import fabric_for
+from baselines.devices import fabric_for, machine_of
 from baselines.diagnosis import hidden_correspondence, separation
 from baselines.method import EpochPlan, Method, Setting
 from baselines.methods import METHODS
@@ -107,7 +107,11 @@ class Trainer:
             def begin() -> dict[str, Any] | None:
                 held_open.enter_context(sole_owner(self.folder.path))
                 self.folder.claim(self.job.identity(self.train_split))
-                return self._newest_state()
+                state = self._newest_state()
+                done = 0 if state is None else state["epochs"]
+                if done < len(self.plans):
+                    self.folder.add_machine(machine_of(self.fabric), goes_on=done > 0)
+                return state
 
             first = self._resume(from_first_rank(begin))
             progress.skip(first)

@@ -136,7 +136,7 @@ def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
     assert (submission.training_seeds, submission.selection_split) == ((7,), "dev")
     assert (submission.noise.unit, submission.noise.ratio) == ("caption", 0.4)
     assert submission.recipes == ()
-    assert submission.hardware == "unknown"
+    assert (submission.hardware, submission.training) == ("unknown", None)
     assert "imported from model_best.pth.tar" in submission.notes
 
 

@@ -1,5 +1,7 @@
 """Scoring a run: resumed by block, and never with what other runs left behind."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from rich.console import Console
 
 import baselines.submit
 from baselines.config import Recipe
+from baselines.devices import fabric_for, machine_of
 from baselines.progress import TrainingProgress
 from baselines.run import Job, RunFolder
 from baselines.score import CAPTION_BLOCK, score_blocks
@@ -19,6 +22,7 @@ from baselines.submit import submit
 from baselines.train import Trainer
 from ncl_bench.datasets.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.submission import Training, read_submission
 from ncl_bench.text import Vocabulary
 
 
@@ -66,6 +70,31 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
         submit([runs[0], tmp_path / "other"], tmp_path / "mean", device="cpu")
     with pytest.raises(TrainingError, match=r"token ids differ; give the --root of the training"):
         submit(runs[:1], tmp_path / "one", device="cpu")
+
+
+def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scored(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [{"torch": "2.6.0", "device": "NVIDIA L4"}, {"torch": "2.7.0", "device": "NVIDIA L4"}]
+    for run, machine in zip(runs, said, strict=True):
+        copy = tmp_path / run.name
+        shutil.copytree(run, copy)
+        described = json.loads((copy / "run.json").read_text())
+        assert described["trained_on"] == [machine_of(fabric_for("cpu", "32-true"))]
+        (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
+    both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
+    assert both.hardware == "NVIDIA L4"
+    assert both.training == Training(precision="32-true", torch="2.6.0 + 2.7.0", device="NVIDIA L4")
+    assert read_submission(tmp_path / "both") == both
+
+
+def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "old")
+    described = json.loads((tmp_path / "old" / "run.json").read_text())
+    del described["trained_on"]
+    (tmp_path / "old" / "run.json").write_text(json.dumps(described))
+    mean = submit([tmp_path / "old", runs[1]], tmp_path / "mean", device="cpu")
+    assert (mean.training, mean.hardware) == (None, "unknown")
 
 
 def interrupt_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -165,6 +165,36 @@ def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
     assert len(json.loads((tmp_path / "history.json").read_text())) == 2
 
 
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_a_run_names_every_machine_that_trained_it(
+    epochs_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_and_stop(folder: Path, epochs: int, state: dict) -> Path:
+        if epochs_before == 1:
+            save_state(folder, epochs, state)
+        raise KeyboardInterrupt
+
+    first, second, third = ({"torch": version, "device": "a GPU"} for version in ("2.6.0", "2.7.0", "2.8.0"))
+    method = TRIPLET | {"epochs": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr("baselines.train.save_state", save_and_stop)
+        patch.setattr("baselines.train.machine_of", lambda fabric: first)
+        with pytest.raises(KeyboardInterrupt):
+            train(job(method), tmp_path / "run")
+    for machine in (second, third):  # the third finds a finished run
+        monkeypatch.setattr("baselines.train.machine_of", lambda fabric, machine=machine: machine)
+        train(job(method), tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["trained_on"] == [first, second][1 - epochs_before :]
+
+
+def test_a_run_that_began_without_naming_its_machine_names_none(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.claim({"seed": 0})
+    folder.add_machine({"torch": "2.7.0", "device": "a GPU"}, goes_on=True)
+    assert folder.read("run.json") == {"seed": 0}
+
+
 def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     train(job(TRIPLET), tmp_path / "run")
     before = outcome(tmp_path / "run")

@@ -30,6 +30,15 @@ Devices = Annotated[
         "--devices", min=1, help="Processes to start, one device each; torchrun or SLURM start their own."
     ),
 ]
+Precision = Annotated[
+    Literal["32-true", "tf32", "bf16-mixed"], typer.Option("--precision", help="Arithmetic of the networks.")
+]
+Features = Annotated[
+    Literal["mapped", "gpu"],
+    typer.Option(
+        "--features", help="Read training features from disk as needed, or keep them on the device."
+    ),
+]
 Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 
 
@@ -78,14 +87,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Of initialisation, batch order and dropout.")] = 0,
     root: Root = None,
     device: Device = "auto",
-    precision: Annotated[
-        Literal["32-true", "tf32", "bf16-mixed"], typer.Option(help="Arithmetic of the networks.")
-    ] = "32-true",
+    precision: Precision = "32-true",
     devices: Devices = None,
-    features: Annotated[
-        Literal["mapped", "gpu"],
-        typer.Option(help="Read training features from disk as needed, or keep them on the device."),
-    ] = "mapped",
+    features: Features = "mapped",
 ) -> None:
     """Train a method; the same command goes on where an interrupted run stopped.
 
@@ -208,7 +212,10 @@ def sweep(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Training seeds; 0, 1 and 2 by default.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 2,
+    root: Root = None,
     device: Device = "auto",
+    precision: Precision = "32-true",
+    features: Features = "mapped",
 ) -> None:
     """Train, score and evaluate recipes under several noises with several seeds, and print the table of means.
 
@@ -217,12 +224,13 @@ def sweep(
     _require_torch()
     from rich.console import Console
 
-    from baselines.sweep import NOISES, SEEDS, cells_of, digits_recipes, write_table
+    from baselines.sweep import NOISES, SEEDS, cells_of, digits_recipes, table_to_print
     from baselines.sweep import sweep as run_sweep
 
-    cells = cells_of(to, recipe or digits_recipes(), noise or NOISES, seed or SEEDS)
-    results = run_sweep(to, cells, jobs=jobs, device=device)
-    Console().print(write_table(results, to / "table.csv"))
+    recipes = recipe or digits_recipes()
+    cells = cells_of(to, recipes, noise or NOISES, seed or SEEDS, root=root, precision=precision)
+    results = run_sweep(to, cells, jobs=jobs, device=device, features=features)
+    Console().print(table_to_print(results))
 
 
 def quickstart(

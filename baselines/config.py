@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
+from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
 from ncl_bench.yaml_files import read_yaml
 
@@ -38,6 +39,14 @@ class Recipe(BaseModel):
     clean_only: bool = False
     backbone: dict[str, Any]
     method: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _knows_what_is_clean(self) -> Self:
+        if self.clean_only and self.dataset in DATASETS and DATASETS[self.dataset].noise == "natural":
+            raise ValueError(
+                f"clean_only is true, but nobody knows which pairs of {self.dataset} are clean; leave clean_only out"
+            )
+        return self
 
     @property
     def backbone_config(self) -> Any:

@@ -17,8 +17,7 @@ from baselines.submit import chosen_networks
 from ncl_bench.datasets import dataset_spec
 from ncl_bench.protocol import evaluate, selection_images
 
-PRECISIONS = {"cpu": ("32-true", "bf16-mixed"), "cuda": ("32-true", "tf32", "bf16-mixed")}
-"""By type of device, the reference first."""
+PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 SIMILARITY_LIMIT = 0.01
 """Largest difference of a similarity; they lie in [-1, 1] or (0, 1)."""
 R_SUM_LIMIT = 1.0
@@ -57,7 +56,8 @@ def precision_effects(run: RunFolder, *, device: str = "auto", root: Path | None
     dev = job.load("dev")
     n_images = selection_images(dataset_spec(dev.name), "dev")
     place = fabric_for(device, "32-true").device
-    precisions, similarities = PRECISIONS[place.type], []
+    precisions = [name for name in PRECISIONS if name != "tf32" or place.type == "cuda"]
+    similarities = []
     try:
         for precision in precisions:
             set_products(precision)

@@ -19,6 +19,7 @@ from typing import Any, Self, cast
 from rich.console import Console
 from rich.table import Column, Table
 
+from baselines.batches import Features
 from baselines.config import RECIPES, Recipe
 from baselines.progress import TrainingProgress, progress_bar
 from baselines.run import Job, RunFolder
@@ -27,7 +28,7 @@ from ncl_bench.evaluation.output import evaluate_folder
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.noise import NoiseUnit
 from ncl_bench.processes import worker_pool
-from ncl_bench.submission import SUBMISSION_FILE
+from ncl_bench.submission import SUBMISSION_FILE, read_submission
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
@@ -75,6 +76,8 @@ class Cell:
     noise: NoiseCell
     seed: int
     folder: Path
+    root: Path | None = None
+    precision: str = "32-true"
 
     @property
     def name(self) -> str:
@@ -95,14 +98,34 @@ class Cell:
     @property
     def job(self) -> Job:
         """What is trained."""
-        recipe = Recipe.load(self.recipe)
-        return Job(recipe, noise_ratio=self.noise.percent / 100, noise_unit=self.noise.unit, seed=self.seed)
+        return Job(
+            Recipe.load(self.recipe),
+            noise_ratio=self.noise.percent / 100,
+            noise_unit=self.noise.unit,
+            seed=self.seed,
+            root=self.root,
+            precision=self.precision,
+        )
 
 
 def cells_of(
-    folder: Path, recipes: Sequence[str], noises: Sequence[str] = NOISES, seeds: Sequence[int] = SEEDS
+    folder: Path,
+    recipes: Sequence[str],
+    noises: Sequence[str] = NOISES,
+    seeds: Sequence[int] = SEEDS,
+    *,
+    root: Path | None = None,
+    precision: str = "32-true",
 ) -> list[Cell]:
     """Every combination, seed by seed, so that a sweep that is stopped early has whole columns.
+
+    Args:
+        folder: of the sweep.
+        recipes: names of shipped recipes, or files.
+        noises: such as ``none`` and ``caption-40``.
+        seeds: of the training.
+        root: folder of prepared datasets.
+        precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
 
     Raises:
         NclBenchError: no such recipe, or not a noise.
@@ -110,17 +133,30 @@ def cells_of(
     parsed = [NoiseCell.parse(noise) for noise in noises]
     for recipe in recipes:
         Recipe.load(recipe)
-    return [Cell(recipe, noise, seed, folder) for seed in seeds for noise in parsed for recipe in recipes]
+    return [
+        Cell(recipe, noise, seed, folder, root, precision)
+        for seed in seeds
+        for noise in parsed
+        for recipe in recipes
+    ]
 
 
-def sweep(folder: Path, cells: Sequence[Cell], *, jobs: int = 2, device: str = "auto") -> dict[Cell, float]:
-    """Train, score and evaluate every cell that is not finished yet.
+def sweep(
+    folder: Path,
+    cells: Sequence[Cell],
+    *,
+    jobs: int = 2,
+    device: str = "auto",
+    features: Features = "mapped",
+) -> dict[Cell, float]:
+    """Train, score and evaluate every cell that is not finished yet, and write ``table.csv``.
 
     Args:
         folder: to write.
         cells: what to do, from :func:`cells_of`.
         jobs: processes; each uses one thread, since networks as small as those of digits gain nothing from more.
         device: ``auto``, ``cpu`` or ``cuda``.
+        features: ``mapped`` or ``gpu``, see :class:`baselines.train.Trainer`.
 
     Returns:
         Each cell's rSum on test.
@@ -134,31 +170,41 @@ def sweep(folder: Path, cells: Sequence[Cell], *, jobs: int = 2, device: str = "
     console = Console(stderr=True)
     shares = multiprocessing.get_context("spawn").Array("d", len(cells), lock=False)
     with sole_owner(folder), worker_pool(jobs, _begin, (shares,)) as pool, progress_bar(console) as bar:
-        futures = [pool.submit(_finish, index, cell, device) for index, cell in enumerate(cells)]
+        futures = [pool.submit(_finish, index, cell, device, features) for index, cell in enumerate(cells)]
         task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
         for index in _as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
             console.print(f"{cells[index].name}: rSum {futures[index].result():.1f} on test", highlight=False)
-    return {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
+        results = {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
+        write_text(folder / "table.csv", table_as_csv(results))
+    return results
 
 
-def write_table(results: dict[Cell, float], to: Path) -> Table:
-    """Mean and sample standard deviation of rSum over seeds, as CSV, and as a table to print."""
-    cells = sorted(results, key=lambda cell: (cell.recipe, str(cell.noise), cell.seed))
-    groups: dict[tuple[str, str], list[float]] = {}
-    for cell in cells:
-        groups.setdefault((cell.recipe, str(cell.noise)), []).append(results[cell])
+def table_as_csv(results: dict[Cell, float]) -> str:
+    """Mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(["recipe", "noise", "seeds", "rsum_mean", "rsum_std"])
-    for (recipe, noise), values in groups.items():
+    for (recipe, noise), values in _over_seeds(results).items():
         writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
-    write_text(to, lines.getvalue())
+    return lines.getvalue()
+
+
+def table_to_print(results: dict[Cell, float]) -> Table:
+    """The same numbers, one row per recipe and one column per noise."""
+    groups = _over_seeds(results)
     noises = list(dict.fromkeys(str(cell.noise) for cell in results))
     table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
-    for recipe in dict.fromkeys(cell.recipe for cell in cells):
+    for recipe in dict.fromkeys(recipe for recipe, _ in groups):
         found = (groups.get((recipe, noise), []) for noise in noises)
         table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))
     return table
+
+
+def _over_seeds(results: dict[Cell, float]) -> dict[tuple[str, str], list[float]]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for cell in sorted(results, key=lambda cell: (cell.recipe, str(cell.noise), cell.seed)):
+        groups.setdefault((cell.recipe, str(cell.noise)), []).append(results[cell])
+    return groups
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -193,18 +239,30 @@ class _SharedProgress(TrainingProgress):
         _shares[self._index] = self._bar.tasks[0].percentage / 100
 
 
-def _finish(index: int, cell: Cell, device: str) -> float:
+def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
     from baselines.submit import submit
     from baselines.train import Trainer
 
-    if not (cell.submission / SUBMISSION_FILE).exists():
-        trainer = Trainer(cell.job, cell.run, device)
+    if (cell.submission / SUBMISSION_FILE).exists():
+        _check_precision(cell)
+    else:
+        trainer = Trainer(cell.job, cell.run, device, features=features)
         with _SharedProgress(len(trainer.plans), index) as progress:
             trainer.run(progress)
-        submit([cell.run.path], cell.submission, device=device, console=Console(quiet=True))
-    report, _ = evaluate_folder(cell.submission, cell.submission)
+        quiet = Console(quiet=True)
+        submit([cell.run.path], cell.submission, root=cell.root, device=device, console=quiet)
+    report, _ = evaluate_folder(cell.submission, cell.submission, root=cell.root)
     _shares[index] = 1.0
     return report.splits["test"].r_sum
+
+
+def _check_precision(cell: Cell) -> None:
+    training = read_submission(cell.submission).training
+    if training is not None and training.precision != cell.precision:
+        raise NclBenchError(
+            f"{cell.submission} was trained in {training.precision}, not in {cell.precision}; choose a new folder "
+            "with --to"
+        )
 
 
 def _as_finished(futures: Sequence[Future[float]], on_wait: Callable[[], object]) -> Iterator[int]:

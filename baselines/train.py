@@ -73,6 +73,9 @@ class Trainer:
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.devices.fabric_for`.
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device.
+
+    Raises:
+        TrainingError: the devices are not there, or something is asked for that only CUDA has; nothing is written.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class Trainer:
     ) -> None:
         self.job, self.folder, self.features = job, folder, features
         self.fabric = fabric_for(device, job.precision, devices)
+        if self.fabric.device.type != "cuda":
+            _refuse_what_needs_cuda(job, features, self.fabric.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         self.correspondence = hidden_correspondence(self.train_split)
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
@@ -255,3 +260,16 @@ class Trainer:
         result = {"best_epoch": chosen[-1]["index"], "dev": chosen[-1]["dev"], "epochs": len(self.history)}
         self.folder.write("result.json", result)
         return result
+
+
+def _refuse_what_needs_cuda(job: Job, features: Features, device: torch.device) -> None:
+    asked = {
+        "--precision tf32": job.precision == "tf32",
+        "--features gpu": features == "gpu",
+        "backbone.kernel triton": job.recipe.backbone.get("kernel") == "triton",
+    }
+    for name, wanted in asked.items():
+        if wanted:
+            raise TrainingError(
+                f"{name} needs a CUDA device, but training is on the {device.type}; leave it out, or train on a GPU"
+            )

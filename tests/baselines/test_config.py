@@ -89,6 +89,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(batch_size=1), "batch_size is 1"),
         (changed(gradient_clip=0), "gradient_clip is 0"),
         (changed(clean_only="perhaps"), "clean_only is 'perhaps'"),
+        (
+            changed(clean_only=True, dataset="now"),
+            "nobody knows which pairs of now are clean; leave clean_only",
+        ),
         (changed(method="ncr"), "method is 'ncr'"),
         ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
     ],

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from baselines.sweep import Cell, NoiseCell, cells_of, digits_recipes, sweep, write_table
+from baselines.sweep import Cell, NoiseCell, cells_of, digits_recipes, sweep, table_as_csv
+from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
+from ncl_bench.files import sole_owner
+from ncl_bench.submission import read_submission
 
 TINY = {
     "dataset": "digits",
@@ -53,20 +57,66 @@ def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
     noise = NoiseCell.parse("image-40")
     results = {Cell("ncr/x", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}
     results[Cell("ncr/x", NoiseCell.parse("none"), 0, tmp_path)] = 5.0
-    write_table(results, tmp_path / "table.csv")
-    lines = list(csv.DictReader((tmp_path / "table.csv").open()))
+    lines = list(csv.DictReader(table_as_csv(results).splitlines()))
     found = {line["noise"]: (line["seeds"], line["rsum_mean"], line["rsum_std"]) for line in lines}
     assert found == {"image-40": ("3", "3.0", "2.6"), "none": ("1", "5.0", "")}
 
 
 def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
-    cells = cells_of(tmp_path / "out", [recipe], ["caption-40"], seeds=[0])
+    cells = cells_of(tmp_path / "out", [recipe], ["caption-40"], seeds=[0], precision="bf16-mixed")
     first = sweep(tmp_path / "out", cells, jobs=1, device="cpu")
     assert [cell.name for cell in first] == ["tiny-digits-caption-40-seed0"]
     assert 0 < first[cells[0]] < 600
+    assert (tmp_path / "out" / "table.csv").read_text() == table_as_csv(first)
+    training = read_submission(cells[0].submission).training
+    assert training is not None
+    assert training.precision == "bf16-mixed"
     weights = cells[0].run.best.stat()
     assert sweep(tmp_path / "out", cells, jobs=1, device="cpu") == first
     assert cells[0].run.best.stat() == weights
+    exact = cells_of(tmp_path / "out", [recipe], ["caption-40"], seeds=[0])
+    with pytest.raises(NclBenchError, match="was trained in bf16-mixed, not in 32-true; choose a new folder"):
+        sweep(tmp_path / "out", exact, jobs=1, device="cpu")
+
+
+def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
+    tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {}
+    monkeypatch.setattr("baselines.sweep.sweep", lambda *arguments, **options: asked.update(options) or {})
+    made = cells_of
+    monkeypatch.setattr("baselines.sweep.cells_of", lambda *a, **options: asked.update(options) or made(*a))
+    options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
+    assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
+    expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "jobs": 2}
+    assert asked == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"features": "gpu"}, "--features gpu needs a CUDA device"), ({}, "{root}/flickr30k is not a prepared dataset")],
+    ids=["features", "root"],
+)
+def test_workers_are_told_where_features_and_data_lie(
+    options: dict, message: str, tmp_path: Path, recipe: str
+) -> None:
+    Path(recipe).write_text(yaml.safe_dump(TINY | {"dataset": "flickr30k"}))
+    cells = cells_of(tmp_path / "out", [recipe], ["none"], seeds=[0], root=tmp_path / "data")
+    with pytest.raises(NclBenchError, match=message.format(root=tmp_path / "data")):
+        sweep(tmp_path / "out", cells, jobs=1, device="cpu", **options)
+
+
+def test_the_table_is_written_while_the_folder_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, text: str) -> None:
+        with pytest.raises(NclBenchError, match="in use"), sole_owner(tmp_path):
+            pass
+        path.write_text(text)
+
+    monkeypatch.setattr("baselines.sweep.write_text", write)
+    sweep(tmp_path, [])
+    assert (tmp_path / "table.csv").read_text() == "recipe,noise,seeds,rsum_mean,rsum_std\n"
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

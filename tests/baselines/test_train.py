@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -224,6 +225,24 @@ def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do
     assert "finished before" not in said.stdout
     again = CliRunner().invoke(app, arguments)
     assert "my run was finished before, and nothing was trained" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("backbone", "precision", "features", "named"),
+    [
+        (TINY, "tf32", "mapped", "--precision tf32"),
+        (TINY, "32-true", "gpu", "--features gpu"),
+        ({"name": "sgr", "kernel": "triton"}, "32-true", "mapped", "backbone.kernel triton"),
+    ],
+)
+def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
+    backbone: dict, precision: str, features: Any, named: str, tmp_path: Path
+) -> None:
+    recipe = Recipe.from_dict({"dataset": "digits", "backbone": backbone, "method": TRIPLET})
+    wanted = f"{named} needs a CUDA device, but training is on the cpu; leave it out, or train on a GPU"
+    with pytest.raises(TrainingError, match=f"^{wanted}$"):
+        Trainer(Job(recipe, precision=precision), RunFolder(tmp_path / "run"), "cpu", features=features)
+    assert not (tmp_path / "run").exists()
 
 
 def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:

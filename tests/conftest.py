@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the suite runs a process per core; more threads only wait
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU; read when Triton is imported
+
+settings.register_profile("suite", deadline=None)  # a loaded machine is no fault
+settings.load_profile("suite")
 
 GOLDEN = Path(os.environ.get("NCL_GOLDEN_DIR") or Path(__file__).parent / "golden")
 

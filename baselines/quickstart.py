@@ -7,7 +7,7 @@ from rich.console import Console
 from baselines.sweep import cells_of, sweep
 from leaderboard.add import add
 from leaderboard.build import build
-from leaderboard.row_files import row_slug
+from leaderboard.submissions import entry_slug
 from ncl_bench.submission import read_submission
 
 RECIPES = ("ncr/digits_vse_infinity", "triplet/digits_vse_infinity")
@@ -40,4 +40,4 @@ def quickstart(to: Path, device: str = "auto") -> None:
 
 def _has_row(board: Path, submission: Path) -> bool:
     stated = read_submission(submission)
-    return (board / "submissions" / stated.dataset / f"{row_slug(stated)}.yaml").exists()
+    return (board / "submissions" / stated.dataset / f"{entry_slug(stated)}.yaml").exists()

@@ -1,11 +1,10 @@
-"""Add a submission: check it, evaluate it again, and write the row file with its evidence."""
+"""Add a submission: check it, evaluate it again, and write its entry file with the evidence beside it."""
 
 from pathlib import Path
 
 from leaderboard.evidence import score_files, write_evidence
 from leaderboard.methods import read_families
-from leaderboard.row_files import RowFile, identities, read_row_files, row_slug
-from leaderboard.submitted import row_of
+from leaderboard.submissions import EntryFile, entry_of, entry_slug, identities, read_entry_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.report import evaluate_submission, open_submission
 from ncl_bench.files import sole_owner, write_text
@@ -16,7 +15,7 @@ from ncl_bench.submission import Submission
 def add(
     folder: Path, root: Path, *, data_root: Path | None = None, recomputed: str = "", reproduced: str = ""
 ) -> Path:
-    """Write the row of a submission below ``root/submissions``.
+    """Write the entry of a submission below ``root/submissions``.
 
     Args:
         folder: the submission folder.
@@ -26,10 +25,10 @@ def add(
         reproduced: for maintainers: how they trained the method again.
 
     Returns:
-        Path of the row file.
+        Path of the entry file.
 
     Raises:
-        SubmissionError: the submission is refused, or its row stands already.
+        SubmissionError: the submission is refused, or its entry stands already.
         ScoresError: its scores are refused.
     """
     opened = open_submission(folder, root=data_root)
@@ -38,8 +37,8 @@ def add(
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
     report, counted = evaluate_submission(opened)
     place = root / "submissions" / submission.dataset
-    target = place / f"{row_slug(submission)}.yaml"
-    file = RowFile(
+    target = place / f"{entry_slug(submission)}.yaml"
+    file = EntryFile(
         scores_sha256={array.file: array.sha256 for array in score_files(submission)},
         recomputed=recomputed,
         reproduced=reproduced,
@@ -47,7 +46,7 @@ def add(
         result=report.splits["test"],
     )
     for protocol in file.result.protocols:
-        row_of(file, protocol, read_families(), str(folder))
+        entry_of(file, protocol, read_families(), str(folder))
     with sole_owner(root):
         _refuse_duplicate(file, root, target)
         evidence = write_evidence(submission, folder, counted["test"], target)
@@ -55,9 +54,9 @@ def add(
     return target
 
 
-def _refuse_duplicate(file: RowFile, root: Path, target: Path) -> None:
+def _refuse_duplicate(file: EntryFile, root: Path, target: Path) -> None:
     mine = set(identities(file))
-    for path, other in read_row_files(root / "submissions", adding=target).items():
+    for path, other in read_entry_files(root / "submissions", adding=target).items():
         shared = mine & set(identities(other))
         if shared:
             raise SubmissionError(
@@ -68,7 +67,7 @@ def _refuse_duplicate(file: RowFile, root: Path, target: Path) -> None:
 
 
 def _kept(submission: Submission, evidence: MatrixScores | RankScores) -> Submission:
-    """The submission as its row file states it: evidence for scores, nothing that is not kept."""
+    """The submission as its entry file states it: evidence for scores, nothing that is not kept."""
     noise = submission.noise.model_copy(update={"index": None})
     return submission.model_copy(
         update={"scores": {"test": evidence}, "noise": noise, "correspondence": None}

@@ -1,13 +1,12 @@
-"""Build the leaderboard: read and check rows, write the site, and the tables of README.md."""
+"""Build the leaderboard: read and check entries, write the site, and the tables of README.md."""
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from leaderboard.charts import plain_chart
-from leaderboard.content import Content, published_folder, read_content
-from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text
-from leaderboard.markdown import rows_of, tables, with_tables
+from leaderboard.board import Content, published_folder, read_content
+from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text, rows_in, tables, with_tables
+from leaderboard.figures import plain_chart
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -25,29 +24,29 @@ class Built:
     """What a build found.
 
     Attributes:
-        rows: rows as shown, seeds merged.
+        entries: how many are shown, seeds merged.
         files: every page and download, below the site's folder.
         behind: whether rows changed since the tables of README.md were written.
     """
 
-    rows: int
+    entries: int
     files: tuple[Path, ...]
     behind: bool
 
 
 def build(root: Path, to: Path, *, published: bool = True, tables: bool = False) -> Built:
-    """Check every row and write the site.
+    """Check every entry and write the site.
 
-    Two builds of the same rows give the same bytes on every machine.
+    Two builds of the same entries give the same bytes on every machine.
 
     Args:
         root: the leaderboard's folder; ``root/submissions`` is read.
         to: the site's folder.
-        published: show the published rows too.
+        published: show the numbers that papers print too.
         tables: write the tables of ``root/README.md`` as well.
 
     Raises:
-        SubmissionError: a row is refused.
+        SubmissionError: an entry is refused.
     """
     with sole_owner(root), sole_owner(to):
         content = read_content(root, published=published)
@@ -56,17 +55,17 @@ def build(root: Path, to: Path, *, published: bool = True, tables: bool = False)
             write_text(to / path, text)
         if tables:
             write_text(root / README, _readme(content, root))
-    return Built(len(content.rows), tuple(files), _behind(root))
+    return Built(len(content.entries), tuple(files), _behind(root))
 
 
 def check(root: Path = HERE, *, published: bool = True) -> Built:
-    """Check every row and the tables of ``root/README.md``, and write nothing.
+    """Check every entry and the tables of ``root/README.md``, and write nothing.
 
-    Tables that were written from other rows than those that are there now are behind and are not looked at: a
-    change that adds a row brings no tables, so that two of them never conflict.
+    Tables that were written from other entries than those that are there now are behind and are not looked at: a
+    change that adds an entry brings no tables, so that two of them never conflict.
 
     Raises:
-        SubmissionError: a row is refused, or the tables are not those of the rows that they were written from.
+        SubmissionError: an entry is refused, or the tables are not those of the entries that they were written from.
     """
     with sole_owner(root):
         content = read_content(root, published=published)
@@ -74,20 +73,20 @@ def check(root: Path = HERE, *, published: bool = True) -> Built:
         behind = _behind(root)
         if not behind and _readme(content, root) != _text(root):
             raise SubmissionError(
-                f"{root / README} holds other tables than its rows give; run `ncl-bench leaderboard build --tables` "
-                "and commit it"
+                f"{root / README} does not hold the tables of its rows; "
+                "write them with `ncl-bench leaderboard build --tables` and commit the file"
             )
-    return Built(len(content.rows), tuple(files), behind)
+    return Built(len(content.entries), tuple(files), behind)
 
 
 def _site(content: Content) -> dict[Path, str]:
     files = site_files(content, CARDS)
     files["data/leaderboard.csv"] = csv_text(content.boards)
     files["data/leaderboard.json"] = json_text(content.boards, PROTOCOL_VERSION)
-    files["data/sources.bib"] = bibtex_text(content.sources)
+    files["data/sources.bib"] = bibtex_text(content.papers)
     for board in content.boards:
         files[f"data/latex/{board.cell.slug}.tex"] = latex_text(board)
-    chart = plain_chart(content.boards, content.sources)
+    chart = plain_chart(content.boards, content.papers)
     if chart:
         files[PLOT] = chart
     return {Path(name): files[name] for name in sorted(files)}
@@ -103,11 +102,11 @@ def _text(root: Path) -> str:
 
 
 def _behind(root: Path) -> bool:
-    return rows_of(_text(root)) != rows_sha256(root)
+    return rows_in(_text(root)) != rows_sha256(root)
 
 
 def rows_sha256(root: Path) -> str:
-    """Hash (hex) of all that the tables are written from: the row files and the published results."""
+    """Hash (hex) of all that the tables are written from: the entry files and the published results."""
     files = [*(root / "submissions").glob("*/*.yaml"), *published_folder(root).iterdir()]
     lines = sorted(f"{path.parent.name}/{path.name} {_sha256(path)}" for path in files if path.is_file())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

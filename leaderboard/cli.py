@@ -34,7 +34,7 @@ def build(
     built = (
         run_check(root, published=published) if check else run(root, to, published=published, tables=tables)
     )
-    typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
+    typer.echo(f"{built.entries:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are behind the rows; they are written after merging")
     if not check:
@@ -112,7 +112,7 @@ def import_published(
 
     Example: ncl-bench leaderboard import-published published_results.csv
     """
-    from leaderboard.import_published import import_published as run
+    from leaderboard.published import import_published as run
 
     typer.echo(f"{run(collected, root / 'published' / 'results.csv'):,} rows")
 

@@ -4,11 +4,9 @@ import csv
 import io
 from pathlib import Path
 
-from leaderboard.boards import cell_title
-from leaderboard.content import read_content
-from leaderboard.exports import csv_text
-from leaderboard.markdown import escape
-from leaderboard.rows import Cell
+from leaderboard.board import read_content
+from leaderboard.entries import Cell
+from leaderboard.exports import csv_text, escape
 from ncl_bench.errors import SubmissionError
 
 Line = dict[str, str]
@@ -33,7 +31,7 @@ def diff(base: Path, root: Path, *, published: bool = True, only_new: bool = Fal
 
     Args:
         base: a leaderboard's folder, or the ``leaderboard.csv`` of a built site.
-        root: the leaderboard's folder; its rows are read from their files.
+        root: the leaderboard's folder; its entries are read from their files.
         published: whether both show published rows.
         only_new: refuse changes to rows that stood already.
 
@@ -89,7 +87,7 @@ def _section(title: str, items: list[str]) -> str:
 
 def _place(line: Line) -> str:
     ratio = float(line["noise_ratio"]) if line["noise_ratio"] else None
-    return cell_title(Cell.model_validate({name: line[name] for name in _CELL} | {"noise_ratio": ratio}))
+    return Cell.model_validate({name: line[name] for name in _CELL} | {"noise_ratio": ratio}).title
 
 
 def _name(line: Line) -> str:

@@ -1,11 +1,12 @@
-"""What a row rests on: its scores in a compact form, or the rank of every query; kept beside the row file.
+"""What an entry rests on: its scores in a compact form, or the rank of every query; kept beside its file.
 
-A row names its evidence as ``.npy`` with the hash of that file; what lies on disk is ``.npy.gz``.
+An entry names its evidence as ``.npy`` with the hash of that file; what lies on disk is ``.npy.gz``.
 """
 
 import gzip
 import hashlib
 import io
+import itertools
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.compact import compact_scores
 from leaderboard.significance import Hits
 from ncl_bench.counting import Counted
 from ncl_bench.datasets import dataset_spec
@@ -30,10 +30,13 @@ from ncl_bench.score_forms import ArrayFile, MatrixScores, RankPair, RankScores
 from ncl_bench.submission import Submission
 
 LARGEST = 512 * 1024
+"""Bytes of an evidence file."""
+_LEVELS = 0x7C00
+"""Non-negative finite float16 numbers."""
 
 
 def evaluate_evidence(submission: Submission, folder: Path) -> tuple[Evaluation, dict[str, Hits]]:
-    """Evaluate the test split of a row from its evidence, and check the noise that it states.
+    """Evaluate the test split of an entry from its evidence, and check the noise that it states.
 
     Args:
         submission: whose ``scores`` are the evidence: a matrix or ranks.
@@ -62,7 +65,7 @@ def evaluate_evidence(submission: Submission, folder: Path) -> tuple[Evaluation,
 
 
 def packed_path(folder: Path, array: ArrayFile) -> Path:
-    """Where the evidence that a row names lies."""
+    """Where the evidence that an entry names lies."""
     return folder / f"{array.file}.gz"
 
 
@@ -93,7 +96,7 @@ def hits_of(counted: Counted, spec: DatasetSpec) -> dict[str, Hits]:
 def write_evidence(
     submission: Submission, source: Path, counted: Counted, target: Path
 ) -> MatrixScores | RankScores:
-    """Keep the evidence of a submission beside its row file.
+    """Keep the evidence of a submission beside its entry file.
 
     Scores are kept where their compact form fits into ``LARGEST`` bytes, else the rank of every query.
 
@@ -101,7 +104,7 @@ def write_evidence(
         submission: as submitted.
         source: the submission folder.
         counted: ranks of its test split.
-        target: the row file; evidence takes its name.
+        target: the entry file; evidence takes its name.
     """
     scores, spec = submission.scores["test"], dataset_spec(submission.dataset)
     if isinstance(scores, MatrixScores) and 2 * spec.images["test"] * spec.n_captions("test") < LARGEST:
@@ -145,3 +148,62 @@ def _write(path: Path, array: NDArray[Any]) -> ArrayFile:
     file = ArrayFile(file=path.name, sha256=hashlib.sha256(content).hexdigest())
     write_bytes(packed_path(path.parent, file), gzip.compress(content, mtime=0))
     return file
+
+
+def compact_scores(similarities: NDArray[np.floating], *, captions_per_image: int) -> NDArray[np.float16]:
+    """Scores in a quarter of the space, with every rank unchanged.
+
+    Ranks depend only on how a query's true items compare with the wrong ones. Scores between which no query
+    distinguishes may therefore take one value, while the order of all others stays. The result is an ordinary
+    scores file: evaluated like any other, it gives the same ranks, ties and recalls as the original.
+
+    Args:
+        similarities: float ``(n_images, n_captions)``, finite; caption ``c`` belongs to image
+            ``c // captions_per_image``.
+        captions_per_image: a fact of the dataset.
+
+    Returns:
+        float16 of the same shape, non-negative; every comparison of a true item with a wrong item of the same
+        query (greater, equal, less) is that of the input.
+
+    Raises:
+        ScoresError: more distinctions are needed than float16 has numbers.
+    """
+    n_images, n_captions = similarities.shape
+    order = np.argsort(similarities, axis=None, kind="stable")
+    images, captions = np.divmod(order, n_captions)
+    values = similarities.reshape(-1)[order]
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist()
+    own = (captions // captions_per_image == images).tolist()
+    levels = _levels(images.tolist(), captions.tolist(), own, [*starts, len(order)], n_images, n_captions)
+    if levels[-1] >= _LEVELS:
+        raise ScoresError(
+            f"scores need {levels[-1] + 1:,} distinct values, float16 has {_LEVELS:,}; keep ranks instead"
+        )
+    result = np.empty(n_images * n_captions, np.uint16)
+    result[order] = levels
+    return result.view(np.float16).reshape(n_images, n_captions)
+
+
+def _levels(
+    images: list[int], captions: list[int], own: list[bool], bounds: list[int], n_images: int, n_captions: int
+) -> list[int]:
+    """Level of each entry in ascending order: a new one begins where merging would hide a comparison.
+
+    A true entry is compared with the wrong ones of its row (image query) and of its column (caption query).
+    ``*_true`` and ``*_wrong`` hold the last level at which a row or column saw such an entry.
+    """
+    row_true, row_wrong = [-1] * n_images, [-1] * n_images
+    column_true, column_wrong = [-1] * n_captions, [-1] * n_captions
+    levels, level = [0] * len(images), 0
+    for start, stop in itertools.pairwise(bounds):
+        for place in range(start, stop):
+            i, c = images[place], captions[place]
+            rows, columns = (row_wrong, column_wrong) if own[place] else (row_true, column_true)
+            if rows[i] == level or columns[c] == level:
+                level += 1
+                break
+        for place in range(start, stop):
+            rows, columns = (row_true, column_true) if own[place] else (row_wrong, column_wrong)
+            rows[images[place]] = columns[captions[place]] = levels[place] = level
+    return levels

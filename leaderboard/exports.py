@@ -1,14 +1,16 @@
-"""Downloads: the rows as CSV, JSON, LaTeX and BibTeX."""
+"""The entries as CSV, JSON, LaTeX and BibTeX, and as the Markdown tables of README.md."""
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from leaderboard.boards import Board, cell_title
-from leaderboard.published import Source
-from leaderboard.rows import RECALLS, Row
+from leaderboard.board import Board, Content, division_of
+from leaderboard.entries import Entry, Unit
+from leaderboard.figures import by_reference
+from leaderboard.published import Paper
+from ncl_bench.metrics import RECALLS
 
 _FACTS = (
     "method",
@@ -30,7 +32,7 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "*": r"$^{*}$", "∞":
 
 
 def csv_text(boards: Iterable[Board]) -> str:
-    """One line per row: its cell, what it is, six recalls, rSum, rank, seeds and remarks."""
+    """One line per entry: its cell, what it is, six recalls, rSum, rank, seeds and remarks."""
     out = io.StringIO()
     head = [
         "rank",
@@ -46,31 +48,31 @@ def csv_text(boards: Iterable[Board]) -> str:
     ]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
-    for rank, row in _ranked_rows(boards):
-        cell = row.cell.model_dump()
+    for rank, entry in (line for board in boards for line in board.ranks):
+        cell = entry.cell.model_dump()
         writer.writerow(
             [
                 "" if rank is None else rank,
                 *("" if cell[name] is None else _shown(cell[name]) for name in _CELL),
-                *(getattr(row, name) for name in _FACTS),
-                *(_shown(value) for value in row.recalls.values.values()),
-                _shown(row.r_sum),
-                _shown(row.spread.get("r_sum")),
-                _shown(row.printed_r_sum),
-                " ".join(map(str, row.seeds)),
-                " ".join(row.doubts),
-                " ".join(row.notes),
+                *(getattr(entry, name) for name in _FACTS),
+                *(_shown(value) for value in entry.recalls.values.values()),
+                _shown(entry.r_sum),
+                _shown(entry.spread.get("r_sum")),
+                _shown(entry.printed_r_sum),
+                " ".join(map(str, entry.seeds)),
+                " ".join(entry.doubts),
+                " ".join(entry.notes),
             ]
         )
     return out.getvalue()
 
 
 def json_text(boards: Iterable[Board], protocol_version: int) -> str:
-    """Every row with all its fields, as JSON."""
+    """Every entry with all its fields, as JSON."""
     rows = []
-    for rank, row in _ranked_rows(boards):
-        content = row.model_dump(mode="json")
-        content |= {"rank": rank, "r_sum": row.r_sum, "cell": content["cell"] | {"name": row.cell.slug}}
+    for rank, entry in (line for board in boards for line in board.ranks):
+        content = entry.model_dump(mode="json")
+        content |= {"rank": rank, "r_sum": entry.r_sum, "cell": content["cell"] | {"name": entry.cell.slug}}
         rows.append(_rounded(content))
     return (
         json.dumps({"protocol_version": protocol_version, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
@@ -80,7 +82,7 @@ def json_text(boards: Iterable[Board], protocol_version: int) -> str:
 def latex_text(board: Board) -> str:
     """One board as a LaTeX table, with its divisions as blocks."""
     lines = [
-        f"% {cell_title(board.cell)}; needs booktabs; ?: doubtful, t: checkpoint chosen on test",
+        f"% {board.cell.title}; needs booktabs; ?: doubtful, t: checkpoint chosen on test",
         r"\begin{tabular}{lrrrrrrr}",
         r"\toprule",
         r" & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & \\",
@@ -88,39 +90,34 @@ def latex_text(board: Board) -> str:
     ]
     for division in board.divisions:
         lines += [r"\midrule", rf"\multicolumn{{8}}{{l}}{{\emph{{{_latex(division.title)}}}}} \\"]
-        for ranked in division.rows:
-            row = ranked.row
-            values = [_cell_text(row, name) for name in (*RECALLS, "r_sum")]
-            name = row.label if row.backbone in row.method else f"{row.label} ({row.backbone})"
-            marks = "?" * bool(row.doubts) + "t" * (row.selection == "test")
+        for ranked in division.ranked:
+            entry = ranked.entry
+            values = [_cell_text(entry, name) for name in (*RECALLS, "r_sum")]
+            name = entry.label if entry.backbone in entry.method else f"{entry.label} ({entry.backbone})"
+            marks = "?" * bool(entry.doubts) + "t" * (entry.selection == "test")
             mark = rf"\textsuperscript{{{marks}}}" if marks else ""
             lines.append(f"{_latex(name)}{mark} & {' & '.join(values)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def bibtex_text(sources: Mapping[str, Source]) -> str:
-    """BibTeX entries of the sources; first authors only, as the collection names no others."""
-    entries = []
-    for key, source in sorted(sources.items()):
+def bibtex_text(papers: Mapping[str, Paper]) -> str:
+    """BibTeX of the papers; first authors only, as the collection names no others."""
+    items = []
+    for key, paper in sorted(papers.items()):
         fields = {
-            "author": f"{source.authors} and others",
-            "title": f"{{{source.title}}}",
-            "year": str(source.year),
+            "author": f"{paper.authors} and others",
+            "title": f"{{{paper.title}}}",
+            "year": str(paper.year),
         }
         fields |= {
-            "howpublished": source.venue,
-            "doi": source.doi,
-            "eprint": source.arxiv,
-            "url": source.link,
+            "howpublished": paper.venue,
+            "doi": paper.doi,
+            "eprint": paper.arxiv,
+            "url": paper.link,
         }
         body = "".join(f"  {name} = {{{_bib(value)}}},\n" for name, value in fields.items() if value)
-        entries.append(f"@misc{{{key},\n{body}}}\n")
-    return "\n".join(entries)
-
-
-def _ranked_rows(boards: Iterable[Board]) -> Iterable[tuple[int | None, Row]]:
-    entries = (ranked for board in boards for division in board.divisions for ranked in division.rows)
-    return ((ranked.rank, row) for ranked in entries for row in (ranked.row, *ranked.also))
+        items.append(f"@misc{{{key},\n{body}}}\n")
+    return "\n".join(items)
 
 
 def _shown(value: object) -> str:
@@ -135,9 +132,9 @@ def _rounded(value: object) -> object:
     return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def _cell_text(row: Row, name: str) -> str:
-    value = row.r_sum if name == "r_sum" else getattr(row.recalls, name)
-    spread = f" $\\pm$ {row.spread[name]:.1f}" if name in row.spread else ""
+def _cell_text(entry: Entry, name: str) -> str:
+    value = entry.r_sum if name == "r_sum" else getattr(entry.recalls, name)
+    spread = f" $\\pm$ {entry.spread[name]:.1f}" if name in entry.spread else ""
     return "--" if value is None else f"{value:.1f}{spread}"
 
 
@@ -147,3 +144,93 @@ def _latex(text: str) -> str:
 
 def _bib(text: str) -> str:
     return re.sub(r"([&%#_])", r"\\\1", text) if not text.startswith("http") else text
+
+
+BEGIN, END = (
+    "<!-- leaderboard: begin (generated by `ncl-bench leaderboard build --tables`) -->",
+    "<!-- leaderboard: end -->",
+)
+_ROWS = re.compile(r"^<!-- rows: ([0-9a-f]{64}) -->$", re.MULTILINE)
+_DIVISIONS = ("single", "ensemble")
+_MOST = 12
+
+
+def rows_in(text: str) -> str:
+    """Hash of the entries that a page's tables were written from; empty where it has none."""
+    found = _ROWS.search(text)
+    return found[1] if found else ""
+
+
+def with_tables(text: str, tables: str, sha256: str) -> str:
+    """A page with the part between the markers replaced, or appended where the markers are missing.
+
+    Args:
+        text: the page.
+        tables: of :func:`tables`.
+        sha256: of what they were written from; it stands above them.
+    """
+    block = f"{BEGIN}\n<!-- rows: {sha256} -->\n\n{tables.strip()}\n{END}"
+    if BEGIN in text and END in text:
+        return text[: text.index(BEGIN)] + block + text[text.index(END) + len(END) :]
+    return f"{text.rstrip()}\n\n{block}\n".lstrip("\n")
+
+
+def tables(content: Content) -> str:
+    """The main tables: per dataset, protocol and noise unit, rSum of the best entries at every ratio."""
+    groups: dict[tuple[str, str, Unit, str], list[Board]] = {}
+    for board in content.boards:
+        cell = board.cell
+        if cell.noise_unit in ("caption", "image", "natural", "none"):
+            unit: Unit = "caption" if cell.noise_unit == "none" else cell.noise_unit
+            groups.setdefault((cell.dataset, cell.protocol, unit, cell.text), []).append(board)
+    parts = []
+    for (_, _, unit, _), boards in groups.items():
+        cell = max(boards, key=lambda board: board.cell.noise_ratio or 0.0).cell
+        entries = [
+            entry
+            for board in boards
+            for entry in board.entries
+            if entry.ranked and division_of(entry) in _DIVISIONS
+        ]
+        title = cell.model_copy(update={"noise_ratio": None, "noise_unit": unit}).title
+        body = _table(entries, content)
+        if body:
+            parts.append(f"### {title}\n\n{body}\n")
+    return "\n".join(parts) if parts else "No rows yet.\n"
+
+
+def _table(entries: Sequence[Entry], content: Content) -> str:
+    ratios = sorted({entry.cell.noise_ratio or 0.0 for entry in entries})
+    natural = any(entry.cell.noise_ratio is None for entry in entries)
+    lines: dict[tuple[str, ...], dict[float, Entry]] = {}
+    for entry in entries:
+        lines.setdefault(_key(entry, content), {})[entry.cell.noise_ratio or 0.0] = entry
+    order = by_reference(lines)[:_MOST]
+    if not order:
+        return ""
+    heads = ["rSum"] if natural else [f"{100 * ratio:g} %" for ratio in ratios]
+    out = [f"| Method | Backbone | Networks | {' | '.join(heads)} | Status | Source |"]
+    out.append(f"| --- | --- | --- | {' | '.join(['---:'] * len(heads))} | --- | --- |")
+    for key in order:
+        cells = [_value(lines[key].get(ratio)) for ratio in (ratios if not natural else [0.0])]
+        method, backbone, networks, status, source = key
+        words = [escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)]
+        out.append(f"| {' | '.join(words)} |")
+    return "\n".join(out)
+
+
+def _key(entry: Entry, content: Content) -> tuple[str, ...]:
+    source = content.papers[entry.source].short if entry.source in content.papers else entry.source
+    return (entry.label, entry.backbone, entry.networks, entry.status, source)
+
+
+def _value(entry: Entry | None) -> str:
+    if entry is None or entry.r_sum is None:
+        return "–"
+    spread = f" ± {entry.spread['r_sum']:.1f} ({len(entry.seeds)})" if "r_sum" in entry.spread else ""
+    return f"{entry.r_sum:.1f}{spread}"
+
+
+def escape(text: str) -> str:
+    """Text in which nothing is read as Markdown or HTML."""
+    return "".join(f"\\{character}" if character in "|*_<>`[]" else character for character in text)

@@ -1,11 +1,25 @@
-"""SVG figures from our own templates: the same bytes on every machine, colours from a style sheet."""
+"""The figures of the site: rSum against noise ratio, and recalls with their intervals.
+
+They are SVG from our own templates rather than matplotlib's, because they stand inside the pages: their colours
+follow the page's light or dark theme through its style sheet, every point has a title for screen readers and the
+pointer, no two of them share an element's id, and another version of a library changes no byte.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from leaderboard.rendering import render
+from leaderboard.board import Board
+from leaderboard.entries import Cell, Entry
+from leaderboard.published import Paper
+from leaderboard.rendering import markup, render
+from ncl_bench.metrics import RECALLS
 
+Charts = list[tuple[str, object]]
+MOST_CURVES = 8
+REFERENCE_RATIO = 0.4
+Key = TypeVar("Key", str, tuple[str, ...])
 N_COLOURS = 8
 _WIDTH, _HEIGHT = 720, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
@@ -28,6 +42,156 @@ class Bar:
     value: float
     low: float
     high: float
+
+
+def method_charts(boards: Iterable[Board], papers: Mapping[str, Paper]) -> Charts:
+    """One chart per dataset, protocol and noise unit: a curve per name and paper of a method."""
+    return _charts(boards, lambda entry: _with_paper(entry, papers), lambda entry: entry.kind == "method")
+
+
+def overview_charts(boards: Iterable[Board], papers: Mapping[str, Paper]) -> Charts:
+    """One chart per protocol and noise unit: the best curves of comparable, undoubted region-feature entries."""
+
+    def wanted(entry: Entry) -> bool:
+        return entry.ranked and entry.features == "region" and not entry.extra
+
+    known = (board for board in boards if board.cell.noise_unit != "unknown")
+    return _charts(known, lambda entry: _with_paper(entry, papers), wanted)
+
+
+def best_curves(entries: Sequence[Entry], name: Callable[[Entry], str]) -> list[Curve]:
+    """The curves of entries of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``."""
+    lines: dict[str, dict[float, Entry]] = {}
+    for entry in entries:
+        if entry.cell.noise_ratio is not None and entry.r_sum is not None:
+            points = lines.setdefault(name(entry), {})
+            held = points.get(entry.cell.noise_ratio)
+            if held is None or (held.r_sum or 0) < entry.r_sum:
+                points[entry.cell.noise_ratio] = entry
+    several = {label: points for label, points in lines.items() if len(points) > 1}
+    chosen = by_reference(several)[:MOST_CURVES]
+    return [
+        Curve(label, _points(lines[label].values()), _measured(lines[label].values())) for label in chosen
+    ]
+
+
+def by_reference(lines: Mapping[Key, Mapping[float, Entry]]) -> list[Key]:
+    """Keys of lines of entries by noise ratio: best at ``REFERENCE_RATIO`` first, those without it last."""
+
+    def key(label: Key) -> tuple[bool, float]:
+        points = lines[label]
+        at = points.get(REFERENCE_RATIO)
+        sums = [entry.r_sum or 0.0 for entry in points.values()]
+        return at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
+
+    return sorted(sorted(lines), key=key)
+
+
+def bar_charts(entries: Iterable[Entry]) -> Charts:
+    """One bar chart per measured entry: six recalls, with bootstrap intervals or the deviation over seeds."""
+    measured = sorted(
+        (entry for entry in entries if entry.intervals or entry.spread), key=lambda entry: entry.cell.order
+    )
+    return [
+        (
+            f"{entry.label} {entry.backbone}, {entry.cell.title}. Whiskers: "
+            + (
+                f"standard deviation over {len(entry.seeds)} seeds."
+                if entry.spread
+                else "95 % bootstrap interval."
+            ),
+            markup(_recall_bars(entry)),
+        )
+        for entry in measured
+    ]
+
+
+def plain_chart(boards: Sequence[Board], papers: Mapping[str, Paper]) -> str:
+    """The plot that stands in README.md, as a file of its own: of measured entries where there are some.
+
+    Returns:
+        SVG text; empty where no method has entries at two noise ratios.
+    """
+
+    def wanted(entry: Entry) -> bool:
+        return (
+            entry.ranked
+            and entry.features == "region"
+            and not entry.extra
+            and entry.cell.noise_unit != "unknown"
+        )
+
+    measured = any(entry.status != "reported" for board in boards for entry in board.entries)
+    for title, series in _series(
+        boards,
+        lambda entry: _with_paper(entry, papers),
+        lambda entry: wanted(entry) and measured == (entry.status != "reported"),
+    ):
+        return curves(series, title=title, x_title="noise ratio, %", y_title="rSum", standalone=True) + "\n"
+    return ""
+
+
+def _charts(boards: Iterable[Board], name: Callable[[Entry], str], wanted: Callable[[Entry], bool]) -> Charts:
+    return [
+        (title, markup(curves(series, title=title, x_title="noise ratio, %", y_title="rSum")))
+        for title, series in _series(boards, name, wanted)
+    ]
+
+
+def _series(
+    boards: Iterable[Board], name: Callable[[Entry], str], wanted: Callable[[Entry], bool]
+) -> Iterator[tuple[str, list[Curve]]]:
+    """Per dataset, protocol, text and noise unit: a title and the best curves, from ratio 0 if they can."""
+    noisy: dict[tuple[str, ...], list[Entry]] = {}
+    clean: dict[tuple[str, ...], list[Entry]] = {}
+    for board in boards:
+        cell = board.cell
+        key = (cell.dataset, cell.protocol, cell.text)
+        entries = [entry for entry in board.entries if wanted(entry)]
+        if cell.noise_unit == "none":
+            clean.setdefault(key, []).extend(entries)
+        elif cell.noise_unit != "natural" and entries:
+            noisy.setdefault((*key, cell.noise_unit), []).extend(entries)
+    for group, entries in noisy.items():
+        names = {name(entry) for entry in entries}
+        series = best_curves(
+            [*(entry for entry in clean.get(group[:3], []) if name(entry) in names), *entries], name
+        )
+        if series:
+            yield f"{_without_ratio(entries[0].cell).title}: rSum against noise ratio", series
+
+
+def _with_paper(entry: Entry, papers: Mapping[str, Paper]) -> str:
+    """The method's name, and the paper that prints the number where that is not the method's own."""
+    paper = papers.get(entry.source)
+    foreign = paper is not None and paper.method != entry.family
+    return f"{entry.label} (in {paper.short.split(',')[0]})" if paper and foreign else entry.label
+
+
+def _without_ratio(cell: Cell) -> Cell:
+    return cell.model_copy(update={"noise_ratio": None})
+
+
+def _points(entries: Iterable[Entry]) -> tuple[tuple[float, float, float], ...]:
+    return tuple(
+        (round(100 * (entry.cell.noise_ratio or 0.0), 6), entry.r_sum or 0.0, entry.spread.get("r_sum", 0.0))
+        for entry in entries
+    )
+
+
+def _measured(entries: Iterable[Entry]) -> bool:
+    return any(entry.status != "reported" for entry in entries)
+
+
+def _recall_bars(entry: Entry) -> str:
+    members: dict[str, list[Bar]] = {"Image to text": [], "Text to image": []}
+    for name in RECALLS:
+        value = getattr(entry.recalls, name) or 0.0
+        deviation = entry.spread.get(name, 0.0)
+        low, high = entry.intervals.get(name, (max(value - deviation, 0.0), min(value + deviation, 100.0)))
+        group = "Image to text" if name.startswith("i2t") else "Text to image"
+        members[group].append(Bar(name[4:].replace("r", "R@"), value, low, high))
+    return bars(members, title=f"Recalls of {entry.label}, {entry.cell.title}")
 
 
 def curves(

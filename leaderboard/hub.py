@@ -1,6 +1,6 @@
 """A mirror for the Hugging Face Hub: eval.yaml for the dataset, results for each model's repository.
 
-Only evaluated rows are exported; numbers that a paper prints are not ours to state there.
+Only evaluated entries are exported; numbers that a paper prints are not ours to state there.
 """
 
 import re
@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from leaderboard.boards import cell_title
-from leaderboard.content import read_content
-from leaderboard.rows import RECALLS, Cell, Row
+from leaderboard.board import read_content
+from leaderboard.entries import Cell, Entry
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import write_text
+from ncl_bench.metrics import RECALLS
 
 NAME = "Noisy correspondence in image-text retrieval"
 DESCRIPTION = (
@@ -34,23 +34,25 @@ def export(root: Path, to: Path, repository: str) -> int:
         The number of files.
 
     Raises:
-        SubmissionError: a row is refused, the id is no repository id, or nothing is evaluated yet.
+        SubmissionError: an entry is refused, the id is no repository id, or nothing is evaluated yet.
     """
     if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository):
         raise SubmissionError(f"repository is {repository!r}, expected owner/name")
-    rows = [row for row in read_content(root, published=False).rows if row.recalls.r_sum is not None]
-    if not rows:
+    entries = [
+        entry for entry in read_content(root, published=False).entries if entry.recalls.r_sum is not None
+    ]
+    if not entries:
         raise SubmissionError(
             f"{root / 'submissions'} holds no evaluated row; add one with `ncl-bench leaderboard add`"
         )
-    cells = sorted({row.cell for row in rows}, key=lambda cell: cell.order)
+    cells = sorted({entry.cell for entry in entries}, key=lambda cell: cell.order)
     files = {"eval.yaml": _dump(_benchmark(cells))}
-    models: dict[str, list[Row]] = {}
-    for row in rows:
-        models.setdefault(_model(row), []).append(row)
+    models: dict[str, list[Entry]] = {}
+    for entry in entries:
+        models.setdefault(_model(entry), []).append(entry)
     for model, members in models.items():
-        for row in members:
-            files[f"{model}/.eval_results/{row.cell.slug}.yaml"] = _dump(_results(row, repository))
+        for entry in members:
+            files[f"{model}/.eval_results/{entry.cell.slug}.yaml"] = _dump(_results(entry, repository))
         files[f"{model}/model-index.yaml"] = _dump({"model-index": _model_index(model, members, repository)})
     for name, text in files.items():
         write_text(to / name, text)
@@ -62,20 +64,20 @@ def _benchmark(cells: Sequence[Cell]) -> dict[str, Any]:
     return {"name": NAME, "description": DESCRIPTION, "evaluation_framework": "ncl_bench", "tasks": tasks}
 
 
-def _results(row: Row, repository: str) -> list[dict[str, Any]]:
+def _results(entry: Entry, repository: str) -> list[dict[str, Any]]:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-    entry = EvalResultEntry(
+    result = EvalResultEntry(
         dataset_id=repository,
-        task_id=row.cell.slug,
-        value=_rounded(row.r_sum),
-        notes=_notes(row),
-        source_url=row.code or None,
+        task_id=entry.cell.slug,
+        value=_rounded(entry.r_sum),
+        notes=_notes(entry),
+        source_url=entry.code or None,
     )
-    return list(eval_result_entries_to_yaml([entry]))
+    return list(eval_result_entries_to_yaml([result]))
 
 
-def _model_index(model: str, rows: Sequence[Row], repository: str) -> Any:
+def _model_index(model: str, entries: Sequence[Entry], repository: str) -> Any:
     from huggingface_hub import EvalResult
     from huggingface_hub.repocard_data import eval_results_to_model_index
 
@@ -84,31 +86,31 @@ def _model_index(model: str, rows: Sequence[Row], repository: str) -> Any:
             task_type="image-text-retrieval",
             task_name="Image-text retrieval",
             dataset_type=repository,
-            dataset_name=cell_title(row.cell),
-            dataset_config=row.cell.slug,
+            dataset_name=entry.cell.title,
+            dataset_config=entry.cell.slug,
             dataset_split="test",
             metric_type=name,
             metric_name=name,
             metric_value=_rounded(value),
         )
-        for row in rows
-        for name, value in {**row.recalls.values, "r_sum": row.r_sum}.items()
+        for entry in entries
+        for name, value in {**entry.recalls.values, "r_sum": entry.r_sum}.items()
     ]
     return eval_results_to_model_index(model, results)
 
 
-def _notes(row: Row) -> str:
-    seeds = f"{len(row.seeds)} training seed{'s' if len(row.seeds) != 1 else ''}"
-    spread = f", standard deviation {row.spread['r_sum']:.1f}" if "r_sum" in row.spread else ""
-    chosen = "; checkpoint chosen on test" if row.selection == "test" else ""
-    return f"rSum of {', '.join(RECALLS)}; {row.status}; {seeds}{spread}{chosen}"
+def _notes(entry: Entry) -> str:
+    seeds = f"{len(entry.seeds)} training seed{'s' if len(entry.seeds) != 1 else ''}"
+    spread = f", standard deviation {entry.spread['r_sum']:.1f}" if "r_sum" in entry.spread else ""
+    chosen = "; checkpoint chosen on test" if entry.selection == "test" else ""
+    return f"rSum of {', '.join(RECALLS)}; {entry.status}; {seeds}{spread}{chosen}"
 
 
-def _model(row: Row) -> str:
+def _model(entry: Entry) -> str:
     return re.sub(
         r"[^a-z0-9]+",
         "-",
-        f"{row.label} {row.backbone}".lower().replace("+", " plus ").replace("∞", "-infinity"),
+        f"{entry.label} {entry.backbone}".lower().replace("+", " plus ").replace("∞", "-infinity"),
     ).strip("-")
 
 

@@ -1,21 +1,28 @@
-"""The numbers that papers print: published/results.csv with our remarks, as rows of status ``reported``."""
+"""The numbers that papers print: published/results.csv with our remarks, as entries of status ``reported``.
+
+``import_published`` copies them from a collected table as printed, in its order; remarks are not copied: ours stand
+in published/notes.yaml.
+"""
 
 import csv
+import io
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from leaderboard.entries import Cell, Entry
 from leaderboard.methods import Family, commands, family_of
-from leaderboard.rows import RECALLS, Cell, Row
 from ncl_bench.datasets import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.files import write_text
+from ncl_bench.metrics import RECALLS
 from ncl_bench.yaml_files import read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 
 
-class Source(BaseModel):
+class Paper(BaseModel):
     """A paper, repository or poster that prints numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,7 +49,7 @@ class Source(BaseModel):
 
 
 class Rule(BaseModel):
-    """A remark and the rows it is about."""
+    """A remark and the lines of results.csv that it is about."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,57 +63,57 @@ class Rule(BaseModel):
     noise: str = ""
 
     def applies(self, facts: dict[str, str]) -> bool:
-        """Whether a row of results.csv has all the values under ``where``."""
+        """Whether a line of results.csv has all the values under ``where``."""
         wanted = (
             (facts[key], value if isinstance(value, list) else [value]) for key, value in self.where.items()
         )
         return all(got in [str(value) for value in values] for got, values in wanted)
 
 
-def read_sources(folder: Path = PUBLISHED) -> dict[str, Source]:
-    """The sources by key."""
+def read_papers(folder: Path = PUBLISHED) -> dict[str, Paper]:
+    """The papers by key."""
     path = folder / "sources.yaml"
-    return {key: _checked(Source, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
+    return {key: _checked(Paper, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
 
 
-def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Row]:
-    """The reported rows, in the file's order.
+def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Entry]:
+    """The reported entries, in the file's order.
 
     Args:
         families: the methods, from ``read_families``.
         folder: holds results.csv, notes.yaml and sources.yaml.
 
     Raises:
-        SubmissionError: a row does not fit the schema, names an unknown method or source, or a rule fits no
-            row.
+        SubmissionError: a line does not fit the schema, names an unknown method or source, or a rule fits no
+            line.
     """
-    sources, path = read_sources(folder), folder / "results.csv"
+    papers, path = read_papers(folder), folder / "results.csv"
     rules_path = folder / "notes.yaml"
     listed = read_yaml(rules_path).get("rules", [])
     rules = [_checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
     used: set[int] = set()
-    rows = []
+    entries = []
     with path.open(encoding="utf-8", newline="") as stream:
         for line, facts in enumerate(csv.DictReader(stream), start=2):
             matching = [n for n, rule in enumerate(rules) if rule.applies(facts)]
             used.update(matching)
-            rows.append(_row(facts, [rules[n] for n in matching], families, sources, f"{path}:{line}"))
+            entries.append(_entry(facts, [rules[n] for n in matching], families, papers, f"{path}:{line}"))
     for n, rule in enumerate(rules):
         if n not in used:
             raise SubmissionError(
-                f"{rules_path}: rule {n + 1} fits no row; correct its `where`, {rule.where}"
+                f"{rules_path}: rule {n + 1} fits no line of results.csv; correct its `where`, {rule.where}"
             )
-    return rows
+    return entries
 
 
-def _row(
+def _entry(
     facts: dict[str, str],
     rules: list[Rule],
     families: dict[str, Family],
-    sources: dict[str, Source],
+    papers: dict[str, Paper],
     where: str,
-) -> Row:
-    if facts["source"] not in sources:
+) -> Entry:
+    if facts["source"] not in papers:
         raise SubmissionError(f"{where}: source {facts['source']!r} is not in sources.yaml; add it there")
     key = family_of(facts["method"], families)
     if not key:
@@ -125,7 +132,7 @@ def _row(
         "printed_r_sum": _number(facts["r_sum"]),
         "status": "reported",
         "source": facts["source"],
-        "own": sources[facts["source"]].method == key,
+        "own": papers[facts["source"]].method == key,
         "table": facts["table"],
         "command": "\n".join(
             commands(families[key], facts["method"], facts["backbone"], networks, cell, printed=True)
@@ -136,19 +143,19 @@ def _row(
         content |= {name: value for name, value in facets.items() if value}
     content["notes"] = [rule.note for rule in rules if rule.note]
     content["doubts"] = [rule.doubt for rule in rules if rule.doubt]
-    row: Row = _checked(Row, content, where)
-    return row.model_copy(update={"doubts": (*row.doubts, *_computed_doubts(row))})
+    entry: Entry = _checked(Entry, content, where)
+    return entry.model_copy(update={"doubts": (*entry.doubts, *_computed_doubts(entry))})
 
 
-def _computed_doubts(row: Row) -> list[str]:
+def _computed_doubts(entry: Entry) -> list[str]:
     doubts = []
-    if row.printed_gap is not None:
-        printed, computed = row.printed_r_sum, row.recalls.r_sum
+    if entry.printed_gap is not None:
+        printed, computed = entry.printed_r_sum, entry.recalls.r_sum
         doubts.append(
-            f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({row.printed_gap:+.1f})."
+            f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({entry.printed_gap:+.1f})."
         )
-    if row.recalls.falling:
-        large, small = (name.replace("_r", " R@") for name in row.recalls.falling.split(" < "))
+    if entry.recalls.falling:
+        large, small = (name.replace("_r", " R@") for name in entry.recalls.falling.split(" < "))
         doubts.append(f"{large} lies below {small}, which is impossible.")
     return doubts
 
@@ -176,3 +183,64 @@ def _checked(model: Any, content: Any, where: str) -> Any:
         return model.model_validate(content)
     except ValidationError as error:
         raise SubmissionError(f"{where}: {first_problem(error)}") from None
+
+
+COLUMNS = (
+    "source",
+    "table",
+    "method",
+    "backbone",
+    "dataset",
+    "protocol",
+    "noise_unit",
+    "noise_ratio",
+    "tokenizer",
+)
+_UNIT_OF_TYPE = {"none": "none", "real": "natural"}
+
+
+def import_published(collected: Path, target: Path) -> int:
+    """Write ``target`` from a collected CSV file.
+
+    Args:
+        collected: CSV with one row per published number: ``source_key``, ``table``, ``method``, ``backbone``,
+            ``dataset``, ``protocol``, ``noise_type``, ``noise_ratio``, ``noise_unit``, ``tokenizer``, six
+            recalls and ``rsum_reported``.
+        target: the CSV file to write.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        SubmissionError: a column is missing or a row stands twice.
+    """
+    with collected.open(encoding="utf-8", newline="") as stream:
+        rows = [
+            _facts(row, f"{collected}:{line}") for line, row in enumerate(csv.DictReader(stream), start=2)
+        ]
+    seen: dict[tuple[str, ...], int] = {}
+    for line, row in enumerate(rows, start=2):
+        key = tuple(row[name] for name in COLUMNS)
+        if key in seen:
+            raise SubmissionError(
+                f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}; remove one of the two"
+            )
+        seen[key] = line
+    out = io.StringIO()
+    writer = csv.DictWriter(out, (*COLUMNS, *RECALLS, "r_sum"), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(target, out.getvalue())
+    return len(rows)
+
+
+def _facts(row: dict[str, str], where: str) -> dict[str, str]:
+    try:
+        unit = _UNIT_OF_TYPE.get(row["noise_type"], row["noise_unit"])
+        renamed = {"source": row["source_key"], "noise_unit": unit, "r_sum": row["rsum_reported"]}
+        copied = {name: row[name] for name in (*COLUMNS, *RECALLS) if name not in renamed}
+        return copied | renamed
+    except KeyError as error:
+        raise SubmissionError(
+            f"{where} has no column {error}; expected the columns of a collected table"
+        ) from None

@@ -1,4 +1,4 @@
-"""Templates: one Jinja2 environment, everything escaped, nothing undefined."""
+"""Text into pages: templates in which everything is escaped and nothing undefined, and dataset cards."""
 
 from functools import cache
 from pathlib import Path
@@ -34,3 +34,28 @@ def _environment() -> "Environment":
 def format_recall(value: float | None) -> str:
     """A recall or sum with one decimal; a dash where it is not known."""
     return "–" if value is None else f"{value:.1f}"
+
+
+def markup(text: str) -> object:
+    """Text of ours that templates take as it is, such as a figure."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def card_html(path: Path) -> object:
+    """A card's Markdown as markup that templates take as safe; raw HTML in it is shown as text.
+
+    Returns:
+        Markup, empty where the card does not exist; without the YAML block at the top and the first heading.
+    """
+    from markdown_it import MarkdownIt
+
+    if not path.is_file():
+        return markup("")
+    text = path.read_text(encoding="utf-8")
+    if text.startswith("---\n"):
+        text = text.split("\n---\n", 1)[-1]
+    lines = text.lstrip("\n").split("\n")
+    body = "\n".join(lines[1:] if lines[0].startswith("# ") else lines)
+    return markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body))

@@ -1,23 +1,23 @@
-"""Whether two measured rows can be told apart, over training seeds and test images together (docs/protocol.md).
+"""Whether two measured entries can be told apart, over training seeds and test images together (docs/protocol.md).
 
-A row's rSum would be another one under other training seeds and on other test images. The test asks whether the
-difference of two rows is larger than both explain: a Welch t-test on the rSum of the seeds, whose variance is
+An entry's rSum would be another one under other training seeds and on other test images. The test asks whether the
+difference of two entries is larger than both explain: a Welch t-test on the rSum of the seeds, whose variance is
 enlarged by that of the test images. With ``y[s, i]`` what image ``i`` adds to the rSum of the model of seed ``s``::
 
-    variance = var_A / n_A + var_B / n_B        var: of the rSum over a row's seeds
+    variance = var_A / n_A + var_B / n_B        var: of the rSum over an entry's seeds
              + images                           of mean_A[i] - mean_B[i] over images, divided by their number
 
-The seeds of two rows are independent; the images are the same for both, so the second line is a paired one. What
+The seeds of two entries are independent; the images are the same for both, so the second line is a paired one. What
 differs by seed *and* image is part of both lines and is taken out of the second. The degrees of freedom are
-Satterthwaite's. Two rows are told apart where the 95 % interval of their difference does not hold 0; many pairs are
+Satterthwaite's. Two entries are told apart where the 95 % interval of their difference does not hold 0; many pairs are
 not corrected for.
 
 Why no bootstrap over seeds: with three seeds it draws from ten different samples, and its variance is two thirds of
-the unbiased one. Rows of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
+the unbiased one. Entries of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
 (tests/leaderboard/test_significance.py simulates both). The price is that three seeds tell only large differences
 apart, which is what three seeds can do.
 
-A row of a single seed says nothing about its spread over seeds: it takes that of the other row. Where both have one
+An entry of a single seed says nothing about its spread over seeds: it takes that of the other one. Where both have one
 seed, only the images are left: what is told apart is two trained models, not two methods.
 """
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from leaderboard.rows import Row
+from leaderboard.entries import Entry
 from ncl_bench.counting import Int64Array
 from ncl_bench.metrics import CONFIDENCE, CUTOFFS, Float64Array
 
@@ -55,34 +55,34 @@ class Hits:
 
 
 class ToldApart:
-    """Callable on two rows: whether the test of this module tells them apart; True for rows without evidence.
+    """Callable on two entries: whether the test of this module tells them apart; True for entries without evidence.
 
     Args:
-        hits: of every measured row before seeds are merged, by row file and protocol.
+        hits: of every measured entry before seeds are merged, by entry file and protocol.
     """
 
     def __init__(self, hits: Mapping[tuple[str, str], Hits]) -> None:
         self.hits = hits
 
-    def __call__(self, a: Row, b: Row) -> bool:
+    def __call__(self, a: Entry, b: Entry) -> bool:
         first, second = self._models(a), self._models(b)
         if not first or not second:
             return True
         size = first[0].images_per_fold
         return told_apart(np.stack([m.parts() for m in first]), np.stack([m.parts() for m in second]), size)
 
-    def _models(self, row: Row) -> Sequence[Hits]:
-        found = [self.hits.get((path, row.cell.protocol)) for path in row.files]
+    def _models(self, entry: Entry) -> Sequence[Hits]:
+        found = [self.hits.get((path, entry.cell.protocol)) for path in entry.files]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()
 
 
 def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
-    """Whether the 95 % interval of the difference of two rows' rSum leaves 0 out.
+    """Whether the 95 % interval of the difference of two entries' rSum leaves 0 out.
 
     Args:
-        first: float ``(n_seeds, n_images)``: what each image adds to the rSum of each model of one row.
-        second: the same of the other row, on the same images.
+        first: float ``(n_seeds, n_images)``: what each image adds to the rSum of each model of one entry.
+        second: the same of the other entry, on the same images.
         images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
     """
     difference = first.mean() - second.mean()
@@ -97,16 +97,16 @@ def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) 
 
 def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, float]:
     """Variance that comes from the seeds; its square over its degrees of freedom; what images know of it too."""
-    rows = (first, second)
-    known = [row for row in rows if len(row) > 1]
+    models = (first, second)
+    known = [one for one in models if len(one) > 1]
     if not known:
         return 0.0, 0.0, 0.0
     if len(known) == 1:
         lent = known[0].mean(axis=1).var(ddof=1) * (1 / len(first) + 1 / len(second))
         return lent, lent**2 / (len(known[0]) - 1), 0.0
-    of_means = [row.mean(axis=1).var(ddof=1) / len(row) for row in rows]
-    squared = sum(value**2 / (len(row) - 1) for value, row in zip(of_means, rows, strict=True))
-    return sum(of_means), squared, sum(_interaction(row) / row.size for row in rows)
+    of_means = [one.mean(axis=1).var(ddof=1) / len(one) for one in models]
+    squared = sum(value**2 / (len(one) - 1) for value, one in zip(of_means, models, strict=True))
+    return sum(of_means), squared, sum(_interaction(one) / one.size for one in models)
 
 
 def _of_images(differences: Float64Array, images_per_fold: int) -> float:
@@ -115,8 +115,8 @@ def _of_images(differences: Float64Array, images_per_fold: int) -> float:
     return float(folds.var(axis=1, ddof=1).mean() / differences.size)
 
 
-def _interaction(row: Float64Array) -> float:
+def _interaction(parts: Float64Array) -> float:
     """Mean square of what neither the model nor the image alone explains, of ``(n_seeds, n_images)``."""
-    rest = row - row.mean(axis=1, keepdims=True) - row.mean(axis=0) + row.mean()
-    n_seeds, n_images = row.shape
+    rest = parts - parts.mean(axis=1, keepdims=True) - parts.mean(axis=0) + parts.mean()
+    n_seeds, n_images = parts.shape
     return float((rest**2).sum() / ((n_seeds - 1) * (n_images - 1)))

@@ -1,17 +1,16 @@
 """The static site: pages from templates, one style sheet, one script; no server, no external request."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leaderboard.boards import PROTOCOLS, Board, Division, boards_of, cell_title
-from leaderboard.cards import card_html
-from leaderboard.charts import bar_charts, method_charts, overview_charts
-from leaderboard.content import Content
+from leaderboard.board import Board, Content, Division, boards_of
+from leaderboard.entries import PROTOCOLS, RECALL_TITLES, STATUSES, Cell, Entry
+from leaderboard.figures import bar_charts, method_charts, overview_charts
 from leaderboard.methods import Family, family_recipes
-from leaderboard.rendering import render
-from leaderboard.rows import RECALL_TITLES, STATUSES, Cell, Row
+from leaderboard.rendering import card_html, render
 from ncl_bench.datasets import DATASETS
 from ncl_bench.protocol import PROTOCOL_VERSION
 
@@ -23,16 +22,16 @@ _ANSWERED = ("single", "ensemble", "pretrained")
 class Gap:
     """A number measured here beside the number that the method's own paper prints for the same cell."""
 
-    paper: Row
-    ours: Row
+    paper: Entry
+    ours: Entry
 
     @property
     def remarks(self) -> list[str]:
-        """What explains the gap, as far as the two rows say."""
+        """What explains the gap, as far as the two entries say."""
         chosen = self.paper.selection == "test" != self.ours.selection
         remarks = ["The printed row was chosen on the test split."] if chosen else []
         if self.paper.noise != self.ours.noise:
-            noises = [row.noise or "the standard draw" for row in (self.paper, self.ours)]
+            noises = [entry.noise or "the standard draw" for entry in (self.paper, self.ours)]
             remarks.append(f"The printed row has other noise ({noises[0]}) than ours ({noises[1]}).")
         return [*remarks, *self.ours.notes]
 
@@ -51,22 +50,24 @@ def site_files(content: Content, cards: Path) -> dict[str, str]:
     """Text of every page, by path below the site's folder.
 
     Args:
-        content: all rows and what they refer to.
+        content: all entries and what they refer to.
         cards: folder with the dataset cards.
     """
     boards, families = content.boards, content.families
-    used = [key for key in families if any(row.family == key for row in content.rows)]
+    of_family = Counter(entry.family for entry in content.entries)
+    used = [key for key in families if of_family[key]]
     pages = {"site.css": _static("site.css"), "site.js": _static("site.js"), "index.html": _index(content)}
     pages["methods/index.html"] = _page(
         "methods.html",
         "methods/index.html",
-        entries=[(key, families[key], sum(row.family == key for row in content.rows)) for key in used],
+        methods=[(key, families[key], of_family[key]) for key in used],
         has_recipes={key: bool(family_recipes(families[key])) for key in used},
     )
     for key in used:
         pages[f"methods/{key}.html"] = _method(key, families[key], content)
-    specs = [(spec, sum(row.cell.dataset == spec.name for row in content.rows)) for spec in DATASETS.values()]
-    pages["datasets/index.html"] = _page("datasets.html", "datasets/index.html", entries=specs)
+    of_dataset = Counter(entry.cell.dataset for entry in content.entries)
+    specs = [(spec, of_dataset[spec.name]) for spec in DATASETS.values()]
+    pages["datasets/index.html"] = _page("datasets.html", "datasets/index.html", datasets=specs)
     for spec, _ in specs:
         own = [board for board in boards if board.cell.dataset == spec.name]
         pages[f"datasets/{spec.name}.html"] = _page(
@@ -75,23 +76,22 @@ def site_files(content: Content, cards: Path) -> dict[str, str]:
             spec=spec,
             card=card_html(cards / f"{spec.name}.md"),
             lines=_picker(own),
-            charts=overview_charts(own, content.sources),
+            charts=overview_charts(own, content.papers),
         )
-    rows_of = {key: sum(row.source == key for row in content.rows) for key in content.sources}
     pages["downloads.html"] = _page(
         "downloads.html",
         "downloads.html",
         cells=[board.cell for board in boards],
-        sources=content.sources,
-        rows_of=rows_of,
+        papers=content.papers,
+        rows_of=Counter(entry.source for entry in content.entries),
     )
     pages["submit.html"] = _page("submit.html", "submit.html")
     return pages
 
 
-def value_of(row: Row, name: str) -> float | None:
+def value_of(entry: Entry, name: str) -> float | None:
     """A recall by name, or ``r_sum``."""
-    return row.r_sum if name == "r_sum" else getattr(row.recalls, name)
+    return entry.r_sum if name == "r_sum" else getattr(entry.recalls, name)
 
 
 def _page(template: str, here: str, **values: Any) -> str:
@@ -101,7 +101,6 @@ def _page(template: str, here: str, **values: Any) -> str:
         up="../" * here.count("/"),
         protocol_version=PROTOCOL_VERSION,
         recall_titles=list(RECALL_TITLES.items()),
-        cell_title=cell_title,
         value_of=value_of,
         **values,
     )
@@ -114,16 +113,16 @@ def _static(name: str) -> str:
 
 
 def _index(content: Content) -> str:
-    counts = [(name, sum(row.status == name for row in content.rows)) for name in STATUSES]
+    of_status = Counter(entry.status for entry in content.entries)
     return _page(
         "index.html",
         "index.html",
         boards=content.boards,
         shown_first=_shown_first(content.boards),
-        counts=counts,
+        counts=[(name, of_status[name]) for name in STATUSES],
         lines=_picker(content.boards),
         answers={board.cell.slug: _answers(board) for board in content.boards},
-        sources=content.sources,
+        papers=content.papers,
     )
 
 
@@ -132,11 +131,11 @@ def _shown_first(boards: Sequence[Board]) -> str:
     wanted = [
         board for board in boards if board.cell.noise_unit == "caption" and board.cell.noise_ratio == 0.4
     ]
-    best = wanted[:1] or sorted(boards, key=lambda board: -len(board.rows))[:1]
+    best = wanted[:1] or sorted(boards, key=lambda board: -len(board.entries))[:1]
     return best[0].cell.slug if best else ""
 
 
-def _answers(board: Board) -> list[tuple[Division, Row]]:
+def _answers(board: Board) -> list[tuple[Division, Entry]]:
     divisions = [division for division in board.divisions if division.key in _ANSWERED and division.best]
     return [(division, division.best) for division in divisions if division.best is not None]
 
@@ -167,31 +166,31 @@ def _picker(boards: Sequence[Board]) -> list[Line]:
 
 
 def _method(key: str, family: Family, content: Content) -> str:
-    rows = [row for row in content.rows if row.family == key]
-    boards = boards_of(rows)
+    entries = [entry for entry in content.entries if entry.family == key]
+    boards = boards_of(entries)
     return _page(
         "method.html",
         "methods/page",
         family=family,
-        paper=content.sources.get(family.source),
+        paper=content.papers.get(family.source),
         recipes=family_recipes(family),
-        gaps=_gaps(rows, family),
-        charts=method_charts(boards, content.sources),
-        bar_charts=bar_charts(rows),
-        runs=[row for row in content.single if row.family == key and row.status != "reported"],
+        gaps=_gaps(entries, family),
+        charts=method_charts(boards, content.papers),
+        bar_charts=bar_charts(entries),
+        runs=[entry for entry in content.unmerged if entry.family == key and entry.status != "reported"],
         boards=boards,
-        sources=content.sources,
+        papers=content.papers,
     )
 
 
-def _gaps(rows: Sequence[Row], family: Family) -> list[Gap]:
-    """Rows of the method's own paper, paired with ours of the same cell, backbone and number of networks."""
+def _gaps(entries: Sequence[Entry], family: Family) -> list[Gap]:
+    """Entries of the method's own paper, paired with ours of the same cell, backbone and number of networks."""
     printed = [
-        row
-        for row in rows
-        if row.status == "reported" and row.source == family.source and row.kind == "entry"
+        entry
+        for entry in entries
+        if entry.status == "reported" and entry.source == family.source and entry.kind == "method"
     ]
-    ours = [row for row in rows if row.status != "reported"]
+    ours = [entry for entry in entries if entry.status != "reported"]
     same = ((paper, mine) for paper in printed for mine in ours if paper.cell == mine.cell)
     return [
         Gap(paper, mine)

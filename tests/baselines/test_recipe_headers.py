@@ -11,7 +11,7 @@ import yaml
 
 from baselines.recipe_headers import PUBLISHED, RECIPES, header, main, outdated, published_rows, with_header
 from leaderboard.methods import base_name, read_families
-from leaderboard.published import read_published, read_sources
+from leaderboard.published import read_papers, read_published
 from ncl_bench.errors import RecipeError
 
 SHIPPED = sorted(RECIPES.rglob("*.yaml"))
@@ -226,7 +226,7 @@ def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
     page = (RECIPES.parents[1] / "docs" / "reproduce.md").read_text(encoding="utf-8").replace("\\*", "*")
     table = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE))
     del table["paper"]
-    families, sources = read_families(), read_sources()
+    families, sources = read_families(), read_papers()
     implemented = {
         key: family.title.split(",")[0]
         for key, family in families.items()

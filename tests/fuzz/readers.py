@@ -20,8 +20,7 @@ from baselines.config import RECIPES, Recipe
 from baselines.run import RunFolder
 from leaderboard.evidence import _unpacked, packed_path
 from leaderboard.methods import read_families
-from leaderboard.row_files import read_row_file, row_slug
-from leaderboard.submitted import row_of
+from leaderboard.submissions import entry_of, entry_slug, read_entry_file
 from ncl_bench.datasets.prepared import load_prepared
 from ncl_bench.evaluation.statements import _compare_ids, _ids
 from ncl_bench.noise_files import read_noise_file
@@ -164,12 +163,12 @@ def leaderboard_row(folder: Path) -> Reader:
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        file = read_row_file(path)
-        row_slug(file.submission)
+        file = read_entry_file(path)
+        entry_slug(file.submission)
         for protocol in file.result.protocols:
-            row_of(file, protocol, families, "row.yaml")
+            entry_of(file, protocol, families, "row.yaml")
         path.write_text(file.to_yaml(), encoding="utf-8")
-        assert read_row_file(path) == file
+        assert read_entry_file(path) == file
 
     return Reader([row.read_bytes() for row in rows[:3]], read, YAML)
 

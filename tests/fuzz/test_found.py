@@ -101,11 +101,6 @@ FOUND: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         lambda content: content.replace(b'"dog"', b'"\\ud800"'),
         "not in the published format",
     ),
-    "a row without an interval": (
-        "leaderboard row",
-        lambda content: content.replace(b"        r5:\n", b"        r6:\n", 1),
-        "i2t.intervals has",
-    ),
     "a tokenizer without its unknown word": (
         "tokenizer.json",
         lambda content: content.replace(b'"unk_token":"<unk>"', b'"unk_token":"<uni>"'),

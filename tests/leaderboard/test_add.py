@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from leaderboard.add import add
+from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.content import read_content
+from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
-from leaderboard.methods import read_families, recipe_commands
-from leaderboard.row_files import noise_used, read_row_file, row_slug
-from leaderboard.rows import Cell
-from leaderboard.submitted import read_submitted
+from leaderboard.methods import read_families
+from leaderboard.submissions import entry_slug, noise_used, read_entry_file, read_submissions, recipe_commands
 from ncl_bench import protocol
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.report import evaluate_submission, open_submission
@@ -31,7 +30,7 @@ def board(small_board: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(small_board, tmp_path / "board"))
 
 
-def first_row(board: Path) -> Path:
+def first_entry(board: Path) -> Path:
     return min((board / "submissions" / "digits").glob("*.yaml"))
 
 
@@ -49,18 +48,18 @@ def test_a_row_holds_what_evaluate_says_and_is_evaluated_again(make: Maker, tmp_
     report, _ = evaluate_submission(open_submission(folder))
     path = add(folder, tmp_path / "board")
     assert path == tmp_path / "board/submissions/digits/crcl-vse-infinity-caption-40-seed0.yaml"
-    file = read_row_file(path)
+    file = read_entry_file(path)
     assert file.result.recalls() == report.splits["test"].recalls()
-    (row,), hits = read_submitted(tmp_path / "board" / "submissions", read_families())
-    assert row.r_sum == pytest.approx(report.splits["test"].r_sum)
-    assert row.status == "recomputed"
-    assert set(hits) == {(row.files[0], "200")}
+    (entry,), hits = read_submissions(tmp_path / "board" / "submissions", read_families())
+    assert entry.r_sum == pytest.approx(report.splits["test"].r_sum)
+    assert entry.status == "recomputed"
+    assert set(hits) == {(entry.files[0], "200")}
 
 
 def test_kept_scores_are_small_and_evaluate_to_the_same_numbers(make: Maker, tmp_path: Path) -> None:
     folder = make(tmp_path / "submission")
     path = add(folder, tmp_path / "board")
-    scores = read_row_file(path).submission.scores["test"]
+    scores = read_entry_file(path).submission.scores["test"]
     assert isinstance(scores, MatrixScores)
     kept = packed_path(path.parent, scores.matrix)
     assert kept.stat().st_size < LARGEST < (folder / "test.npy").stat().st_size
@@ -76,12 +75,14 @@ def test_where_scores_are_too_large_ranks_are_kept_and_the_row_is_submitted(
     monkeypatch.setattr("leaderboard.evidence.LARGEST", 100_000)
     folder = make(tmp_path / "submission")
     path = add(folder, tmp_path / "board")
-    scores = read_row_file(path).submission.scores["test"]
+    scores = read_entry_file(path).submission.scores["test"]
     assert isinstance(scores, RankScores)
-    assert scores.scores_sha256 == read_row_file(path).scores_sha256["test.npy"]
-    (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
-    assert row.status == "submitted"
-    assert row.r_sum == pytest.approx(protocol.evaluate(np.load(folder / "test.npy"), dataset="digits").r_sum)
+    assert scores.scores_sha256 == read_entry_file(path).scores_sha256["test.npy"]
+    (entry,), _ = read_submissions(tmp_path / "board" / "submissions", read_families())
+    assert entry.status == "submitted"
+    assert entry.r_sum == pytest.approx(
+        protocol.evaluate(np.load(folder / "test.npy"), dataset="digits").r_sum
+    )
 
 
 @pytest.mark.parametrize("status", ["recomputed", "reproduced"])
@@ -90,14 +91,14 @@ def test_maintainers_may_say_what_they_did_again(
 ) -> None:
     monkeypatch.setattr("leaderboard.evidence.LARGEST", 100_000)
     add(make(tmp_path / "submission"), tmp_path / "board", **{status: "on our machine"})
-    (row,), _ = read_submitted(tmp_path / "board" / "submissions", read_families())
-    assert row.status == status
-    assert row.notes == (f"{status.capitalize()}: on our machine",)
+    (entry,), _ = read_submissions(tmp_path / "board" / "submissions", read_families())
+    assert entry.status == status
+    assert entry.notes == (f"{status.capitalize()}: on our machine",)
 
 
 def test_a_row_file_of_the_first_release_is_read(board: Path) -> None:
-    edit(first_row(board), "verified_how", value="evaluated the scores")
-    assert read_row_file(first_row(board)).recomputed == "evaluated the scores"
+    edit(first_entry(board), "verified_how", value="evaluated the scores")
+    assert read_entry_file(first_entry(board)).recomputed == "evaluated the scores"
 
 
 def test_a_duplicate_is_refused_whether_by_runs_or_by_scores(make: Maker, tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
     with pytest.raises(SubmissionError, match=message):
         add(make(tmp_path / "submission", recipes=("x/nope",)), tmp_path / "new")
     assert not list((tmp_path / "new").rglob("*.*"))
-    edit(first_row(board), "submission", "recipes", value=["x/nope"])
+    edit(first_entry(board), "submission", "recipes", value=["x/nope"])
     with pytest.raises(SubmissionError, match=message):
         build(board, board / "site", published=False)
 
@@ -162,7 +163,7 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker
     add(make(tmp_path / "test", selection_split="test"), tmp_path / "board")
     add(make(tmp_path / "dev", seed=1), tmp_path / "board")
     (board,) = read_content(tmp_path / "board", published=False).boards
-    found = {entry.row.selection: entry.rank for entry in board.divisions[0].rows}
+    found = {ranked.entry.selection: ranked.rank for ranked in board.divisions[0].ranked}
     assert found == {"test": None, "dev": 1}
     build(tmp_path / "board", tmp_path / "board/site", published=False)
     page = (tmp_path / "board/site/index.html").read_text(encoding="utf-8")
@@ -180,7 +181,7 @@ def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
     for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
         add(make(tmp_path / f"{seed}", seed=seed, training=training(precision)), board)
     content = read_content(board, published=False)
-    found = {row.label: (row.precision, row.seeds) for row in content.rows}
+    found = {entry.label: (entry.precision, entry.seeds) for entry in content.entries}
     assert found == {
         "CRCL": ("32-true", (0, 1)),
         "CRCL (tf32)": ("tf32", (2,)),
@@ -247,14 +248,14 @@ def test_a_row_says_which_noise_it_used(
 def test_another_noise_seed_is_shown_as_such(make: Maker, tmp_path: Path) -> None:
     submission = read_submission(make(tmp_path / "submission"))
     other = submission.model_copy(update={"noise": submission.noise.model_copy(update={"seed": 7})})
-    assert row_slug(other) == "crcl-vse-infinity-caption-40-noise-seed-7-seed0"
+    assert entry_slug(other) == "crcl-vse-infinity-caption-40-noise-seed-7-seed0"
 
 
 def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_path: Path) -> None:
     submission = read_submission(make(tmp_path / "submission"))
 
     def slug(method: str) -> str:
-        return row_slug(Submission.model_copy(submission, update={"method": method}))
+        return entry_slug(Submission.model_copy(submission, update={"method": method}))
 
     assert slug("GSC") != slug("GSC+")
 
@@ -271,11 +272,15 @@ def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_pa
         (("submission", "noise", "sha256"), "0" * 64, "noise.sha256"),
         (("submission", "scores", "test", "matrix", "file"), "../../x.npy", "submission.scores"),
         (("submission", "scores", "test", "matrix", "sha256"), "0" * 64, "sha256"),
-        (("result", "protocols", "200", "i2t", "r1"), 140.0, "result.protocols.200.i2t.r1 is 140.0"),
+        (
+            ("result", "protocols", "200", "i2t", "r1"),
+            140.0,
+            "result.200.i2t_r1 is 140.0, the evidence gives",
+        ),
         (
             ("result", "protocols", "200", "i2t", "r5"),
             1.0,
-            "result.protocols.200.i2t.r5 is 1.0, expected .* to 100",
+            "result.200.i2t_r5 is 1.0, the evidence gives",
         ),
         (("result", "protocols", "200", "r_sum"), 600.0, "result.200.r_sum is 600.0, the evidence gives"),
         (
@@ -283,7 +288,8 @@ def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_pa
             99.9,
             "result.200.t2i_r10 is 99.9, the evidence gives",
         ),
-        (("result", "protocols"), {}, "result.protocols"),
+        (("result", "protocols"), {}, "result.200.i2t_r1 is None, the evidence gives"),
+        (("result", "protocols", "200", "i2t", "intervals"), {}, r"result.200.i2t_r1 \(low\) is None"),
         (("scores_sha256",), {}, "scores_sha256"),
         (("status",), "recomputed", "unknown key 'status'"),
     ],
@@ -291,7 +297,7 @@ def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_pa
 def test_a_changed_row_is_refused_with_file_and_field(
     board: Path, keys: tuple[str, ...], value: Any, message: str
 ) -> None:
-    path = first_row(board)
+    path = first_entry(board)
     edit(path, *keys, value=value)
     with pytest.raises(SubmissionError, match=message) as error:
         build(board, board / "site", published=False)
@@ -318,14 +324,14 @@ def test_a_file_that_is_no_row_is_refused(board: Path, text: str, message: str) 
 
 
 def test_a_huge_evidence_file_is_refused(board: Path) -> None:
-    path = first_row(board).with_suffix(".scores.npy.gz")
+    path = first_entry(board).with_suffix(".scores.npy.gz")
     path.write_bytes(gzip.compress(bytes(100 * LARGEST)))
     with pytest.raises(SubmissionError, match=r"scores\.npy\.gz holds more than 524,288 bytes"):
         build(board, board / "site", published=False)
 
 
 def test_changed_evidence_is_refused(board: Path) -> None:
-    path = first_row(board).with_suffix(".scores.npy.gz")
+    path = first_entry(board).with_suffix(".scores.npy.gz")
     content = bytearray(gzip.decompress(path.read_bytes()))
     content[-1] ^= 1
     path.write_bytes(gzip.compress(content))
@@ -335,14 +341,14 @@ def test_changed_evidence_is_refused(board: Path) -> None:
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"x" + b, lambda b: b[:60] + b[70:]])
 def test_damaged_evidence_is_refused(board: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = first_row(board).with_suffix(".scores.npy.gz")
+    path = first_entry(board).with_suffix(".scores.npy.gz")
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SubmissionError, match="cannot be unpacked"):
         build(board, board / "site", published=False)
 
 
 def test_missing_evidence_is_refused(board: Path) -> None:
-    first_row(board).with_suffix(".scores.npy.gz").unlink()
+    first_entry(board).with_suffix(".scores.npy.gz").unlink()
     with pytest.raises(SubmissionError, match=r"scores\.npy\.gz is missing"):
         build(board, board / "site", published=False)
 
@@ -354,7 +360,7 @@ def test_a_file_that_no_row_names_is_refused(board: Path) -> None:
 
 
 def test_a_row_that_stands_twice_is_refused(board: Path) -> None:
-    path = first_row(board)
+    path = first_entry(board)
     shutil.copy(path, path.with_name("again.yaml"))
     with pytest.raises(SubmissionError, match="repeats the row"):
         build(board, board / "site", published=False)

@@ -9,7 +9,7 @@ import pytest
 
 from leaderboard.add import add
 from leaderboard.build import HERE, PLOT, build, check
-from leaderboard.markdown import BEGIN, END
+from leaderboard.exports import BEGIN, END
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
@@ -47,14 +47,14 @@ def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path:
 
 def test_a_small_leaderboard_has_tables_and_a_plot(board: Path, tmp_path: Path) -> None:
     built = build(board, tmp_path / "site", published=False, tables=True)
-    assert (built.rows, built.behind) == (4, False)
+    assert (built.entries, built.behind) == (4, False)
     text = (board / "README.md").read_text(encoding="utf-8")
     assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*recomputed", text)
     assert "<polyline" in (tmp_path / "site" / PLOT).read_text(encoding="utf-8")
 
 
 def test_an_empty_leaderboard_can_be_built(tmp_path: Path) -> None:
-    assert build(tmp_path, tmp_path / "site", published=False, tables=True).rows == 0
+    assert build(tmp_path, tmp_path / "site", published=False, tables=True).entries == 0
     assert "No rows yet." in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
@@ -83,7 +83,7 @@ def test_tables_that_were_changed_by_hand_are_refused_and_nothing_is_written(
     page = board / "README.md"
     page.write_text(page.read_text(encoding="utf-8").replace("| CRCL |", "| Mine |"), encoding="utf-8")
     before = contents(board)
-    with pytest.raises(SubmissionError, match=r"README\.md holds other tables than its rows give"):
+    with pytest.raises(SubmissionError, match=r"README\.md does not hold the tables of its rows"):
         check(board, published=False)
     assert contents(board) == before
 
@@ -109,7 +109,7 @@ def test_two_changes_that_add_a_row_each_are_merged_without_conflict(
     git("merge", "--no-edit", "First")
     git("merge", "--no-edit", "Second")
     merged = check(board, published=False)
-    assert (merged.rows, merged.behind) == (6, True)
+    assert (merged.entries, merged.behind) == (6, True)
     build(board, tmp_path / "site", published=False, tables=True)
     assert not check(board, published=False).behind
     text = (board / "README.md").read_text(encoding="utf-8")
@@ -197,7 +197,7 @@ def test_unknown_noise_units_are_called_unknown(whole: Path) -> None:
 
 
 def test_a_card_is_rendered_without_its_raw_html(tmp_path: Path) -> None:
-    from leaderboard.cards import card_html
+    from leaderboard.rendering import card_html
 
     path = tmp_path / "x.md"
     path.write_text("---\na: 1\n---\n# X\n\n<script>bad</script>\n\n| a |\n| - |\n| 1 |\n", encoding="utf-8")

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from leaderboard.compact import compact_scores
+from leaderboard.evidence import compact_scores
 from ncl_bench.counting import count_ranks
 from ncl_bench.errors import ScoresError
 from ncl_bench.rows import ArrayRows
@@ -36,6 +36,6 @@ def test_order_is_never_turned_round() -> None:
 
 
 def test_more_distinctions_than_float16_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leaderboard.compact._LEVELS", 3)
+    monkeypatch.setattr("leaderboard.evidence._LEVELS", 3)
     with pytest.raises(ScoresError, match="keep ranks instead"):
         compact_scores(np.random.RandomState(0).randn(9, 9).astype(np.float32), captions_per_image=1)

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.import_published import import_published
-from leaderboard.published import PUBLISHED
+from leaderboard.published import PUBLISHED, import_published
 from ncl_bench.errors import SubmissionError
 
 HEAD = (

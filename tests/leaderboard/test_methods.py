@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from leaderboard.entries import Cell
 from leaderboard.methods import RECIPES, commands, family_recipes, own_key, read_families
 from leaderboard.published import read_published
-from leaderboard.rows import Cell
 from ncl_bench.errors import SubmissionError
 
 CELL = Cell(dataset="flickr30k", protocol="1k", noise_unit="image", noise_ratio=0.2)
@@ -58,17 +58,19 @@ def test_the_tokenizer_of_now_chooses_the_recipe() -> None:
 
 def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> None:
     on_images = [
-        row for row in read_published(read_families()) if row.cell.noise_unit == "image" and row.command
+        entry
+        for entry in read_published(read_families())
+        if entry.cell.noise_unit == "image" and entry.command
     ]
     assert on_images
-    for row in on_images:
-        trained = [line for line in row.command.splitlines() if line.startswith("ncl-bench train ")]
+    for entry in on_images:
+        trained = [line for line in entry.command.splitlines() if line.startswith("ncl-bench train ")]
         assert all(" --noise-file FILE --noise-unit image --to " in line for line in trained)
 
 
 def test_every_command_names_a_recipe_that_exists() -> None:
     families = read_families()
-    lines = [row.command for row in read_published(families)]
+    lines = [entry.command for entry in read_published(families)]
     lines += [line for family in families.values() for _, recipe in family_recipes(family) for line in recipe]
     named = set(re.findall(r"ncl-bench train (\S+)", "\n".join(lines)))
     assert len(named) > 20

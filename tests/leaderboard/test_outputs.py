@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from leaderboard.add import add
+from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.content import read_content
 from leaderboard.diff import diff
 from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text
 from leaderboard.hub import export
-from leaderboard.published import read_sources
-from leaderboard.rows import RECALLS
+from leaderboard.published import read_papers
 from ncl_bench.errors import SubmissionError
+from ncl_bench.metrics import RECALLS
 
 Maker = Callable[..., Path]
 
@@ -34,13 +34,13 @@ def board(small_board: Path, tmp_path: Path) -> Path:
 def test_csv_and_json_hold_every_row(board: Path) -> None:
     boards = read_content(board, published=True).boards
     lines = list(csv.DictReader(io.StringIO(csv_text(boards))))
-    rows = json.loads(json_text(boards, 1))["rows"]
-    assert len(lines) == len(rows) == 1058 + 4
-    for line, row in zip(lines, rows, strict=True):
-        recalls = [row["recalls"][name] for name in RECALLS]
+    entries = json.loads(json_text(boards, 1))["rows"]
+    assert len(lines) == len(entries) == 1058 + 4
+    for line, entry in zip(lines, entries, strict=True):
+        recalls = [entry["recalls"][name] for name in RECALLS]
         if None not in recalls:
-            assert row["r_sum"] == pytest.approx(sum(recalls), abs=1e-3)
-            assert float(line["r_sum"]) == pytest.approx(row["r_sum"], abs=0.051)
+            assert entry["r_sum"] == pytest.approx(sum(recalls), abs=1e-3)
+            assert float(line["r_sum"]) == pytest.approx(entry["r_sum"], abs=0.051)
     measured = [line for line in lines if line["source"] == "submission"]
     assert {line["seeds"] for line in measured} == {"0 1"}
     assert all(float(line["r_sum_std"]) > 0 for line in measured)
@@ -56,9 +56,9 @@ def test_latex_tables_have_equal_columns_and_no_bare_specials() -> None:
 
 
 def test_bibtex_has_one_entry_per_source() -> None:
-    sources = read_sources()
-    text = bibtex_text(sources)
-    assert re.findall(r"@misc\{(\w+),", text) == sorted(sources)
+    papers = read_papers()
+    text = bibtex_text(papers)
+    assert re.findall(r"@misc\{(\w+),", text) == sorted(papers)
     assert text.count("{") == text.count("}")
 
 
@@ -121,12 +121,13 @@ def test_the_hub_reads_what_is_exported(board: Path, tmp_path: Path) -> None:
         task["id"]
         for task in yaml.safe_load((tmp_path / "hub/eval.yaml").read_text(encoding="utf-8"))["tasks"]
     }
-    rows = {row.cell.slug: row for row in read_content(board, published=False).rows if row.method == "CRCL"}
+    measured = read_content(board, published=False).entries
+    sums = {entry.cell.slug: entry.r_sum for entry in measured if entry.method == "CRCL"}
     for path in (tmp_path / "hub/crcl-vse-infinity/.eval_results").iterdir():
         (entry,) = parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
         assert entry.dataset_id == "owner/name"
         assert entry.task_id in tasks
-        assert entry.value == pytest.approx(rows[entry.task_id].r_sum, abs=1e-4)
+        assert entry.value == pytest.approx(sums[entry.task_id], abs=1e-4)
     index = yaml.safe_load((tmp_path / "hub/crcl-vse-infinity/model-index.yaml").read_text(encoding="utf-8"))
     name, results = model_index_to_eval_results(index["model-index"])
     assert name == "crcl-vse-infinity"

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.boards import boards_of
+from leaderboard.board import boards_of
+from leaderboard.entries import Entry
 from leaderboard.methods import family_of, read_families
-from leaderboard.published import PUBLISHED, read_published, read_sources
-from leaderboard.rows import RECALLS, Row
+from leaderboard.published import PUBLISHED, read_papers, read_published
 from ncl_bench.errors import SubmissionError
+from ncl_bench.metrics import RECALLS
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def entries() -> list[Entry]:
     return read_published(read_families())
 
 
@@ -22,36 +23,36 @@ def facts() -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_every_line_of_the_table_becomes_a_row_with_its_printed_numbers(rows: list[Row]) -> None:
-    assert len(rows) == len(facts()) == 1058
-    for line, row in zip(facts(), rows, strict=True):
+def test_every_line_of_the_table_becomes_a_row_with_its_printed_numbers(entries: list[Entry]) -> None:
+    assert len(entries) == len(facts()) == 1058
+    for line, entry in zip(facts(), entries, strict=True):
         assert [line[name] for name in RECALLS] == [
-            "" if value is None else f"{value:.1f}" for value in row.recalls.values.values()
+            "" if value is None else f"{value:.1f}" for value in entry.recalls.values.values()
         ]
-        assert row.status == "reported"
+        assert entry.status == "reported"
 
 
-def test_printed_sums_that_disagree_are_marked_with_both_numbers(rows: list[Row]) -> None:
-    disagreeing = [row for row in rows if row.printed_gap is not None]
+def test_printed_sums_that_disagree_are_marked_with_both_numbers(entries: list[Entry]) -> None:
+    disagreeing = [entry for entry in entries if entry.printed_gap is not None]
     assert len(disagreeing) == 18
-    for row in disagreeing:
+    for entry in disagreeing:
         assert any(
-            f"{row.printed_r_sum:.1f}" in doubt and f"{row.recalls.r_sum:.1f}" in doubt
-            for doubt in row.doubts
+            f"{entry.printed_r_sum:.1f}" in doubt and f"{entry.recalls.r_sum:.1f}" in doubt
+            for doubt in entry.doubts
         )
 
 
-def test_an_impossible_row_is_kept_and_marked(rows: list[Row]) -> None:
-    impossible = [row for row in rows if row.recalls.falling]
-    assert [(row.source, row.method) for row in impossible] == [("rcl2023", "IMRAM")]
+def test_an_impossible_row_is_kept_and_marked(entries: list[Entry]) -> None:
+    impossible = [entry for entry in entries if entry.recalls.falling]
+    assert [(entry.source, entry.method) for entry in impossible] == [("rcl2023", "IMRAM")]
     assert any("impossible" in doubt for doubt in impossible[0].doubts)
 
 
-def test_numbers_in_remarks_stand_in_the_table(rows: list[Row]) -> None:
+def test_numbers_in_remarks_stand_in_the_table(entries: list[Entry]) -> None:
     known = {
         f"{value:.1f}"
-        for row in rows
-        for value in (*row.recalls.values.values(), row.r_sum)
+        for entry in entries
+        for value in (*entry.recalls.values.values(), entry.r_sum)
         if value is not None
     }
     text = (PUBLISHED / "notes.yaml").read_text(encoding="utf-8")
@@ -60,43 +61,43 @@ def test_numbers_in_remarks_stand_in_the_table(rows: list[Row]) -> None:
     assert quoted <= known
 
 
-def test_noise_of_unknown_unit_stays_unknown(rows: list[Row]) -> None:
-    units = {row.cell.noise_unit for row in rows}
+def test_noise_of_unknown_unit_stays_unknown(entries: list[Entry]) -> None:
+    units = {entry.cell.noise_unit for entry in entries}
     assert units == {"none", "caption", "image", "unknown", "natural"}
-    assert sum(row.cell.noise_unit == "unknown" for row in rows) == sum(
+    assert sum(entry.cell.noise_unit == "unknown" for entry in entries) == sum(
         f["noise_unit"] == "unknown" for f in facts()
     )
 
 
-def test_pretrained_encoders_are_told_from_region_features(rows: list[Row]) -> None:
-    pretrained = {row.backbone for row in rows if row.features == "pretrained"}
+def test_pretrained_encoders_are_told_from_region_features(entries: list[Entry]) -> None:
+    pretrained = {entry.backbone for entry in entries if entry.features == "pretrained"}
     assert pretrained == {"CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14", "ALIGN"}
 
 
-def test_rows_of_pc2_were_chosen_on_test_say_so_and_take_no_rank(rows: list[Row]) -> None:
-    chosen = [row for row in rows if row.selection == "test"]
-    assert {row.family for row in chosen} == {"pc2"}
-    assert len(chosen) == sum(row.family == "pc2" for row in rows) == 11
-    assert not any(row.ranked for row in chosen)
-    for board in boards_of(rows):
-        for entry in (entry for division in board.divisions for entry in division.rows):
-            assert entry.rank is None or entry.row.selection != "test"
+def test_rows_of_pc2_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Entry]) -> None:
+    chosen = [entry for entry in entries if entry.selection == "test"]
+    assert {entry.family for entry in chosen} == {"pc2"}
+    assert len(chosen) == sum(entry.family == "pc2" for entry in entries) == 11
+    assert not any(entry.ranked for entry in chosen)
+    for board in boards_of(entries):
+        for entry in (entry for division in board.divisions for entry in division.ranked):
+            assert entry.rank is None or entry.entry.selection != "test"
 
 
-def test_rows_under_image_noise_name_the_published_files(rows: list[Row]) -> None:
-    assert {row.noise for row in rows if row.cell.noise_unit == "image"} == {"published image files"}
-    assert {row.noise for row in rows if row.cell.noise_unit != "image"} == {""}
-    l2rm = [row for row in rows if row.family == "l2rm" and row.cell.noise_unit == "unknown"]
+def test_rows_under_image_noise_name_the_published_files(entries: list[Entry]) -> None:
+    assert {entry.noise for entry in entries if entry.cell.noise_unit == "image"} == {"published image files"}
+    assert {entry.noise for entry in entries if entry.cell.noise_unit != "image"} == {""}
+    l2rm = [entry for entry in entries if entry.family == "l2rm" and entry.cell.noise_unit == "unknown"]
     assert l2rm
-    assert all("published image files" in " ".join(row.notes) for row in l2rm)
+    assert all("published image files" in " ".join(entry.notes) for entry in l2rm)
 
 
-def test_every_method_and_source_has_its_entry(rows: list[Row]) -> None:
-    families, sources = read_families(), read_sources()
-    assert {row.family for row in rows} <= set(families)
-    assert {row.source for row in rows} == set(sources)
+def test_every_method_and_source_has_its_entry(entries: list[Entry]) -> None:
+    families, papers = read_families(), read_papers()
+    assert {entry.family for entry in entries} <= set(families)
+    assert {entry.source for entry in entries} == set(papers)
     assert all(family.summary.endswith((".", ").")) for family in families.values())
-    assert {source.method for source in sources.values()} <= set(families)
+    assert {source.method for source in papers.values()} <= set(families)
 
 
 def test_names_find_their_family_in_any_case() -> None:
@@ -114,7 +115,7 @@ def test_names_find_their_family_in_any_case() -> None:
         ("results.csv", "SCAN,SCAN,flickr30k", "SCAN,SCAN,flickr31k", r"results.csv:\d+: .*dataset"),
         ("results.csv", "67.4", "167.4", r"results.csv:\d+: recalls.i2t_r1"),
         ("results.csv", "67.4", "6x", "holds '6x'"),
-        ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no row"),
+        ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no line of results.csv"),
         ("notes.yaml", "kind: oracle", "kind: magic", "rule \\d+: kind"),
     ],
 )

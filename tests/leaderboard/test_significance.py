@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leaderboard.content import read_content
+from leaderboard.board import read_content
 from leaderboard.methods import read_families
 from leaderboard.significance import Hits, ToldApart, told_apart
-from leaderboard.submitted import read_submitted
+from leaderboard.submissions import read_submissions
 
 N_IMAGES = 100
-Row = np.ndarray
+Models = np.ndarray
 
 
-def draw(random: np.random.RandomState, n_seeds: int, images: Row, *, seed: float, both: float) -> Row:
+def draw(random: np.random.RandomState, n_seeds: int, images: np.ndarray, *, seed: float, both: float) -> Models:
     """A row of ``n_seeds`` models whose rSum deviates by ``seed``, each image also by ``both``, around 400."""
     own = 400 + 30 * random.randn(N_IMAGES) + images
     return own + seed * random.randn(n_seeds, 1) + both * random.randn(n_seeds, N_IMAGES)
 
 
-def by_bootstrap(first: Row, second: Row) -> bool:
+def by_bootstrap(first: Models, second: Models) -> bool:
     """The two-level bootstrap: seeds of either row, and the same images for both."""
     random = np.random.RandomState(0)
     images = random.randint(0, N_IMAGES, (200, N_IMAGES))
@@ -36,7 +36,7 @@ def by_bootstrap(first: Row, second: Row) -> bool:
 
 
 def false_alarms(
-    test: Callable[[Row, Row], bool], counts: tuple[int, int], trials: int, **spread: float
+    test: Callable[[Models, Models], bool], counts: tuple[int, int], trials: int, **spread: float
 ) -> float:
     """Share of pairs of rows of one distribution that a test tells apart."""
     random = np.random.RandomState(1)
@@ -90,10 +90,10 @@ def test_what_images_add_is_the_rsum() -> None:
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
-    rows, hits = read_submitted(small_board / "submissions", read_families())
+    entries, hits = read_submissions(small_board / "submissions", read_families())
     apart = ToldApart(hits)
-    crcl = [row for row in rows if row.method == "CRCL" and row.cell.percent == "40"]
-    triplet = [row for row in rows if row.method != "CRCL" and row.cell.percent == "40"]
+    crcl = [entry for entry in entries if entry.method == "CRCL" and entry.cell.percent == "40"]
+    triplet = [entry for entry in entries if entry.method != "CRCL" and entry.cell.percent == "40"]
     assert not apart(crcl[0], crcl[0])
     assert not apart(crcl[0], crcl[1])
     assert apart(crcl[0], triplet[0])
@@ -104,8 +104,8 @@ def test_rows_of_the_digits_whose_seeds_overlap_share_a_rank() -> None:
     boards = read_content(Path(__file__).parents[2] / "leaderboard", published=False).boards
     for board in boards:
         for division in board.divisions:
-            ranked = [entry for entry in division.rows if entry.rank is not None]
+            ranked = [one for one in division.ranked if one.rank is not None]
             for a, b in pairwise(ranked):
-                difference = (a.row.r_sum or 0) - (b.row.r_sum or 0)
-                if difference < min(a.row.spread["r_sum"], b.row.spread["r_sum"]):
-                    assert a.rank == b.rank, (board.cell.slug, a.row.method, b.row.method)
+                difference = (a.entry.r_sum or 0) - (b.entry.r_sum or 0)
+                if difference < min(a.entry.spread["r_sum"], b.entry.spread["r_sum"]):
+                    assert a.rank == b.rank, (board.cell.slug, a.entry.method, b.entry.method)

@@ -5,15 +5,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from leaderboard.boards import boards_of, cell_title, merge_seeds
-from leaderboard.content import Content, read_content
-from leaderboard.rows import RECALLS, Row
+from leaderboard.board import Content, boards_of, merge_seeds, read_content
+from leaderboard.entries import Entry
 from leaderboard.site import site_files
+from ncl_bench.metrics import RECALLS
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 
 
-def ours(paper: Row, shift: float, seed: int, **changes) -> Row:
+def ours(paper: Entry, shift: float, seed: int, **changes) -> Entry:
     """A measured row of the paper's cell, every recall higher by ``shift``."""
     recalls = {name: value + shift for name, value in paper.recalls.values.items() if value is not None}
     content = paper.model_dump() | {
@@ -25,14 +25,16 @@ def ours(paper: Row, shift: float, seed: int, **changes) -> Row:
         "files": (f"flickr30k/ours-seed{seed}.yaml",),
         **changes,
     }
-    return Row.model_validate(content)
+    return Entry.model_validate(content)
 
 
-def method_page(content: Content, added: list[Row], family: str) -> list[str]:
+def method_page(content: Content, added: list[Entry], family: str) -> list[str]:
     """Text of the cells of "Paper against this repository", row by row, joined by bars."""
-    single = (*content.single, *added)
-    rows = tuple(merge_seeds(single))
-    page = site_files(replace(content, single=single, rows=rows, boards=tuple(boards_of(rows))), CARDS)
+    unmerged = (*content.unmerged, *added)
+    entries = tuple(merge_seeds(unmerged))
+    page = site_files(
+        replace(content, unmerged=unmerged, entries=entries, boards=tuple(boards_of(entries))), CARDS
+    )
     table = re.search(r"Paper against this repository</h2>(.*?)<h2>", page[f"methods/{family}.html"], re.S)
     assert table is not None
     lines = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", table[1], re.S)
@@ -43,9 +45,12 @@ def method_page(content: Content, added: list[Row], family: str) -> list[str]:
 def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
     content = read_content(Path("/nonexistent"), published=True)
     paper = next(
-        row
-        for row in content.single
-        if row.family == "ncr" and row.source == "ncr2021" and row.kind == "entry" and row.cell.noise_ratio
+        entry
+        for entry in content.unmerged
+        if entry.family == "ncr"
+        and entry.source == "ncr2021"
+        and entry.kind == "method"
+        and entry.cell.noise_ratio
     )
     assert all(getattr(paper.recalls, name) is not None for name in RECALLS)
     notes = ("Trained for half as many epochs.",)
@@ -53,7 +58,7 @@ def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
     other_backbone = ours(paper, -3.0, 0, backbone="other")
     (line,) = method_page(content, [higher, lower, other_backbone], "ncr")
     title, _, printed, here, gap, cause, _ = line.split("|")
-    assert title == cell_title(paper.cell)
+    assert title == paper.cell.title
     assert float(printed) == round(paper.r_sum or 0.0, 1)
     mean, spread = map(float, here.split("±"))
     assert abs(mean - (float(printed) - 9.0)) < 0.11
@@ -65,14 +70,16 @@ def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
 def test_a_gap_names_what_the_two_rows_do_differently() -> None:
     content = read_content(Path("/nonexistent"), published=True)
     chosen = next(
-        row
-        for row in content.single
-        if row.selection == "test" and row.source == "pc2_2024" and row.kind == "entry"
+        entry
+        for entry in content.unmerged
+        if entry.selection == "test" and entry.source == "pc2_2024" and entry.kind == "method"
     )
     (line,) = method_page(content, [ours(chosen, -1.0, 0, selection="dev", notes=())], "pc2")
     assert "The printed row was chosen on the test split." in line
     moved = next(
-        row for row in content.single if row.source == "rcl2023" and row.family == "rcl" and row.noise
+        entry
+        for entry in content.unmerged
+        if entry.source == "rcl2023" and entry.family == "rcl" and entry.noise
     )
     lines = method_page(content, [ours(moved, -1.0, 0, noise="our draw, seed 0", notes=())], "rcl")
     assert any("other noise (published image files) than ours (our draw, seed 0)." in line for line in lines)

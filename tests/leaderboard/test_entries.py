@@ -3,10 +3,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from leaderboard.rows import RECALLS, Cell, Recalls, Row
+from leaderboard.entries import Cell, Entry, Recalls
+from ncl_bench.metrics import RECALLS
 
 
-def row(**fields: Any) -> Row:
+def entry(**fields: Any) -> Entry:
     cell = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", "noise_ratio": 0.4}
     recalls = dict(zip(RECALLS, (70.0, 90.0, 95.0, 50.0, 80.0, 88.0), strict=True))
     content = {
@@ -17,26 +18,26 @@ def row(**fields: Any) -> Row:
         "status": "reported",
         "source": "s",
     }
-    return Row.model_validate(content | fields)
+    return Entry.model_validate(content | fields)
 
 
 def test_r_sum_is_computed_from_the_recalls() -> None:
-    assert row(printed_r_sum=400.0).r_sum == pytest.approx(473.0)
+    assert entry(printed_r_sum=400.0).r_sum == pytest.approx(473.0)
 
 
 def test_a_printed_sum_stands_in_for_missing_recalls_only() -> None:
-    assert row(recalls={}, printed_r_sum=480.5).r_sum == 480.5
-    assert row(recalls={"i2t_r1": 50.0}).r_sum is None
+    assert entry(recalls={}, printed_r_sum=480.5).r_sum == 480.5
+    assert entry(recalls={"i2t_r1": 50.0}).r_sum is None
 
 
 @pytest.mark.parametrize(("printed", "gap"), [(473.1, None), (472.9, None), (473.4, 0.4), (470.0, -3.0)])
 def test_a_printed_sum_that_rounding_does_not_explain_is_shown(printed: float, gap: float | None) -> None:
-    assert row(printed_r_sum=printed).printed_gap == (None if gap is None else pytest.approx(gap))
+    assert entry(printed_r_sum=printed).printed_gap == (None if gap is None else pytest.approx(gap))
 
 
 def test_a_row_without_any_number_is_refused() -> None:
     with pytest.raises(ValidationError, match="neither a recall nor a printed rSum"):
-        row(recalls={})
+        entry(recalls={})
 
 
 @pytest.mark.parametrize(
@@ -45,20 +46,20 @@ def test_a_row_without_any_number_is_refused() -> None:
 )
 def test_markup_and_formulas_in_a_name_are_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="method"):
-        row(method=name)
+        entry(method=name)
 
 
 @pytest.mark.parametrize(
     "name", ["VSE∞ (GPO)", "SGR*", "CCR&CCS", "PCME++", "GSC-SGR (batch 32)", "ALIGN+OSA"]
 )
 def test_published_names_are_accepted(name: str) -> None:
-    assert row(method=name).method == name
+    assert entry(method=name).method == name
 
 
 @pytest.mark.parametrize("value", [-0.1, 100.1, float("nan")])
 def test_a_recall_is_a_percentage(value: float) -> None:
     with pytest.raises(ValidationError, match="t2i_r5"):
-        row(recalls={"t2i_r5": value})
+        entry(recalls={"t2i_r5": value})
 
 
 def test_falling_recalls_are_named() -> None:
@@ -85,12 +86,12 @@ def test_a_cell_must_agree_with_the_protocol(change: dict[str, Any], field: str)
 
 
 def test_doubtful_rows_and_ablations_take_no_rank() -> None:
-    assert row().ranked
-    assert not row(doubts=("no",)).ranked
-    assert not row(kind="ablation").ranked
+    assert entry().ranked
+    assert not entry(doubts=("no",)).ranked
+    assert not entry(kind="ablation").ranked
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "ftp://x", "//x"])
 def test_links_are_web_addresses(link: str) -> None:
     with pytest.raises(ValidationError, match="paper"):
-        row(paper=link)
+        entry(paper=link)

@@ -1,4 +1,4 @@
-"""One row of the leaderboard: one result in one cell, typed and checked."""
+"""One entry of the leaderboard, shown as a row of a table: one result in one cell, typed and checked."""
 
 import itertools
 import math
@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from ncl_bench.datasets import DATASETS
+from ncl_bench.metrics import RECALLS
 
-RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (
     0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
@@ -20,6 +20,15 @@ STATUSES: tuple[Status, ...] = ("reported", "submitted", "recomputed", "reproduc
 """From the weakest claim to the strongest."""
 Selection = Literal["dev", "test", "train", "none", ""]
 Precision = Literal["32-true", "tf32", "bf16-mixed", ""]
+UNITS: dict[Unit, str] = {
+    "none": "no added noise",
+    "caption": "caption noise",
+    "image": "image noise",
+    "unknown": "noise, unit unknown",
+    "natural": "natural noise",
+}
+"""The noise units in words, in the order in which boards are shown."""
+PROTOCOLS = {"1k": "1K test", "5fold-1k": "mean of five 1K folds", "5k": "5K test", "200": "200 test images"}
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 OptionalName = Annotated[str, StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80)]
 Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
@@ -76,6 +85,15 @@ class Cell(_Model):
         return "" if self.noise_ratio is None else f"{100 * self.noise_ratio:g}"
 
     @property
+    def title(self) -> str:
+        """The cell in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
+        noise = UNITS[self.noise_unit]
+        if self.noise_ratio:
+            noise = f"{self.percent} % {noise}"
+        text = f" ({self.text})" if self.text else ""
+        return f"{DATASETS[self.dataset].title}, {PROTOCOLS.get(self.protocol, self.protocol)}, {noise}{text}"
+
+    @property
     def slug(self) -> str:
         """Name of the cell in links, such as ``flickr30k-1k-caption-40``."""
         return "-".join(filter(None, (self.dataset, self.protocol, self.noise_unit, self.percent, self.text)))
@@ -83,12 +101,10 @@ class Cell(_Model):
     @property
     def order(self) -> tuple[int, int, int, float, str]:
         """Sort key: dataset, protocol, unit, ratio, text."""
-        units = ("none", "caption", "image", "unknown", "natural")
-        protocols = DATASETS[self.dataset].protocols
         return (
             list(DATASETS).index(self.dataset),
-            protocols.index(self.protocol),
-            units.index(self.noise_unit),
+            DATASETS[self.dataset].protocols.index(self.protocol),
+            list(UNITS).index(self.noise_unit),
             self.noise_ratio or 0.0,
             self.text,
         )
@@ -125,8 +141,8 @@ class Recalls(_Model):
         return ""
 
 
-class Row(_Model):
-    """One line of a table.
+class Entry(_Model):
+    """One result in one cell.
 
     Attributes:
         method: the name as its source prints it.
@@ -135,7 +151,7 @@ class Row(_Model):
         features: ``region`` features, a ``pretrained`` vision-language encoder, or ``unknown``.
         networks: ``single``, or ``ensemble`` when several networks' similarities are averaged at test time.
         extra: help beyond the noisy pairs (extra clean data, a pre-trained filter); empty for none.
-        kind: ``entry`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
+        kind: a ``method`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
         cell: what it may be compared within.
         recalls: the six recalls, averaged over seeds.
         intervals: 95 % bootstrap interval per recall, where scores were evaluated.
@@ -144,19 +160,19 @@ class Row(_Model):
         printed_r_sum: the sum that the source prints, if any.
         status: ``reported``; ``submitted``; ``recomputed``: we evaluated the scores again; ``reproduced``: we trained
             it again.
-        source: key of the source in sources.yaml, or ``submission``.
+        source: key of the paper in published/sources.yaml, or ``submission``.
         own: whether the source is the one that introduces the method.
         table: where in the source.
-        files: submission files behind the row, below ``submissions/``.
-        command: what reproduces the row; empty where unknown.
+        files: the entry files behind it, below ``submissions/``; several where seeds are merged.
+        command: what reproduces it; empty where unknown.
         paper, code: links that a submitter gives.
         noise: which noise: named where it is not the cell's standard draw, and under image noise always, because
             papers share image files that no seed draws.
         selection: split on which the checkpoint was chosen, ``none`` for the last epoch; empty where the source
-            does not say. A row chosen on ``test`` takes no rank.
+            does not say. An entry chosen on ``test`` takes no rank.
         precision: arithmetic of the training; empty where it was not recorded.
         trained_on: versions of torch and devices, as the engine recorded them.
-        notes: remarks. doubts: reasons not to trust the number; a row with one takes no rank.
+        notes: remarks. doubts: reasons not to trust the number; an entry with one takes no rank.
     """
 
     method: Name
@@ -165,7 +181,7 @@ class Row(_Model):
     features: Literal["region", "pretrained", "unknown"] = "region"
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
     extra: str = ""
-    kind: Literal["entry", "ablation", "oracle"] = "entry"
+    kind: Literal["method", "ablation", "oracle"] = "method"
     cell: Cell
     recalls: Recalls
     intervals: dict[str, tuple[float, float]] = {}
@@ -220,6 +236,6 @@ class Row(_Model):
 
     @property
     def ranked(self) -> bool:
-        """Whether the row takes a rank."""
+        """Whether the entry takes a rank."""
         trusted = not self.doubts and self.selection != "test"
-        return self.kind == "entry" and trusted and self.r_sum is not None
+        return self.kind == "method" and trusted and self.r_sum is not None

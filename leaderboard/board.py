@@ -1,0 +1,270 @@
+"""Boards: one per cell, divided so that only comparable entries are ranked against each other.
+
+``read_content`` reads all entries of a leaderboard and makes the boards, from which every output is written.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leaderboard.entries import STATUSES, Cell, Entry, Recalls
+from leaderboard.methods import Family, read_families
+from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
+from leaderboard.significance import ToldApart
+from leaderboard.submissions import read_submissions
+from ncl_bench.metrics import RECALLS
+
+DIVISIONS = {
+    "single": "Region features, single network",
+    "ensemble": "Region features, several networks averaged",
+    "unstated": "Region features, number of networks not stated",
+    "extra": "Extra clean data or a pre-trained filter",
+    "pretrained": "Pre-trained vision-language encoder",
+    "encoder-unstated": "Encoder not stated",
+    "controls": "Ablations and oracles, not ranked",
+}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """An entry and its rank, shown as one row.
+
+    Attributes:
+        rank: from 1; None for an entry that takes none.
+        entry: the entry.
+        also: entries of other papers that print the very same numbers.
+    """
+
+    rank: int | None
+    entry: Entry
+    also: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Division:
+    """Entries that may be ranked against each other, best first."""
+
+    key: str
+    ranked: tuple[Ranked, ...]
+
+    @property
+    def title(self) -> str:
+        """Heading of the division."""
+        return DIVISIONS[self.key]
+
+    @property
+    def best(self) -> Entry | None:
+        """The entry of rank 1, one that we reproduced or recomputed first; None where nothing is ranked."""
+        leaders = [ranked.entry for ranked in self.ranked if ranked.rank == 1]
+        return max(leaders, key=lambda entry: STATUSES.index(entry.status), default=None)
+
+    @property
+    def not_told_apart(self) -> list[Entry]:
+        """The entries that share rank 1 with ``best``."""
+        return [one.entry for one in self.ranked if one.rank == 1 and one.entry != self.best]
+
+    @property
+    def best_of_ours(self) -> Entry | None:
+        """The best entry that we recomputed or reproduced; None where there is none."""
+        ours = (one.entry for one in self.ranked if one.rank is not None)
+        return next((entry for entry in ours if entry.status in ("recomputed", "reproduced")), None)
+
+
+@dataclass(frozen=True)
+class Board:
+    """All entries of one cell."""
+
+    cell: Cell
+    divisions: tuple[Division, ...]
+
+    @property
+    def ranks(self) -> list[tuple[int | None, Entry]]:
+        """Rank and entry, division by division; entries with the same numbers share one."""
+        ranked = (one for division in self.divisions for one in division.ranked)
+        return [(one.rank, entry) for one in ranked for entry in (one.entry, *one.also)]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries of all divisions."""
+        return [entry for _, entry in self.ranks]
+
+
+def division_of(entry: Entry) -> str:
+    """Key in ``DIVISIONS`` of the division an entry belongs to."""
+    if entry.kind != "method":
+        return "controls"
+    if entry.features != "region":
+        return "pretrained" if entry.features == "pretrained" else "encoder-unstated"
+    if entry.extra:
+        return "extra"
+    return {"single": "single", "ensemble": "ensemble", "unknown": "unstated"}[entry.networks]
+
+
+def boards_of(
+    entries: Iterable[Entry], told_apart: Callable[[Entry, Entry], bool] = lambda a, b: True
+) -> list[Board]:
+    """All boards, in the order of ``Cell.order``.
+
+    Args:
+        entries: of any cells.
+        told_apart: whether a test tells two entries apart (``leaderboard.significance``); reported ones, which
+            have no evidence, are ranked by rSum alone.
+    """
+    cells: dict[Cell, dict[str, list[Entry]]] = {}
+    for entry in entries:
+        cells.setdefault(entry.cell, {}).setdefault(division_of(entry), []).append(entry)
+    return [
+        Board(
+            cell,
+            tuple(
+                Division(key, _ranked(cells[cell][key], told_apart))
+                for key in DIVISIONS
+                if key in cells[cell]
+            ),
+        )
+        for cell in sorted(cells, key=lambda cell: cell.order)
+    ]
+
+
+def _ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]) -> tuple[Ranked, ...]:
+    """Best first; an entry's rank is one more than the number of entries above that are told apart from it.
+
+    It is never better than the rank of the entry above. So every pair within reach of the best is tested, and
+    no entry is pushed down by entries that nothing tells from it: where A and B, and B and C are alike, but not A
+    and C, the ranks are 1, 1 and 2.
+    """
+    ordered = sorted(
+        entries,
+        key=lambda entry: (-(entry.r_sum or 0.0), entry.method, entry.backbone, entry.source, entry.table),
+    )
+    ranked: list[Ranked] = []
+    above: list[Entry] = []
+    rank = 1
+    for entry, *also in _folded(ordered):
+        if entry.ranked:
+            better = sum(not _equal(other, entry) and told_apart(other, entry) for other in above)
+            rank = max(rank, 1 + better)
+            above.append(entry)
+        ranked.append(Ranked(rank if entry.ranked else None, entry, tuple(also)))
+    return tuple(ranked)
+
+
+def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Entries of one method with the same numbers and remarks together, that of the method's own paper first."""
+    groups: dict[tuple[object, ...], list[Entry]] = {}
+    for number, entry in enumerate(entries):
+        same = (
+            entry.method,
+            entry.backbone,
+            entry.recalls,
+            entry.printed_r_sum if entry.recalls.r_sum is None else None,
+        )
+        remarks = (entry.notes, entry.doubts, entry.extra)
+        groups.setdefault((*same, *remarks) if entry.status == "reported" else (number,), []).append(entry)
+    return [sorted(group, key=lambda entry: not entry.own) for group in groups.values()]
+
+
+def _equal(a: Entry, b: Entry) -> bool:
+    return f"{a.r_sum:.1f}" == f"{b.r_sum:.1f}"
+
+
+def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
+    """Entries that differ only in their training seed as one entry: mean, standard deviation, and the seeds.
+
+    Reported entries are left as they are. The status of a merged entry is the weakest of its parts, its intervals
+    are dropped (each belongs to one trained model), and the sum of the mean recalls is its rSum.
+    """
+    groups: dict[tuple[object, ...], list[Entry]] = {}
+    for number, entry in enumerate(entries):
+        what = (entry.method, entry.backbone, entry.features, entry.networks, entry.extra, entry.kind)
+        how = (entry.noise, entry.selection, entry.precision)
+        same = (*what, entry.cell, *how, entry.paper, entry.code)
+        groups.setdefault((number,) if entry.status == "reported" else same, []).append(entry)
+    return [_merged(group) for group in groups.values()]
+
+
+def _merged(entries: list[Entry]) -> Entry:
+    if len(entries) == 1:
+        return entries[0]
+    values = {name: [getattr(entry.recalls, name) for entry in entries] for name in RECALLS}
+    sums = [entry.r_sum for entry in entries]
+    spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
+    return entries[0].model_copy(
+        update={
+            "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
+            "intervals": {},
+            "spread": spread,
+            "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
+            "status": min((entry.status for entry in entries), key=STATUSES.index),
+            "files": tuple(sorted(path for entry in entries for path in entry.files)),
+            "trained_on": tuple(dict.fromkeys(one for entry in entries for one in entry.trained_on)),
+            "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a leaderboard shows.
+
+    Attributes:
+        unmerged: every entry before seeds are merged.
+        entries: every entry as shown.
+        boards: the entries by cell, ranked.
+        families: the methods by key.
+        papers: the papers of reported entries by key; empty without published results.
+    """
+
+    unmerged: tuple[Entry, ...]
+    entries: tuple[Entry, ...]
+    boards: tuple[Board, ...]
+    families: dict[str, Family]
+    papers: dict[str, Paper]
+
+
+def read_content(root: Path, *, published: bool) -> Content:
+    """Read and check every entry.
+
+    Args:
+        root: folder that holds ``submissions/``, and perhaps ``published/``.
+        published: show the numbers that papers print too.
+
+    Raises:
+        SubmissionError: a file or field is refused.
+    """
+    families = read_families()
+    folder = published_folder(root)
+    reported = read_published(families, folder) if published else []
+    submitted, hits = read_submissions(root / "submissions", families)
+    unmerged = (*reported, *submitted)
+    entries = tuple(merge_seeds(unmerged))
+    boards = tuple(boards_of(entries, ToldApart(hits)))
+    return Content(
+        unmerged,
+        entries,
+        boards,
+        _with_own_pages(families, entries),
+        read_papers(folder) if published else {},
+    )
+
+
+def published_folder(root: Path) -> Path:
+    """Where a leaderboard's published results lie: below it, or those of this repository."""
+    own = root / "published"
+    return own if own.is_dir() else PUBLISHED
+
+
+def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> dict[str, Family]:
+    """The families, and one for every submitted method that none of them claims."""
+    own = {
+        entry.family: Family(
+            title=entry.method,
+            summary="Submitted to this leaderboard; described by its authors.",
+            names=(entry.method,),
+        )
+        for entry in entries
+        if entry.family not in families
+    }
+    return {**families, **dict(sorted(own.items()))}

@@ -1,0 +1,352 @@
+"""Entries that were submitted: one YAML file each below ``submissions/<dataset>/``, with its evidence beside it.
+
+Nothing in an entry file is believed: every build evaluates the evidence (scores, or the rank of every query) again
+and compares.
+"""
+
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from leaderboard.entries import Cell, Entry
+from leaderboard.evidence import evaluate_evidence, packed_path
+from leaderboard.methods import (
+    Family,
+    command_lines,
+    commands,
+    drawn_noise,
+    family_of,
+    own_key,
+    recipe_exists,
+)
+from leaderboard.significance import Hits
+from ncl_bench.datasets import DATASETS
+from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
+from ncl_bench.evaluation.result import Evaluation, ProtocolResult
+from ncl_bench.metrics import RECALLS
+from ncl_bench.noise import standard_seed
+from ncl_bench.published_noise import published_name
+from ncl_bench.score_forms import MatrixScores, Sha256
+from ncl_bench.submission import Submission
+from ncl_bench.yaml_files import read_yaml
+
+ROUNDING = 1e-9
+"""By how much the same sum may differ between two machines."""
+ORACLE = " (clean pairs only)"
+"""Ends the name of a method that was told which pairs are wrong."""
+
+
+class EntryFile(BaseModel):
+    """The content of an entry file.
+
+    Attributes:
+        scores_sha256: name to hash of the score files that the submitter evaluated.
+        recomputed: how the maintainers evaluated scores again that are not kept; else empty.
+        reproduced: how the maintainers trained the method again; else empty.
+        submission: as submitted, with the scores replaced by the evidence.
+        result: what ``ncl-bench evaluate`` said about the test split.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scores_sha256: Annotated[dict[str, Sha256], Field(min_length=1)]
+    recomputed: Annotated[
+        str,
+        StringConstraints(max_length=300),
+        Field(validation_alias=AliasChoices("recomputed", "verified_how")),
+    ] = ""
+    reproduced: Annotated[str, StringConstraints(max_length=300)] = ""
+    submission: Submission
+    result: Evaluation
+
+    @property
+    def status(self) -> Literal["submitted", "recomputed", "reproduced"]:
+        """``recomputed`` where scores lie in the repository, which every build evaluates, or the maintainers say so."""
+        if self.reproduced:
+            return "reproduced"
+        kept = isinstance(self.submission.scores["test"], MatrixScores)
+        return "recomputed" if kept or self.recomputed else "submitted"
+
+    def to_yaml(self) -> str:
+        """Text of the file."""
+        content = self.model_dump(mode="json", exclude={"submission"})
+        content = {name: value for name, value in content.items() if value != ""}
+        content["submission"] = yaml.safe_load(self.submission.to_yaml())
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+
+
+def entry_slug(submission: Submission) -> str:
+    """Name of an entry file, such as ``ncr-vse-infinity-caption-60-seed0``."""
+    noise = submission.noise
+    parts = [submission.method, submission.backbone, noise.unit]
+    parts += [] if not noise.ratio else [f"{100 * noise.ratio:g}"]
+    spec = DATASETS[submission.dataset]
+    parts += [] if submission.language == spec.languages[0] else [submission.language]
+    parts += [other_noise(submission), reduced_precision(submission)]
+    parts += ["seed" + "-".join(map(str, submission.training_seeds))]
+    return re.sub(
+        r"[^a-z0-9.]+", "-", "-".join(parts).lower().replace("∞", "infinity").replace("+", " plus")
+    ).strip("-")[:120]
+
+
+def read_entry_file(path: Path) -> EntryFile:
+    """Read and check an entry file, and that it lies where it belongs; evidence is not opened.
+
+    Raises:
+        SubmissionError: with file and field.
+    """
+    try:
+        file = EntryFile.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise SubmissionError(f"{path}: {first_problem(error)}") from None
+    if "test" not in file.submission.scores:
+        raise SubmissionError(
+            f"{path}: submission.scores holds no test split; the leaderboard shows test results"
+        )
+    if path.parent.name != file.submission.dataset:
+        raise SubmissionError(
+            f"{path}: submission.dataset is {file.submission.dataset!r}; move the file to the folder of that "
+            "name"
+        )
+    return file
+
+
+def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, EntryFile]:
+    """All entry files below a folder of submissions, by path, sorted.
+
+    Args:
+        folder: holds ``<dataset>/<entry>.yaml`` and the evidence beside it.
+        adding: an entry file about to be written, whose evidence may be there from an interrupted attempt.
+
+    Raises:
+        SubmissionError: a file is refused, two are the same, or an evidence file belongs to none.
+    """
+    files = {path: read_entry_file(path) for path in sorted(folder.glob("*/*.yaml"))}
+    seen: dict[tuple[object, ...], Path] = {}
+    for path, file in files.items():
+        for key in identities(file):
+            if key in seen:
+                raise SubmissionError(
+                    f"{path} repeats the row of {seen[key]} ({key[0]}); remove one of the two"
+                )
+            seen[key] = path
+    named = {
+        packed_path(path.parent, array) for path, file in files.items() for array in file.submission.files()
+    }
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"):
+        begun = (
+            adding is not None and path.parent == adding.parent and path.name.startswith(f"{adding.stem}.")
+        )
+        if path not in named and path.name != ".gitkeep" and not begun:
+            raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
+    return files
+
+
+def identities(file: EntryFile) -> tuple[tuple[object, ...], ...]:
+    """What no two rows may share: the same training runs, or the same scores."""
+    submission = file.submission
+    content = submission.model_dump(
+        include={"method", "backbone", "networks", "dataset", "language", "tokenizer", "extra_clean_data"}
+        | {"pretrained_encoder", "training_seeds"}
+    )
+    noise = submission.noise.sha256 or submission.noise.unit
+    runs = (
+        "the same method, data, noise and training seeds",
+        *(str(value) for value in content.values()),
+        noise,
+        reduced_precision(submission),
+    )
+    scores = ("the same scores", *sorted(file.scores_sha256.values()))
+    return runs, scores
+
+
+def reduced_precision(submission: Submission) -> str:
+    """The precision of the training where it is recorded and below that of float32."""
+    precision = submission.training.precision if submission.training else "32-true"
+    return "" if precision == "32-true" else precision
+
+
+def noise_used(submission: Submission) -> str:
+    """Which noise: as :func:`other_noise`, and under image noise the standard draw too.
+
+    No seed draws the image files that papers share, so rows on them and rows on our draw have other noise.
+    """
+    other, seed = other_noise(submission), submission.noise.seed
+    return other or (f"our draw, seed {seed}" if submission.noise.unit == "image" else "")
+
+
+def other_noise(submission: Submission) -> str:
+    """What the noise is, where it is not the cell's standard draw: a shared file, a seed, or a hash."""
+    noise = submission.noise
+    if noise.unit not in ("caption", "image") or noise.ratio is None:
+        return ""
+    unit: Any = noise.unit
+    if noise.seed is not None and noise.seed == standard_seed(submission.dataset, unit, noise.ratio):
+        return ""
+    if noise.seed is not None:
+        return f"noise seed {noise.seed}"
+    known = noise.published or published_name(str(noise.sha256))
+    return known or f"noise file {str(noise.sha256)[:8]}"
+
+
+def read_submissions(
+    folder: Path, families: dict[str, Family]
+) -> tuple[list[Entry], dict[tuple[str, str], Hits]]:
+    """Entries below a folder of submissions, evaluated again from their evidence.
+
+    Args:
+        folder: holds ``<dataset>/<entry>.yaml`` and the evidence beside it.
+        families: the methods.
+
+    Returns:
+        The entries, and by entry file and protocol what was answered.
+
+    Raises:
+        SubmissionError: a row is refused, or its evidence gives other numbers.
+    """
+    entries: list[Entry] = []
+    hits: dict[tuple[str, str], Hits] = {}
+    for path, file in read_entry_files(folder).items():
+        try:
+            evaluation, found = evaluate_evidence(file.submission, path.parent)
+        except NclBenchError as error:
+            raise SubmissionError(f"{path}: {error}") from None
+        _compare(path, file.result, evaluation)
+        name = path.relative_to(folder).as_posix()
+        hits |= {(name, protocol): answered for protocol, answered in found.items()}
+        entries += [entry_of(file, protocol, families, name) for protocol in evaluation.protocols]
+    return entries, hits
+
+
+def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: str) -> Entry:
+    """The entry of an entry file under one protocol.
+
+    Raises:
+        SubmissionError: a value cannot stand on the leaderboard, such as markup in a name.
+    """
+    try:
+        return _entry(file, protocol, file.result.protocols[protocol], families, name)
+    except ValidationError as error:
+        raise SubmissionError(f"{name}: {first_problem(error)}") from None
+
+
+def _compare(path: Path, stated: Evaluation, evaluation: Evaluation) -> None:
+    """Refuse a file whose numbers are not those of its evidence."""
+    numbers, expected = _numbers(stated), _numbers(evaluation)
+    for name in expected | numbers:
+        have, want = numbers.get(name), expected.get(name)
+        if have is None or want is None or not math.isclose(have, want, rel_tol=0, abs_tol=ROUNDING):
+            raise SubmissionError(
+                f"{path}: result.{name} is {have}, the evidence gives {want}; "
+                "add the submission again with `ncl-bench leaderboard add`"
+            )
+
+
+def _numbers(evaluation: Evaluation) -> dict[str, float]:
+    """Every recall, both ends of its interval, and every sum, by protocol and name."""
+    numbers: dict[str, float] = {}
+    for protocol, result in evaluation.protocols.items():
+        numbers |= {f"{protocol}.{name}": value for name, value in result.recalls().items()}
+        for name, (low, high) in _intervals(result).items():
+            numbers |= {f"{protocol}.{name} (low)": low, f"{protocol}.{name} (high)": high}
+    return numbers
+
+
+def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
+    sides = {"i2t": result.i2t, "t2i": result.t2i}
+    return {
+        f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
+    }
+
+
+def _entry(
+    file: EntryFile, protocol: str, result: ProtocolResult, families: dict[str, Family], name: str
+) -> Entry:
+    submission, noise = file.submission, file.submission.noise
+    cell = Cell(
+        dataset=submission.dataset,
+        protocol=protocol,
+        noise_unit=noise.unit,
+        noise_ratio=noise.ratio,
+        text=_text(submission),
+    )
+    key = family_of(submission.method, families) or own_key(submission.method)
+    backbone = submission.backbone.replace("-infinity", "∞")
+    networks = "single" if submission.networks == 1 else "ensemble"
+    command: tuple[str, ...] = ()
+    if submission.recipes:
+        _check_recipes(submission, name)
+        command = recipe_commands(submission, cell)
+    elif key in families:
+        command = commands(families[key], submission.method, backbone, networks, cell)
+    values = result.recalls()
+    content = {
+        "method": submission.method,
+        "family": key,
+        "backbone": backbone,
+        "features": "pretrained" if submission.pretrained_encoder else "region",
+        "networks": networks,
+        "extra": submission.extra_clean_data,
+        "kind": "oracle" if submission.method.endswith(ORACLE) else "method",
+        "cell": cell,
+        "recalls": {name: values[name] for name in RECALLS},
+        "intervals": _intervals(result),
+        "seeds": submission.training_seeds,
+        "status": file.status,
+        "source": "submission",
+        "files": (name,),
+        "paper": submission.paper,
+        "code": submission.code,
+        "command": "\n".join(command),
+        "noise": noise_used(submission),
+        "selection": submission.selection_split,
+        "notes": _notes(file),
+    }
+    training = submission.training
+    if training is not None:
+        content |= {
+            "precision": training.precision,
+            "trained_on": (f"torch {training.torch}, {training.device}",),
+        }
+    return Entry.model_validate(content)
+
+
+def _notes(file: EntryFile) -> list[str]:
+    again = (("Recomputed", file.recomputed), ("Reproduced", file.reproduced))
+    how = [f"{status}: {text}" for status, text in again if text]
+    return [file.submission.notes, *how] if file.submission.notes else how
+
+
+def _check_recipes(submission: Submission, name: str) -> None:
+    """Refuse recipes that this repository does not have: nobody could train the row with them."""
+    for recipe in submission.recipes:
+        if not recipe_exists(recipe):
+            raise SubmissionError(
+                f"{name}: recipes names {recipe!r}, which this repository does not have; choose from "
+                "`ncl-bench recipes`, or leave recipes out for training code of your own"
+            )
+
+
+def recipe_commands(submission: Submission, cell: Cell) -> tuple[str, ...]:
+    """The command lines of a row that states its recipes: on its noise, with its first seed, in its precision."""
+    noise, seed, training = submission.noise, submission.training_seeds[0], submission.training
+    options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
+    if noise.unit in ("caption", "image") and noise.seed is None:
+        options = f" --noise-file FILE --noise-unit {noise.unit}"
+    elif other_noise(submission):
+        options += f" --noise-seed {noise.seed}"
+    options += f" --seed {seed}" if seed else ""
+    options += f" --precision {training.precision}" if training and reduced_precision(submission) else ""
+    return command_lines(submission.recipes, options, cell.slug)
+
+
+def _text(submission: Submission) -> str:
+    spec = DATASETS[submission.dataset]
+    usual = submission.tokenizer == spec.tokenizers[submission.language]
+    if submission.language != spec.languages[0]:
+        return submission.language if usual else f"{submission.language}-{submission.tokenizer}"
+    return "" if usual and spec.name != "now" else submission.tokenizer

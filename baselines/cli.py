@@ -53,7 +53,7 @@ def _one_voice() -> Iterator[None]:
     try:
         yield
     except (NclBenchError, KeyboardInterrupt):
-        from baselines.parallel import rank
+        from baselines.kit.distributed import rank
 
         if rank() > 0:
             sys.stderr = StringIO()
@@ -98,11 +98,11 @@ def train(
     _require_torch()
     from rich.console import Console
 
-    from baselines.config import Recipe
-    from baselines.parallel import rank
-    from baselines.progress import TrainingProgress
-    from baselines.run import Job, RunFolder
-    from baselines.train import Trainer
+    from baselines.engine.progress import TrainingProgress
+    from baselines.engine.recipe import Recipe
+    from baselines.engine.run_folder import Job, RunFolder
+    from baselines.engine.train import Trainer
+    from baselines.kit.distributed import rank
 
     job = Job(Recipe.load(recipe), noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision)
     with _one_voice():
@@ -130,8 +130,8 @@ def score(
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
     _require_torch()
-    from baselines.parallel import rank
-    from baselines.submit import submit
+    from baselines.engine.score_run import submit
+    from baselines.kit.distributed import rank
 
     with _one_voice():
         submit(runs, to, root=root, device=device, devices=devices)
@@ -145,8 +145,8 @@ def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     Example: ncl-bench plot runs/ncr
     """
     _require_torch()
-    from baselines.plot import plot_run
-    from baselines.run import RunFolder
+    from baselines.engine.plot import plot_run
+    from baselines.engine.run_folder import RunFolder
 
     for path in plot_run(RunFolder(run)):
         typer.echo(path)
@@ -177,8 +177,8 @@ def import_checkpoint(
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
     _require_torch()
-    from baselines.import_checkpoint import Statement
-    from baselines.import_checkpoint import import_checkpoint as import_file
+    from baselines.published.import_checkpoint import Statement
+    from baselines.published.import_checkpoint import import_checkpoint as import_file
 
     statement = Statement(
         method,
@@ -224,8 +224,8 @@ def sweep(
     _require_torch()
     from rich.console import Console
 
-    from baselines.sweep import NOISES, SEEDS, cells_of, digits_recipes, table_to_print
-    from baselines.sweep import sweep as run_sweep
+    from baselines.engine.sweep import NOISES, SEEDS, cells_of, digits_recipes, table_to_print
+    from baselines.engine.sweep import sweep as run_sweep
 
     recipes = recipe or digits_recipes()
     cells = cells_of(to, recipes, noise or NOISES, seed or SEEDS, root=root, precision=precision)
@@ -242,7 +242,7 @@ def quickstart(
     Example: ncl-bench quickstart --to quickstart
     """
     _require_torch()
-    from baselines.quickstart import quickstart as run_quickstart
+    from baselines.engine.quickstart import quickstart as run_quickstart
 
     run_quickstart(to, device)
 

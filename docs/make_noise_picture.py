@@ -9,7 +9,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from ncl_bench.files import write_text
-from ncl_bench.noise import NoiseUnit, clean_pairing, inject_noise
+from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise
 
 PICTURE = Path(__file__).parent / "noise_units.svg"
 IMAGES, EACH, RATIO, SEED = 10, 5, 0.4, 0

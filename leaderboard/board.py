@@ -14,7 +14,7 @@ from leaderboard.methods import Family, read_families
 from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
 from leaderboard.significance import ToldApart
 from leaderboard.submissions import read_submissions
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 DIVISIONS = {
     "single": "Region features, single network",

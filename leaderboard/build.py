@@ -9,8 +9,8 @@ from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text, ro
 from leaderboard.figures import plain_chart
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import sole_owner, write_text
-from ncl_bench.protocol import PROTOCOL_VERSION
 
 HERE = Path(__file__).parent
 CARDS = HERE.parent / "dataset_cards"

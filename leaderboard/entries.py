@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from ncl_bench.datasets import DATASETS
-from ncl_bench.metrics import RECALLS
+from ncl_bench.data import DATASETS
+from ncl_bench.evaluation.metrics import RECALLS
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (

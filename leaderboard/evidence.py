@@ -15,19 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.significance import Hits
-from ncl_bench.counting import Counted
-from ncl_bench.datasets import dataset_spec
-from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.result import Evaluation
-from ncl_bench.evaluation.sources import open_file, open_source
-from ncl_bench.evaluation.statements import check_noise
+from ncl_bench.evaluation.claims import check_noise
+from ncl_bench.evaluation.metrics import hits_per_image
+from ncl_bench.evaluation.protocol import evaluate_counted, fold_size, ranks_under
+from ncl_bench.evaluation.ranks import Counted
+from ncl_bench.evaluation.results import Evaluation
+from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores, RankPair, RankScores
+from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission_scores import open_file, open_source
 from ncl_bench.files import scratch_folder, write_bytes
-from ncl_bench.metrics import hits_per_image
 from ncl_bench.npy import map_npy
-from ncl_bench.protocol import evaluate_counted, fold_size, ranks_under
-from ncl_bench.score_forms import ArrayFile, MatrixScores, RankPair, RankScores
-from ncl_bench.submission import Submission
 
 LARGEST = 512 * 1024
 """Bytes of an evidence file."""

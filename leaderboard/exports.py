@@ -10,7 +10,7 @@ from leaderboard.board import Board, Content, division_of
 from leaderboard.entries import Entry, Unit
 from leaderboard.figures import by_reference
 from leaderboard.published import Paper
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 _FACTS = (
     "method",

@@ -14,7 +14,7 @@ from leaderboard.board import Board
 from leaderboard.entries import Cell, Entry
 from leaderboard.published import Paper
 from leaderboard.rendering import markup, render
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8

@@ -13,8 +13,8 @@ import yaml
 from leaderboard.board import read_content
 from leaderboard.entries import Cell, Entry
 from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import write_text
-from ncl_bench.metrics import RECALLS
 
 NAME = "Noisy correspondence in image-text retrieval"
 DESCRIPTION = (

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leaderboard.entries import Cell
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.yaml_files import read_yaml
 

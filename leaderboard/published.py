@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from leaderboard.entries import Cell, Entry
 from leaderboard.methods import Family, commands, family_of
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import write_text
-from ncl_bench.metrics import RECALLS
 from ncl_bench.yaml_files import read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"

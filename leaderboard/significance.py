@@ -28,8 +28,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from leaderboard.entries import Entry
-from ncl_bench.counting import Int64Array
-from ncl_bench.metrics import CONFIDENCE, CUTOFFS, Float64Array
+from ncl_bench.evaluation.metrics import CONFIDENCE, CUTOFFS, Float64Array
+from ncl_bench.evaluation.ranks import Int64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Hits:
 
     Attributes:
         per_image: int64 ``(n_images, 6)``: queries of the image answered within each cut-off, in the order of
-            ``ncl_bench.metrics.RECALLS``.
+            ``ncl_bench.evaluation.metrics.RECALLS``.
         captions_per_image: a fact of the dataset.
         images_per_fold: images vary within their fold.
     """

@@ -11,11 +11,12 @@ from leaderboard.entries import PROTOCOLS, RECALL_TITLES, STATUSES, Cell, Entry
 from leaderboard.figures import bar_charts, method_charts, overview_charts
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import card_html, render
-from ncl_bench.datasets import DATASETS
-from ncl_bench.protocol import PROTOCOL_VERSION
+from ncl_bench.data import DATASETS
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")
+_UNITS = {"none": "no noise", "unknown": "unit unknown"}
 
 
 @dataclass(frozen=True)
@@ -144,22 +145,17 @@ def _picker(boards: Sequence[Board]) -> list[Line]:
     lines: dict[tuple[str, str], dict[str, list[tuple[Cell, str]]]] = {}
     for cell in (board.cell for board in boards):
         units = lines.setdefault((cell.dataset, cell.protocol), {})
-        label = (
-            f"{cell.percent} %"
-            if cell.noise_ratio
-            else "clean"
-            if cell.noise_unit == "none"
-            else cell.text or "all"
-        )
-        name = f"{cell.noise_unit} {cell.text}".strip() if cell.noise_ratio else ""
-        units.setdefault(name if cell.noise_ratio else cell.noise_unit, []).append((cell, label))
-    titles = {"none": "no noise"}
+        unit = _UNITS.get(cell.noise_unit, cell.noise_unit)
+        if cell.percent:
+            units.setdefault(f"{unit} {cell.text}".strip(), []).append((cell, f"{cell.percent} %"))
+        else:
+            units.setdefault(unit, []).append((cell, cell.text or "all"))
     return [
         Line(
             dataset,
             DATASETS[dataset].title,
             PROTOCOLS.get(protocol, protocol),
-            [(titles.get(unit, unit), cells) for unit, cells in units.items()],
+            list(units.items()),
         )
         for (dataset, protocol), units in lines.items()
     ]

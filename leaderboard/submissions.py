@@ -24,14 +24,14 @@ from leaderboard.methods import (
     recipe_exists,
 )
 from leaderboard.significance import Hits
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
-from ncl_bench.evaluation.result import Evaluation, ProtocolResult
-from ncl_bench.metrics import RECALLS
-from ncl_bench.noise import standard_seed
-from ncl_bench.published_noise import published_name
-from ncl_bench.score_forms import MatrixScores, Sha256
-from ncl_bench.submission import Submission
+from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.results import Evaluation, ProtocolResult
+from ncl_bench.evaluation.score_forms import MatrixScores, Sha256
+from ncl_bench.evaluation.submission import Submission
+from ncl_bench.noise.draw import standard_seed
+from ncl_bench.noise.known import published_name
 from ncl_bench.yaml_files import read_yaml
 
 ROUNDING = 1e-9

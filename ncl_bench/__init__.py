@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ncl_bench.datasets import DATASETS, load_dataset
-    from ncl_bench.datasets.paired import PairedDataset
+    from ncl_bench.data import DATASETS, load_dataset
+    from ncl_bench.data.paired import PairedDataset
     from ncl_bench.errors import NclBenchError
-    from ncl_bench.noise import inject_noise
-    from ncl_bench.protocol import PROTOCOL_VERSION, evaluate
-    from ncl_bench.scores import write_scores
+    from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate
+    from ncl_bench.evaluation.scores import write_scores
+    from ncl_bench.noise.draw import inject_noise
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DATASETS": "ncl_bench.datasets",
+    "DATASETS": "ncl_bench.data",
     "NclBenchError": "ncl_bench.errors",
-    "PROTOCOL_VERSION": "ncl_bench.protocol",
-    "PairedDataset": "ncl_bench.datasets.paired",
-    "evaluate": "ncl_bench.protocol",
-    "inject_noise": "ncl_bench.noise",
-    "load_dataset": "ncl_bench.datasets",
-    "write_scores": "ncl_bench.scores",
+    "PROTOCOL_VERSION": "ncl_bench.evaluation.protocol",
+    "PairedDataset": "ncl_bench.data.paired",
+    "evaluate": "ncl_bench.evaluation.protocol",
+    "inject_noise": "ncl_bench.noise.draw",
+    "load_dataset": "ncl_bench.data",
+    "write_scores": "ncl_bench.evaluation.scores",
 }
 """Where each public name lives; it is imported when first used, so that `import ncl_bench` stays fast."""
 

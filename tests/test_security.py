@@ -8,10 +8,10 @@ from pathlib import Path
 import miniatures
 import pytest
 
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
+from ncl_bench.data.hub import push_to_hub
+from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import DataError
-from ncl_bench.prepare.hub import push_to_hub
-from ncl_bench.prepare.run import prepare
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(

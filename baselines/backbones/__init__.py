@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from baselines.backbones.base import Backbone
 from baselines.backbones.saf import SAF
 from baselines.backbones.sgr import SGR
 from baselines.backbones.vse_infinity import VSEInfinity
+from baselines.kit.backbone import Backbone
 from ncl_bench.errors import RecipeError, unknown_name
 
 BACKBONES: dict[str, type[Backbone]] = {

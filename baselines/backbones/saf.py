@@ -6,11 +6,11 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from baselines.backbones.base import IntraModal
 from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
 from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
-from baselines.parallel import of_all_captions, summed_over_ranks
+from baselines.kit.backbone import IntraModal
+from baselines.kit.distributed import of_all_captions, summed_over_ranks
 
 
 class AttentionFiltration(nn.Module):

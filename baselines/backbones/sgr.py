@@ -7,10 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from baselines.backbones.base import IntraModal
 from baselines.backbones.encoders import xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
 from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
+from baselines.kit.backbone import IntraModal
 
 
 class SGRConfig(SGRAFConfig):

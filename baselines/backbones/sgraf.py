@@ -26,7 +26,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from baselines.backbones.base import Backbone, Encoded, IntraModal
 from baselines.backbones.encoders import GlobalVector, WordEncoder, unit_length, valid_items, xavier_linear
 from baselines.backbones.pairwise import (
     Block,
@@ -35,14 +34,15 @@ from baselines.backbones.pairwise import (
     memory_budget,
     plan_blocks,
 )
-from baselines.backbones.published import size_of, translate
 from baselines.backbones.squared_difference import (
     Kernel,
     attended_difference,
     nodes_by,
     positionwise_difference,
 )
-from baselines.parallel import own_strips, split_by_captions, summed_over_ranks
+from baselines.backbones.weight_names import size_of, translate
+from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.distributed import own_strips, split_by_captions, summed_over_ranks
 
 INTRA_MODAL_OFFSET = 1e-6
 

@@ -18,9 +18,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.base import Backbone, Encoded, IntraModal
 from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
-from baselines.backbones.published import size_of, translate
+from baselines.backbones.weight_names import size_of, translate
+from baselines.kit.backbone import Backbone, Encoded, IntraModal
 
 OUT_OF_RANGE = -10000.0
 

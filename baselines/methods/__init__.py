@@ -1,6 +1,6 @@
 """The methods, by name."""
 
-from baselines.method import Method
+from baselines.kit.method import Method
 from baselines.methods.crcl import CRCL
 from baselines.methods.gsc import GSC, GSCPlus
 from baselines.methods.info_nce import InfoNCE

@@ -30,10 +30,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.augmentation import blank_regions, change_words, drop_regions
-from baselines.batches import Batch, TrainingBatches
-from baselines.method import EpochPlan, Method, Setting, Step, stepwise
-from baselines.pair_memory import PairMemory
+from baselines.kit.augmentation import blank_regions, change_words, drop_regions
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.pair_memory import PairMemory
 
 DENOMINATOR_FLOOR = 1e-10
 

@@ -29,13 +29,13 @@ from numpy.random import RandomState
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.base import Backbone, IntraModal
-from baselines.batches import Batch, TrainingBatches
-from baselines.losses import info_nce
-from baselines.method import EpochPlan, Method, Setting, Step, stepwise
-from baselines.mixture import min_max_normalised, mixture_posterior
-from baselines.pair_memory import PairMemory
-from baselines.randomness import derive_seed
+from baselines.kit.backbone import Backbone, IntraModal
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.losses import info_nce
+from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.mixture import min_max_normalised, mixture_posterior
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
 
 
 class GSCConfig(BaseModel):

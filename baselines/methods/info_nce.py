@@ -10,9 +10,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from baselines.batches import TrainingBatches
-from baselines.losses import info_nce
-from baselines.method import EpochPlan, Method, Step, stepwise
+from baselines.kit.batches import TrainingBatches
+from baselines.kit.losses import info_nce
+from baselines.kit.method import EpochPlan, Method, Step, stepwise
 
 
 class InfoNCEConfig(BaseModel):

@@ -33,12 +33,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.batches import Batch, TrainingBatches
-from baselines.losses import hardest_triplet, hinge_costs, mean_triplet
-from baselines.method import EpochPlan, Method, Setting, Step, stepwise
-from baselines.mixture import clean_posterior, is_clean
-from baselines.pair_memory import PairMemory
-from baselines.randomness import derive_seed
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.losses import hardest_triplet, hinge_costs, mean_triplet
+from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.mixture import clean_posterior, is_clean
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
 
 Curve = Literal["exponential", "linear", "sin"]
 

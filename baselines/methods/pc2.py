@@ -41,11 +41,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.base import Backbone, Encoded
 from baselines.backbones.encoders import valid_items
-from baselines.batches import Batch, TrainingBatches
-from baselines.losses import hardest_triplet, mean_triplet
-from baselines.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.mixture import clean_posterior, is_clean
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
 from baselines.methods.ncr import Curve, soft_margin
 from baselines.methods.pseudo_classifier import (
     FLOOR,
@@ -55,9 +58,6 @@ from baselines.methods.pseudo_classifier import (
     entropy,
     resized,
 )
-from baselines.mixture import clean_posterior, is_clean
-from baselines.pair_memory import PairMemory
-from baselines.randomness import derive_seed
 
 
 class PC2Config(BaseModel):

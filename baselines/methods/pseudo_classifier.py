@@ -6,8 +6,8 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
-from baselines.backbones.base import Encoded
-from baselines.backbones.published import size_of
+from baselines.backbones.weight_names import size_of
+from baselines.kit.backbone import Encoded
 
 FLOOR = 1e-8
 

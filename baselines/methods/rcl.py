@@ -34,9 +34,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.batches import TrainingBatches
-from baselines.method import EpochPlan, Method, Step, stepwise
-from baselines.randomness import derive_seed
+from baselines.kit.batches import TrainingBatches
+from baselines.kit.method import EpochPlan, Method, Step, stepwise
+from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10
 

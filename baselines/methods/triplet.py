@@ -12,9 +12,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from baselines.batches import TrainingBatches
-from baselines.losses import hardest_triplet, mean_triplet
-from baselines.method import EpochPlan, Method, Step, stepwise
+from baselines.kit.batches import TrainingBatches
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Method, Step, stepwise
 
 
 class TripletConfig(BaseModel):

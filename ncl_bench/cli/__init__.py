@@ -8,8 +8,8 @@ import io
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ncl_bench.cli.interruption import stoppable
 from ncl_bench.errors import NclBenchError, one_line
-from ncl_bench.interruption import stoppable
 
 if TYPE_CHECKING:
     from ncl_bench.cli.commands import app

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ncl_bench.datasets import DATASETS, dataset_spec
-from ncl_bench.datasets.layout import Dtype, Format
+from ncl_bench.data import DATASETS, dataset_spec
+from ncl_bench.data.layout import Dtype, Format
 from ncl_bench.errors import DataError
 
 datasets_app = typer.Typer(help="What the datasets are and where to get them.", invoke_without_command=True)
@@ -41,7 +41,7 @@ def show(name: Annotated[str, typer.Argument(help="Name of a dataset.")]) -> Non
 
     Example: ncl-bench datasets show flickr30k
     """
-    from ncl_bench.prepare.describe import describe
+    from ncl_bench.data.describe import describe
 
     typer.echo(describe(name))
 
@@ -83,11 +83,12 @@ def prepare(
 
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
-    from ncl_bench.datasets.layout import read_manifest
-    from ncl_bench.prepare import hub, run
-    from ncl_bench.prepare.cuts import TextOptions
-    from ncl_bench.prepare.progress import bar
-    from ncl_bench.prepare.settings import PrepareOptions
+    from ncl_bench.data import hub
+    from ncl_bench.data import prepare as run
+    from ncl_bench.data.layout import read_manifest
+    from ncl_bench.data.settings import PrepareOptions
+    from ncl_bench.data.tokenize import TextOptions
+    from ncl_bench.progress import bar
 
     dataset_spec(name)
     if push_to_hub:
@@ -122,7 +123,7 @@ def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
 
 
 def _downloaded(name: str, place: Path | None) -> Path:
-    from ncl_bench.prepare import hub
+    from ncl_bench.data import hub
 
     if name != "now":
         raise DataError(

@@ -78,9 +78,9 @@ def data(root: Path | None) -> Iterator[Finding]:
 
     A prepared one is opened: its manifest, and name, size and header of every file, must be right.
     """
-    from ncl_bench.datasets import DATASETS, ROOT_VARIABLE
-    from ncl_bench.datasets.digits import SPEC as EMBEDDED
-    from ncl_bench.datasets.spec import SPLITS
+    from ncl_bench.data import DATASETS, ROOT_VARIABLE
+    from ncl_bench.data.digits import SPEC as EMBEDDED
+    from ncl_bench.data.spec import SPLITS
 
     root = root or (Path(place) if (place := os.environ.get(ROOT_VARIABLE)) else None)
     where = root or "DIR"
@@ -99,7 +99,7 @@ def data(root: Path | None) -> Iterator[Finding]:
 
 
 def _prepared(root: Path, name: str, images: dict[str, int], fix: str) -> Finding:
-    from ncl_bench.datasets import load_dataset
+    from ncl_bench.data import load_dataset
     from ncl_bench.errors import DataError
 
     try:

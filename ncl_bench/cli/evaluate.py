@@ -113,7 +113,7 @@ def schema() -> None:
 
     Example: ncl-bench submission schema > submission.schema.json
     """
-    from ncl_bench.submission import submission_schema
+    from ncl_bench.evaluation.submission import submission_schema
 
     typer.echo(json.dumps(submission_schema(), indent=2))
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ncl_bench.datasets import dataset_spec
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NoiseError, unknown_name
-from ncl_bench.noise import UNITS, NoiseRecord, NoiseUnit, draw_noise
+from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, draw_noise
 
 noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
 
@@ -76,9 +76,9 @@ def identify(
 
     Example: ncl-bench noise identify f30k_precomp_0.4.npy
     """
-    from ncl_bench.noise_files import read_index
-    from ncl_bench.noise_identity import describe
-    from ncl_bench.noise_identity import identify as identify_index
+    from ncl_bench.noise.files import read_index
+    from ncl_bench.noise.identify import describe
+    from ncl_bench.noise.identify import identify as identify_index
 
     found = identify_index(read_index(file), captions_per_image=captions_per_image, seeds=range(seeds))
     for name, value in describe(found):
@@ -95,7 +95,7 @@ def check(
 
     Example: ncl-bench noise check f30k_precomp_0.4.npy --dataset flickr30k --unit caption
     """
-    from ncl_bench.noise_files import read_noise_file
+    from ncl_bench.noise.files import read_noise_file
 
     _, record = read_noise_file(file, dataset_spec(dataset), _unit(unit))
     typer.echo(f"{file}: fits {dataset}/train, {_summary(record)}")

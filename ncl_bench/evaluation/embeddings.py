@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.rows import FloatArray, release_pages
+from ncl_bench.evaluation.matrix import FloatArray, release_pages
 
 TILE_IMAGES = 250
 TILE_CAPTIONS = 2_500

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import Ranks
-from ncl_bench.datasets import digits
-from ncl_bench.datasets.paired import PairedDataset
-from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.data import digits
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError
+from ncl_bench.evaluation.ranks import Ranks
 from ncl_bench.files import write_text
 
 SHOWN = 5

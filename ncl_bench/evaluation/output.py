@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ncl_bench.counting import OnRows
-from ncl_bench.evaluation.comparison import Difference, check_comparable, compare, difference_samples
+from ncl_bench.evaluation.claims import local_split
+from ncl_bench.evaluation.compare import Difference, check_comparable, compare, difference_samples
 from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
-from ncl_bench.evaluation.plots import plot_difference, plot_ranks
+from ncl_bench.evaluation.figures import plot_difference, plot_ranks
+from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
+from ncl_bench.evaluation.ranks import OnRows
 from ncl_bench.evaluation.report import (
     RESULT_FILE,
     Opened,
@@ -17,9 +19,7 @@ from ncl_bench.evaluation.report import (
     open_submission,
     write_result,
 )
-from ncl_bench.evaluation.statements import local_split
 from ncl_bench.files import sole_owner
-from ncl_bench.protocol import expected_shape, fold_size, protocols_of, ranks_under
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from math import prod, sqrt
 
-from ncl_bench.counting import Counted
-from ncl_bench.evaluation.result import Evaluation, ProtocolResult
+from ncl_bench.evaluation.ranks import Counted
+from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 
 BEST_PUBLISHED = {
     ("flickr30k", "1k"): 551.3,

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.counting import Counted, Int64Array, Ranks
 from ncl_bench.errors import ScoresError
-from ncl_bench.rows import BLOCK, release_pages
+from ncl_bench.evaluation.matrix import BLOCK, release_pages
+from ncl_bench.evaluation.ranks import Counted, Int64Array, Ranks
 
 
 def count_rankings(

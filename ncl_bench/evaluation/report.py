@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError
 
 from ncl_bench import __version__
-from ncl_bench.counting import Counted, OnRows
-from ncl_bench.datasets import dataset_spec
-from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError, first_problem
-from ncl_bench.evaluation.result import Evaluation
-from ncl_bench.evaluation.sources import Source, check_sha256, open_file, open_source
-from ncl_bench.evaluation.statements import check_fingerprints, check_noise, check_order
+from ncl_bench.evaluation.claims import check_fingerprints, check_noise, check_order
+from ncl_bench.evaluation.metrics import correspondence_metrics
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate_counted
+from ncl_bench.evaluation.ranks import Counted, OnRows
+from ncl_bench.evaluation.results import Evaluation
+from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores, Record
+from ncl_bench.evaluation.submission import SUBMISSION_FILE, Submission, read_submission
+from ncl_bench.evaluation.submission_scores import Source, check_sha256, open_file, open_source
 from ncl_bench.files import sha256_of_file, write_text
-from ncl_bench.metrics import correspondence_metrics
 from ncl_bench.npy import map_npy
-from ncl_bench.protocol import PROTOCOL_VERSION, evaluate_counted
-from ncl_bench.score_forms import ArrayFile, MatrixScores, Record
-from ncl_bench.submission import SUBMISSION_FILE, Submission, read_submission
 
 RESULT_FILE = "result.json"
 

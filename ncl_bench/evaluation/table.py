@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ncl_bench.evaluation.result import DirectionResult, Evaluation, Interval, ProtocolResult
+    from ncl_bench.evaluation.results import DirectionResult, Evaluation, Interval, ProtocolResult
 
 COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")
 

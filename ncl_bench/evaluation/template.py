@@ -3,15 +3,15 @@
 from pathlib import Path
 from shlex import quote
 
-from ncl_bench.datasets import dataset_spec
-from ncl_bench.datasets.spec import DatasetSpec
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, one_line
-from ncl_bench.evaluation.statements import local_split
+from ncl_bench.evaluation.claims import local_split
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
+from ncl_bench.evaluation.score_forms import FILL_IN
+from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
-from ncl_bench.noise import NoiseUnit, draw_noise
-from ncl_bench.protocol import PROTOCOL_VERSION, expected_shape
-from ncl_bench.score_forms import FILL_IN
-from ncl_bench.submission import SUBMISSION_FILE
+from ncl_bench.noise.draw import NoiseUnit, draw_noise
 
 _TEMPLATE = """\
 # A submission to ncl-bench. Replace every {fill}, put the score file beside this file, then run:

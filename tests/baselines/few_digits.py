@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import baselines.run
-import baselines.train
-import ncl_bench.datasets.digits
+import baselines.engine.run_folder
+import baselines.engine.train
+import ncl_bench.data.digits
 from ncl_bench.cli import main
-from ncl_bench.datasets import load_dataset
-from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.data import load_dataset
+from ncl_bench.data.paired import PairedDataset
 
 TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
 
@@ -26,7 +26,7 @@ def load_few(name: str, **options) -> PairedDataset:
 def run_command(arguments: Sequence[str]) -> None:
     """``ncl-bench`` with these arguments on few digits; for a process of its own."""
     torch.set_num_threads(1)
-    baselines.run.load_dataset = load_few
+    baselines.engine.run_folder.load_dataset = load_few
     sys.argv = ["ncl-bench", *arguments]
     main()
 
@@ -49,4 +49,4 @@ def flat(name: str, value: object) -> dict[str, object]:
 
 
 for _split in ("train", "dev"):  # a server of processes composes them once
-    ncl_bench.datasets.digits.digits_split(_split)
+    ncl_bench.data.digits.digits_split(_split)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.batches import Batch, TrainingBatches, collate, in_blocks
-from ncl_bench.datasets.paired import PairedDataset, TokenTable
-from ncl_bench.noise import NoiseRecord
-from ncl_bench.text import Vocabulary
+from baselines.kit.batches import Batch, TrainingBatches, collate, in_blocks
+from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.text import Vocabulary
+from ncl_bench.noise.draw import NoiseRecord
 
 
 def dataset(n_images: int = 6, captions_per_image: int = 2, *, split: str = "train") -> PairedDataset:
@@ -70,7 +70,7 @@ def test_a_batch_moves_whole() -> None:
 def test_a_covering_pass_leaves_no_pair_out(batch_size: int, seed: int) -> None:
     batches = TrainingBatches(dataset(), batch_size=batch_size, seed=seed)
     seen = [batch.pair_ids.tolist() for batch in batches.covering("divide")]
-    assert sorted(sum(seen, [])) == list(range(12))
+    assert sorted(i for ids in seen for i in ids) == list(range(12))
     assert min(map(len, seen)) > 1
     assert {len(ids) for ids in seen[:-1]} <= {batch_size}
     assert len(seen[-1]) <= batch_size + 1

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from baselines import benchmark
-from baselines.benchmarking import measure, memory
-from baselines.benchmarking.loop import Loop
-from baselines.benchmarking.report import FOLDER, markdown, read_report
-from baselines.benchmarking.sizes import PUBLISHED, SMALL
-from baselines.benchmarking.stopwatch import Stopwatch, side_by_side
-from baselines.benchmarking.works import make_batch, make_network, step_of
+from baselines.benchmark import measure, memory
+from baselines.benchmark.loop import Loop
+from baselines.benchmark.report import FOLDER, markdown, read_report
+from baselines.benchmark.sizes import PUBLISHED, SMALL
+from baselines.benchmark.stopwatch import Stopwatch, side_by_side
+from baselines.benchmark.works import make_batch, make_network, step_of
 from ncl_bench.errors import NclBenchError
 
 TINY = (
@@ -152,7 +152,7 @@ def test_mistakes_are_one_sentence(
 def test_a_wheel_without_tests_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("baselines.benchmarking.loop.ORACLE", tmp_path / "sgraf_loop.py")
+    monkeypatch.setattr("baselines.benchmark.loop.ORACLE", tmp_path / "sgraf_loop.py")
     benchmark.oracle.cache_clear()
     assert benchmark.main(["--device", "cpu"]) == 2
     assert "runs in a source checkout" in capsys.readouterr().err

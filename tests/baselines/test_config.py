@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from baselines.backbones import BACKBONES
-from baselines.config import RECIPES, Recipe, find_recipe
+from baselines.engine.recipe import RECIPES, Recipe, find_recipe
 from baselines.methods import METHODS
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
 
 SHIPPED = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-import ncl_bench.counting
-import ncl_bench.protocol
-from baselines.counting import count_ranks, evaluate
+import ncl_bench.evaluation.protocol
+import ncl_bench.evaluation.ranks
+from baselines.engine.counting import count_ranks, evaluate
 from ncl_bench.errors import ScoresError
-from ncl_bench.rows import ArrayRows
+from ncl_bench.evaluation.matrix import ArrayRows
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -24,7 +24,7 @@ def test_integers_are_equal(
     random = np.random.default_rng(n_images)
     scores = torch.from_numpy(random.normal(size=(n_images, n_images * each)).round(1)).to(device, dtype)
     found = count_ranks(scores, captions_per_image=each, images_per_fold=fold, block=block)
-    expected = ncl_bench.counting.count_ranks(
+    expected = ncl_bench.evaluation.ranks.count_ranks(
         ArrayRows(scores.cpu().numpy()), captions_per_image=each, images_per_fold=fold
     )
     assert found.range == expected.range
@@ -38,7 +38,9 @@ def test_integers_are_equal(
 
 def test_the_result_is_the_same() -> None:
     scores = torch.randn(200, 1000, generator=torch.Generator().manual_seed(0))
-    assert evaluate(scores, dataset="digits") == ncl_bench.protocol.evaluate(scores.numpy(), dataset="digits")
+    assert evaluate(scores, dataset="digits") == ncl_bench.evaluation.protocol.evaluate(
+        scores.numpy(), dataset="digits"
+    )
 
 
 def test_what_numpy_refuses_is_refused() -> None:

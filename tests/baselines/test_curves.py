@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from baselines.curves import write_curves
-from baselines.run import RunFolder
+from baselines.engine.curves import write_curves
+from baselines.engine.run_folder import RunFolder
 
 
 def entry(index: int, loss: float | None, r_sum: float) -> dict:

@@ -12,7 +12,7 @@ import torch
 import yaml
 from few_digits import TINY, outcome
 
-from baselines.devices import fabric_for, started_processes
+from baselines.engine.devices import fabric_for, started_processes
 from ncl_bench.errors import TrainingError
 
 TORCHRUN = {
@@ -79,10 +79,10 @@ def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import baselines.run
+import baselines.engine.run_folder
 from few_digits import load_few
 from ncl_bench.cli import main
-baselines.run.load_dataset = load_few
+baselines.engine.run_folder.load_dataset = load_few
 main()
 """
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.diagnosis import BINS, separation
+from baselines.engine.diagnosis import BINS, separation
 from ncl_bench.errors import TrainingError
 
 ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, max_size=40).filter(

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.import_checkpoint import Statement, import_checkpoint
-from baselines.run import RunFolder
-from baselines.score import score
-from baselines.submit import submit
+from baselines.engine.run_folder import RunFolder
+from baselines.engine.score_run import submit
+from baselines.engine.similarities import score
+from baselines.published.import_checkpoint import Statement, import_checkpoint
 from ncl_bench.cli import app
-from ncl_bench.datasets import load_dataset
-from ncl_bench.datasets.paired import PairedDataset
+from ncl_bench.data import load_dataset
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 SIZES = {"embed_size": 8, "word_dim": 6}
@@ -70,7 +70,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
         dataset = load_dataset(name, **options)
         return dataset if options["split"] == "train" else dataset.first_images(20)
 
-    monkeypatch.setattr("baselines.run.load_dataset", load)
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load)
 
 
 def tiny(backbone: str, seed: int = 0, extra_words: int = 0) -> nn.Module:

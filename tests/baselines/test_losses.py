@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.losses import hardest_triplet, hinge_costs, info_nce, mean_triplet
+from baselines.kit.losses import hardest_triplet, hinge_costs, info_nce, mean_triplet
 
 SIZES = st.integers(2, 9)
 SEEDS = st.integers(0, 10_000)

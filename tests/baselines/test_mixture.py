@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from baselines.mixture import clean_posterior, is_clean, min_max_normalised, mixture_posterior
+from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised, mixture_posterior
 
 CASES = ("separated", "overlapping", "heavy_tail", "few_outliers")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from baselines.pair_memory import PairMemory
+from baselines.kit.pair_memory import PairMemory
 
 
 def test_values_are_kept_under_the_number_of_their_pair() -> None:

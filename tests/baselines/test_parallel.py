@@ -15,16 +15,19 @@ import torch.multiprocessing as mp
 from rich.console import Console
 from torch import distributed
 
-import baselines.run
+import baselines.engine.run_folder
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.backbones.base import Backbone
-from baselines.batches import Batch, Ids, TrainingBatches
-from baselines.config import Recipe
-from baselines.devices import PATIENCE, fabric_for
-from baselines.losses import hardest_triplet
-from baselines.method import Method
-from baselines.methods import METHODS
-from baselines.parallel import (
+from baselines.engine.devices import PATIENCE, fabric_for
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.score_run import submit
+from baselines.engine.similarities import score
+from baselines.engine.step import OptimiserStep
+from baselines.engine.train import Trainer, build_method
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, Ids, TrainingBatches
+from baselines.kit.distributed import (
     answered,
     average_gradients,
     copy_first_rank,
@@ -33,13 +36,10 @@ from baselines.parallel import (
     own_columns,
     own_strips,
 )
-from baselines.progress import TrainingProgress
-from baselines.run import Job, RunFolder
-from baselines.score import score
-from baselines.step import OptimiserStep
-from baselines.submit import submit
-from baselines.train import Trainer, build_method
-from ncl_bench.datasets.paired import PairedDataset
+from baselines.kit.losses import hardest_triplet
+from baselines.kit.method import Method
+from baselines.methods import METHODS
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 STEPS = 20
@@ -55,7 +55,9 @@ PAIRWISE = {
     "gsc+ on saf": (SAF, {"name": "gsc_plus", "epochs": 4}),
 }
 
-mp.get_context("forkserver").set_forkserver_preload(["baselines.submit", "baselines.progress", "pytest"])
+mp.get_context("forkserver").set_forkserver_preload(
+    ["baselines.engine.score_run", "baselines.engine.progress", "pytest"]
+)
 
 
 def worker(rank: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -140,7 +142,7 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
         firsts = np.sort(np.unique(dataset.caption_to_image, return_index=True)[1])
         return replace(dataset.subset(firsts[:n_pairs]), pair_ids=np.arange(n_pairs))
 
-    baselines.run.load_dataset = load
+    baselines.engine.run_folder.load_dataset = load
     METHODS[method["name"]].make_optimizer = sgd
     recipe = {"dataset": "digits", "batch_size": 16, "backbone": backbone, "method": method}
     return Job(Recipe.from_dict(recipe), noise_ratio=0.4)
@@ -149,7 +151,7 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
 @pytest.fixture
 def undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """``job`` changes the optimisers and the loader of its process; undone afterwards."""
-    monkeypatch.setattr(baselines.run, "load_dataset", baselines.run.load_dataset)
+    monkeypatch.setattr(baselines.engine.run_folder, "load_dataset", baselines.engine.run_folder.load_dataset)
     for method in METHODS.values():
         monkeypatch.setattr(method, "make_optimizer", method.make_optimizer)
 
@@ -314,10 +316,10 @@ def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for world, n, size in [(1, 10, 4), (2, 128, 128), (3, 128, 5), (4, 128, 128), (4, 3, 2)]:
-        monkeypatch.setattr("baselines.parallel.world_size", lambda world=world: world)
+        monkeypatch.setattr("baselines.kit.distributed.world_size", lambda world=world: world)
         columns, weights = list[int](), list[int]()
         for r in range(world):
-            monkeypatch.setattr("baselines.parallel.rank", lambda r=r: r)
+            monkeypatch.setattr("baselines.kit.distributed.rank", lambda r=r: r)
             strips = own_strips(n, size)
             assert all(0 < strip.stop - strip.start <= size for strip in strips)
             columns += [column for strip in strips for column in range(n)[strip]]
@@ -328,10 +330,10 @@ def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
 
 def test_shares_cover_every_column_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for world in (1, 2, 3, 5):
-        monkeypatch.setattr("baselines.parallel.world_size", lambda world=world: world)
+        monkeypatch.setattr("baselines.kit.distributed.world_size", lambda world=world: world)
         for n in (0, 1, 7, 128):
             columns = []
             for r in range(world):
-                monkeypatch.setattr("baselines.parallel.rank", lambda r=r: r)
+                monkeypatch.setattr("baselines.kit.distributed.rank", lambda r=r: r)
                 columns += list(range(n))[own_columns(n)]
             assert columns == list(range(n))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from baselines.diagnosis import separation
-from baselines.plot import plot_run
-from baselines.run import RunFolder
+from baselines.engine.diagnosis import separation
+from baselines.engine.plot import plot_run
+from baselines.engine.run_folder import RunFolder
 from ncl_bench.errors import TrainingError
 
 TRUE = np.array([True, True, True, False])

@@ -11,19 +11,19 @@ from few_digits import TINY, load_few
 from rich.console import Console
 from torch import Tensor, nn
 
-from baselines.batches import Batch, TrainingBatches
-from baselines.config import Recipe
+from baselines.benchmark.precision import R_SUM_LIMIT, SIMILARITY_LIMIT, precision_effects
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.train import Trainer, build_method
+from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
-from baselines.precision import R_SUM_LIMIT, SIMILARITY_LIMIT, precision_effects
-from baselines.progress import TrainingProgress
-from baselines.run import Job, RunFolder
-from baselines.train import Trainer, build_method
 
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 
 
 def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.run.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
     method = {"name": "info_nce", "epochs": 1}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 250, "backbone": TINY, "method": method})
     trained = Trainer(Job(recipe), RunFolder(tmp_path / "run"), "cpu").run(
@@ -44,7 +44,7 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytes
 def test_half_precision_learns_as_single_precision_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.run.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
     backbone = TINY | {"embed_size": 64, "word_dim": 16}
     method = {"name": "info_nce", "epochs": 3, "learning_rate": 0.005}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 50, "backbone": backbone, "method": method})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baselines.prefetch import made_ahead
+from baselines.kit.prefetch import made_ahead
 
 
 def workers() -> list[str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from baselines import quickstart
-from ncl_bench.submission import read_submission
+from baselines.engine import quickstart
+from ncl_bench.evaluation.submission import read_submission
 
 TINY = {
     "dataset": "digits",
@@ -22,7 +22,7 @@ TINY = {
 }
 SCRIPT = """
 import sys
-from baselines import quickstart
+from baselines.engine import quickstart
 from ncl_bench.cli import main
 quickstart.RECIPES, quickstart.NOISES = sys.argv[4:], ("caption-60",)
 del sys.argv[4:]

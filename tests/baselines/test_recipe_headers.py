@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from baselines.recipe_headers import PUBLISHED, RECIPES, header, main, outdated, published_rows, with_header
+from baselines.published.recipe_headers import (
+    PUBLISHED,
+    RECIPES,
+    header,
+    main,
+    outdated,
+    published_rows,
+    with_header,
+)
 from leaderboard.methods import base_name, read_families
 from leaderboard.published import read_papers, read_published
 from ncl_bench.errors import RecipeError
@@ -204,7 +212,7 @@ def test_stale_headers_are_named_then_written(
     stale = recipes / "ncr" / "coco_sgr.yaml"
     good = stale.read_text(encoding="utf-8")
     stale.write_text(good.replace("77.7", "99.9"), encoding="utf-8")
-    monkeypatch.setattr("baselines.recipe_headers.outdated", lambda: outdated(recipes))
+    monkeypatch.setattr("baselines.published.recipe_headers.outdated", lambda: outdated(recipes))
     assert main(["--check"]) == 1
     assert "coco_sgr.yaml: header is out of date" in capsys.readouterr().out
     assert stale.read_text(encoding="utf-8") != good
@@ -216,7 +224,7 @@ def test_stale_headers_are_named_then_written(
 def test_missing_numbers_are_said_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("baselines.recipe_headers.outdated", lambda: outdated(published=tmp_path))
+    monkeypatch.setattr("baselines.published.recipe_headers.outdated", lambda: outdated(published=tmp_path))
     assert main(["--check"]) == 2
     assert "sources.yaml is missing" in capsys.readouterr().err
     assert PUBLISHED.is_dir()

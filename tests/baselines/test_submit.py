@@ -12,18 +12,18 @@ import pytest
 from few_digits import TINY, load_few
 from rich.console import Console
 
-import baselines.submit
-from baselines.config import Recipe
-from baselines.devices import fabric_for, machine_of
-from baselines.progress import TrainingProgress
-from baselines.run import Job, RunFolder
-from baselines.score import CAPTION_BLOCK, score_blocks
-from baselines.submit import submit
-from baselines.train import Trainer
-from ncl_bench.datasets.paired import PairedDataset
+import baselines.engine.score_run
+from baselines.engine.devices import fabric_for, machine_of
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.score_run import submit
+from baselines.engine.similarities import CAPTION_BLOCK, score_blocks
+from baselines.engine.train import Trainer
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.text import Vocabulary
 from ncl_bench.errors import TrainingError
-from ncl_bench.submission import Training, read_submission
-from ncl_bench.text import Vocabulary
+from ncl_bench.evaluation.submission import Training, read_submission
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         }
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.run.load_dataset", load_few)
+        patch.setattr("baselines.engine.run_folder.load_dataset", load_few)
         for seed in range(2):
             trainer = Trainer(Job(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
             trainer.run(TrainingProgress(1, Console(quiet=True)))
@@ -58,7 +58,7 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = RunFolder(runs[0]).job()
-    monkeypatch.setattr("baselines.run.load_dataset", with_other_words)
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", with_other_words)
     other = Trainer(job, RunFolder(tmp_path / "other"), "cpu")
     other.run(TrainingProgress(1, Console(quiet=True)))
     assert other.train_split.fingerprint == RunFolder(runs[0]).read("run.json")["fingerprint"]
@@ -108,7 +108,7 @@ def interrupt_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 raise KeyboardInterrupt
             yield block
 
-    monkeypatch.setattr(baselines.submit, "score_blocks", interrupted)
+    monkeypatch.setattr(baselines.engine.score_run, "score_blocks", interrupted)
     return begun
 
 
@@ -136,7 +136,9 @@ def test_what_another_run_left_is_not_taken_for_this_runs_scores(
         if stopped == "within":
             interrupt_after(2, patch)
         else:
-            patch.setattr(baselines.submit, "write_submission", lambda *args: (_ for _ in ()).throw(KeyError))
+            patch.setattr(
+                baselines.engine.score_run, "write_submission", lambda *args: (_ for _ in ()).throw(KeyError)
+            )
         with pytest.raises((KeyboardInterrupt, KeyError)):
             submit(runs[:1], tmp_path / "shared", device="cpu")
     assert (tmp_path / "shared" / "test.npy").exists() == (stopped != "within")

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from baselines.sweep import Cell, NoiseCell, cells_of, digits_recipes, sweep, table_as_csv
+from baselines.engine.sweep import Cell, NoiseCell, cells_of, digits_recipes, sweep, table_as_csv
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import sole_owner
-from ncl_bench.submission import read_submission
 
 TINY = {
     "dataset": "digits",
@@ -83,9 +83,13 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {}
-    monkeypatch.setattr("baselines.sweep.sweep", lambda *arguments, **options: asked.update(options) or {})
+    monkeypatch.setattr(
+        "baselines.engine.sweep.sweep", lambda *arguments, **options: asked.update(options) or {}
+    )
     made = cells_of
-    monkeypatch.setattr("baselines.sweep.cells_of", lambda *a, **options: asked.update(options) or made(*a))
+    monkeypatch.setattr(
+        "baselines.engine.sweep.cells_of", lambda *a, **options: asked.update(options) or made(*a)
+    )
     options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
     assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
     expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "jobs": 2}
@@ -94,7 +98,10 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"features": "gpu"}, "--features gpu needs a CUDA device"), ({}, "{root}/flickr30k is not a prepared dataset")],
+    [
+        ({"features": "gpu"}, "--features gpu needs a CUDA device"),
+        ({}, "{root}/flickr30k is not a prepared dataset"),
+    ],
     ids=["features", "root"],
 )
 def test_workers_are_told_where_features_and_data_lie(
@@ -114,7 +121,7 @@ def test_the_table_is_written_while_the_folder_is_held(
             pass
         path.write_text(text)
 
-    monkeypatch.setattr("baselines.sweep.write_text", write)
+    monkeypatch.setattr("baselines.engine.sweep.write_text", write)
     sweep(tmp_path, [])
     assert (tmp_path / "table.csv").read_text() == "recipe,noise,seeds,rsum_mean,rsum_std\n"
 

@@ -15,11 +15,11 @@ import yaml
 from few_digits import TINY, load_few, outcome
 from typer.testing import CliRunner
 
-from baselines.checkpoint import save_state
-from baselines.config import Recipe
-from baselines.progress import TrainingProgress
-from baselines.run import Job, RunFolder
-from baselines.train import Trainer
+from baselines.engine.checkpoint import save_state
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.train import Trainer
 from ncl_bench.cli import app
 from ncl_bench.errors import TrainingError
 
@@ -46,7 +46,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         splits.append(options["split"])
         return load_few(name, **options)
 
-    monkeypatch.setattr("baselines.run.load_dataset", load)
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load)
     return splits
 
 
@@ -158,7 +158,7 @@ def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
         return path
 
     method = TRIPLET | {"epochs": 2}
-    monkeypatch.setattr("baselines.train.save_state", save_and_stop)
+    monkeypatch.setattr("baselines.engine.train.save_state", save_and_stop)
     with pytest.raises(KeyboardInterrupt):
         train(job(method), tmp_path)
     train(job(method), tmp_path)
@@ -178,12 +178,12 @@ def test_a_run_names_every_machine_that_trained_it(
     first, second, third = ({"torch": version, "device": "a GPU"} for version in ("2.6.0", "2.7.0", "2.8.0"))
     method = TRIPLET | {"epochs": 2}
     with monkeypatch.context() as patch:
-        patch.setattr("baselines.train.save_state", save_and_stop)
-        patch.setattr("baselines.train.machine_of", lambda fabric: first)
+        patch.setattr("baselines.engine.train.save_state", save_and_stop)
+        patch.setattr("baselines.engine.train.machine_of", lambda fabric: first)
         with pytest.raises(KeyboardInterrupt):
             train(job(method), tmp_path / "run")
     for machine in (second, third):  # the third finds a finished run
-        monkeypatch.setattr("baselines.train.machine_of", lambda fabric, machine=machine: machine)
+        monkeypatch.setattr("baselines.engine.train.machine_of", lambda fabric, machine=machine: machine)
         train(job(method), tmp_path / "run")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["trained_on"] == [first, second][1 - epochs_before :]

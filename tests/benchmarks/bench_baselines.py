@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baselines.benchmark import main
-from baselines.benchmarking.measure import AGAINST_LOOP
+from baselines.benchmark.measure import AGAINST_LOOP
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ncl_bench.protocol import evaluate
-from ncl_bench.scores import open_scores
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.scores import open_scores
 
 pytestmark = pytest.mark.benchmark
 
@@ -31,8 +31,8 @@ MEASURE_MEMORY = """
 import json, sys
 from ncl_bench.evaluation import plausibility
 from ncl_bench.evaluation.report import peak_memory_mb
-from ncl_bench.protocol import evaluate
-from ncl_bench.scores import open_scores
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.scores import open_scores
 before = peak_memory_mb()
 result = evaluate(open_scores(sys.argv[1], dataset="coco"), dataset="coco")
 print(json.dumps({"megabytes": peak_memory_mb() - before, "r_sum": result.r_sum}))

@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ncl_bench.datasets import coco, flickr30k
-from ncl_bench.datasets.paired import TokenTable
-from ncl_bench.datasets.prepared import load_prepared
-from ncl_bench.datasets.spec import DatasetSpec
-from ncl_bench.prepare import run, write
-from ncl_bench.prepare.material import Cut, Material, SplitCaptions
-from ncl_bench.prepare.published import Download
-from ncl_bench.text import build_vocabulary, vocabulary_json
+from ncl_bench.data import coco, flickr30k, write
+from ncl_bench.data import prepare as run
+from ncl_bench.data.material import Cut, Material, SplitCaptions
+from ncl_bench.data.paired import TokenTable
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.published import Download
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.text import build_vocabulary, vocabulary_json
 
 pytestmark = pytest.mark.benchmark
 
@@ -140,7 +140,7 @@ OPEN = r"""
 import json, re, sys, time
 from pathlib import Path
 import ncl_bench
-from ncl_bench.datasets import load_dataset
+from ncl_bench.data import load_dataset
 start = time.perf_counter()
 dataset = load_dataset("coco", split="train", root=sys.argv[1])
 elapsed = time.perf_counter() - start

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import DatasetCard
 
-from ncl_bench.datasets import DATASETS
-from ncl_bench.noise import STANDARD_SEEDS
-from ncl_bench.prepare.describe import feature_gigabytes
-from ncl_bench.prepare.origins import ORIGINS
-from ncl_bench.protocol import IMAGES_PER_FOLD, selection_images
+from ncl_bench.data import DATASETS
+from ncl_bench.data.describe import feature_gigabytes
+from ncl_bench.data.origins import ORIGINS
+from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, selection_images
+from ncl_bench.noise.draw import STANDARD_SEEDS
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 PUBLISHED = sorted(set(ORIGINS) - {"digits"})
@@ -66,7 +66,7 @@ def test_every_number_is_known_to_the_code(name):
     # A share of wrong pairs, the first images of dev, ceilings: said in words that the protocol fixes.
     fixed = {"flickr30k": {"200", "0"}, "coco": {"0"}, "cc152k": set(), "now": {"100"}}[name]
     if name == "now":
-        from ncl_bench.datasets.now import VOCABULARY_SIZES
+        from ncl_bench.data.now import VOCABULARY_SIZES
 
         fixed |= {f"{size:,}" for size in VOCABULARY_SIZES.values()}
     assert numbers(prose(name)) - known_numbers(name) - fixed == set()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from oracles.digits_reader import matches, read
 
-from ncl_bench.datasets import digits
-from ncl_bench.datasets.digits import SPEC, digits_split
-from ncl_bench.datasets.digits_captions import GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE
-from ncl_bench.datasets.spec import SPLITS
-from ncl_bench.noise import UNITS, standard_seed
-from ncl_bench.prepare.origins import ORIGINS
+from ncl_bench.data import digits
+from ncl_bench.data.digits import SPEC, digits_split
+from ncl_bench.data.digits_captions import GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE
+from ncl_bench.data.origins import ORIGINS
+from ncl_bench.data.spec import SPLITS
+from ncl_bench.noise.draw import UNITS, standard_seed
 
 TEXT = (Path(__file__).parents[2] / "dataset_cards" / "digits.md").read_text(encoding="utf-8")
 PLAIN = " ".join(TEXT.split())

@@ -9,8 +9,8 @@ import miniatures
 import numpy as np
 import pytest
 
-from ncl_bench.datasets import DATASETS, load_dataset
-from ncl_bench.protocol import expected_shape
+from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.evaluation.protocol import expected_shape
 
 PAIRS = 300
 
@@ -25,7 +25,7 @@ def downloads(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """The miniatures, prepared below ``data``."""
-    from ncl_bench.prepare.run import prepare
+    from ncl_bench.data.prepare import prepare
 
     downloads(folder, patch)
     for name in ("flickr30k", "cc152k"):
@@ -68,7 +68,7 @@ def other(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Every recipe trains a tiny network for an epoch of each phase on a few pairs."""
-    from baselines.config import Recipe
+    from baselines.engine.recipe import Recipe
 
     load = Recipe.load
 
@@ -87,7 +87,7 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
         return dataset.subset(np.arange(PAIRS)) if few_pairs else dataset
 
     patch.setattr(Recipe, "load", shrunken)
-    patch.setattr("baselines.run.load_dataset", few)
+    patch.setattr("baselines.engine.run_folder.load_dataset", few)
 
 
 GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {

@@ -15,9 +15,9 @@ from givens import GIVENS
 
 from baselines.methods import METHODS
 from ncl_bench.cli import main
-from ncl_bench.datasets import DATASETS
-from ncl_bench.prepare.origins import ORIGINS
-from ncl_bench.prepare.published import PUBLISHED
+from ncl_bench.data import DATASETS
+from ncl_bench.data.origins import ORIGINS
+from ncl_bench.data.published import PUBLISHED
 
 BOARD = ("--root", "board")
 APPENDED = {

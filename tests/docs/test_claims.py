@@ -10,11 +10,11 @@ import pytest
 from pages import GENERATED, PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 
-from baselines.recipe_headers import PUBLISHED
+from baselines.published.recipe_headers import PUBLISHED
 from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
 from ncl_bench.cli import app
-from ncl_bench.noise import clean_pairing, inject_noise
-from ncl_bench.protocol import selection_images
+from ncl_bench.evaluation.protocol import selection_images
+from ncl_bench.noise.draw import clean_pairing, inject_noise
 
 DOCS = ROOT / "docs"
 

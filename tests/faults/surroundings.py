@@ -43,7 +43,7 @@ def main(folder: Path, everything: bool) -> dict[str, str]:
 
     for room in (
         "ncl_bench.cli.commands",
-        "ncl_bench.prepare.run",
+        "ncl_bench.data.prepare",
         *(("leaderboard.add",) if everything else ()),
     ):
         import_module(room)

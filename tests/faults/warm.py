@@ -19,12 +19,12 @@ from typing import Any
 
 TESTS = Path(__file__).parent.parent
 IMPORTED = {
-    "prepare": ("ncl_bench.prepare.run",),
+    "prepare": ("ncl_bench.data.prepare",),
     "evaluate": ("ncl_bench.evaluation.output", "matplotlib.backends.backend_svg"),
     "submission": ("ncl_bench.evaluation.template",),
-    "train": ("baselines.submit",),
-    "plot": ("baselines.plot", "matplotlib.backends.backend_svg"),
-    "sweep": ("baselines.sweep",),
+    "train": ("baselines.engine.score_run",),
+    "plot": ("baselines.engine.plot", "matplotlib.backends.backend_svg"),
+    "sweep": ("baselines.engine.sweep",),
     "leaderboard": ("leaderboard.add", "leaderboard.build"),
 }
 """What each command imports, so that it is there before the fork."""

@@ -97,7 +97,7 @@ def make_small() -> None:
     """Published datasets of a few images, in this process alone."""
     import miniatures
 
-    from ncl_bench.datasets import DATASETS
+    from ncl_bench.data import DATASETS
 
     DATASETS.update(miniatures.SPECS)
 
@@ -106,8 +106,8 @@ def train_on_few() -> None:
     """Digits of a thousand training pairs, made beforehand, in this process alone."""
     import numpy as np
 
-    import baselines.run
-    from ncl_bench.datasets import DATASETS, load_dataset
+    import baselines.engine.run_folder
+    from ncl_bench.data import DATASETS, load_dataset
 
     for split in ("train", "dev", "test"):
         for language in DATASETS["digits"].languages:
@@ -117,7 +117,7 @@ def train_on_few() -> None:
         dataset = load_dataset(name, **options)
         return dataset.subset(np.arange(1000)) if options["split"] == "train" else dataset
 
-    baselines.run.load_dataset = load  # type: ignore[attr-defined]
+    baselines.engine.run_folder.load_dataset = load  # type: ignore[attr-defined]
 
 
 def write_inputs(folder: Path) -> None:

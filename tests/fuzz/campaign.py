@@ -26,7 +26,7 @@ from miniatures import SPECS  # noqa: E402
 from mutations import damaged  # noqa: E402
 from readers import READERS, attempt  # noqa: E402
 
-from ncl_bench.datasets import DATASETS  # noqa: E402
+from ncl_bench.data import DATASETS  # noqa: E402
 
 MEMORY = 512 * 2**20
 """Bytes that a reader of a small file may take beyond what the process had."""

@@ -15,26 +15,26 @@ import miniatures
 import numpy as np
 import submission_folders
 
-from baselines.checkpoint import latest_state, save_state
-from baselines.config import RECIPES, Recipe
-from baselines.run import RunFolder
+from baselines.engine.checkpoint import latest_state, save_state
+from baselines.engine.recipe import RECIPES, Recipe
+from baselines.engine.run_folder import RunFolder
 from leaderboard.evidence import _unpacked, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_of, entry_slug, read_entry_file
-from ncl_bench.datasets.prepared import load_prepared
-from ncl_bench.evaluation.statements import _compare_ids, _ids
-from ncl_bench.noise_files import read_noise_file
+from ncl_bench.data.download import FolderSource
+from ncl_bench.data.features import open_features, scan
+from ncl_bench.data.lines import read_lines, read_table, read_token_ids, unique_ids
+from ncl_bench.data.prepare import prepare
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.published import inspect, verify
+from ncl_bench.data.text import parse_vocabulary, tokenizer, train_bpe, vocabulary_json
+from ncl_bench.data.text.vocabulary import SPECIAL_WORDS, Vocabulary
+from ncl_bench.evaluation.claims import _compare_ids, _ids
+from ncl_bench.evaluation.score_forms import ArrayFile
+from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.noise.files import read_noise_file
 from ncl_bench.npy import map_npy, read_header
-from ncl_bench.prepare.features import open_features, scan
-from ncl_bench.prepare.lines import read_lines, read_table, read_token_ids, unique_ids
-from ncl_bench.prepare.progress import silent
-from ncl_bench.prepare.published import inspect, verify
-from ncl_bench.prepare.run import prepare
-from ncl_bench.prepare.source import FolderSource
-from ncl_bench.score_forms import ArrayFile
-from ncl_bench.submission import read_submission
-from ncl_bench.text import parse_vocabulary, tokenizer, train_bpe, vocabulary_json
-from ncl_bench.text.vocabulary import SPECIAL_WORDS, Vocabulary
+from ncl_bench.progress import silent
 from ncl_bench.yaml_files import read_yaml
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ sys.path += [str(Path(__file__).parents[1] / "ncl_bench" / room) for room in ("p
 from miniatures import SPECS
 from readers import READERS
 
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError
 
 

@@ -17,7 +17,7 @@ from miniatures import SPECS
 from mutations import damaged
 from readers import READERS, attempt
 
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 
 CAMPAIGN = Path(__file__).parent / "campaign.py"
 QUICK = settings(

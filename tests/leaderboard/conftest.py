@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from leaderboard.add import add
-from ncl_bench.datasets import dataset_spec, load_dataset
+from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores
+from ncl_bench.evaluation.scores import write_scores
+from ncl_bench.evaluation.submission import Noise, Submission, write_submission
 from ncl_bench.files import sha256_of_file
-from ncl_bench.noise import draw_noise
-from ncl_bench.protocol import PROTOCOL_VERSION
-from ncl_bench.score_forms import ArrayFile, MatrixScores
-from ncl_bench.scores import write_scores
-from ncl_bench.submission import Noise, Submission, write_submission
+from ncl_bench.noise.draw import draw_noise
 
 Maker = Callable[..., Path]
 

@@ -16,11 +16,11 @@ from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_slug, noise_used, read_entry_file, read_submissions, recipe_commands
-from ncl_bench import protocol
 from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation import protocol
 from ncl_bench.evaluation.report import evaluate_submission, open_submission
-from ncl_bench.score_forms import MatrixScores, RankScores
-from ncl_bench.submission import Noise, Submission, Training, read_submission
+from ncl_bench.evaluation.score_forms import MatrixScores, RankScores
+from ncl_bench.evaluation.submission import Noise, Submission, Training, read_submission
 
 Maker = Callable[..., Path]
 

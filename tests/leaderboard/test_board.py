@@ -5,7 +5,7 @@ import pytest
 
 from leaderboard.board import Ranked, boards_of, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 
 def entry(r_sum: float, **fields: Any) -> Entry:

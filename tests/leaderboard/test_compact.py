@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from leaderboard.evidence import compact_scores
-from ncl_bench.counting import count_ranks
 from ncl_bench.errors import ScoresError
-from ncl_bench.rows import ArrayRows
+from ncl_bench.evaluation.matrix import ArrayRows
+from ncl_bench.evaluation.ranks import count_ranks
 
 
 def same_ranks(first: np.ndarray, second: np.ndarray, captions_per_image: int) -> bool:

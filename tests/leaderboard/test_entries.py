@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from leaderboard.entries import Cell, Entry, Recalls
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 
 def entry(**fields: Any) -> Entry:

@@ -19,7 +19,7 @@ from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text
 from leaderboard.hub import export
 from leaderboard.published import read_papers
 from ncl_bench.errors import SubmissionError
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 Maker = Callable[..., Path]
 

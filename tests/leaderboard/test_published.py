@@ -10,7 +10,7 @@ from leaderboard.entries import Entry
 from leaderboard.methods import family_of, read_families
 from leaderboard.published import PUBLISHED, read_papers, read_published
 from ncl_bench.errors import SubmissionError
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,9 @@ N_IMAGES = 100
 Models = np.ndarray
 
 
-def draw(random: np.random.RandomState, n_seeds: int, images: np.ndarray, *, seed: float, both: float) -> Models:
+def draw(
+    random: np.random.RandomState, n_seeds: int, images: np.ndarray, *, seed: float, both: float
+) -> Models:
     """A row of ``n_seeds`` models whose rSum deviates by ``seed``, each image also by ``both``, around 400."""
     own = 400 + 30 * random.randn(N_IMAGES) + images
     return own + seed * random.randn(n_seeds, 1) + both * random.randn(n_seeds, N_IMAGES)

@@ -8,7 +8,7 @@ from pathlib import Path
 from leaderboard.board import Content, boards_of, merge_seeds, read_content
 from leaderboard.entries import Entry
 from leaderboard.site import site_files
-from ncl_bench.metrics import RECALLS
+from ncl_bench.evaluation.metrics import RECALLS
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ncl_bench.interruption import stoppable
+from ncl_bench.cli.interruption import stoppable
 
 pytestmark = pytest.mark.usefixtures("signals_heard")
 
@@ -18,7 +18,7 @@ SIGNALS = pytest.mark.parametrize(
 )
 SCRIPT = """
 import time
-from ncl_bench.interruption import stoppable
+from ncl_bench.cli.interruption import stoppable
 class Slow:
     def __del__(self):
         {in_destructor}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ncl_bench
-from ncl_bench.datasets import DATASETS, load_dataset
-from ncl_bench.datasets.truth import true_correspondence
+from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data.truth import true_correspondence
 from ncl_bench.errors import DataError, NoiseError
-from ncl_bench.noise import draw_noise, noise_sha256
+from ncl_bench.noise.draw import draw_noise, noise_sha256
 
 DIGITS = DATASETS["digits"]
 
@@ -118,7 +118,7 @@ def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatc
 
 
 def test_prepared_digits_equal_the_embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from ncl_bench.prepare.run import prepare
+    from ncl_bench.data.prepare import prepare
 
     prepare("digits", None, tmp_path)
     embedded = load_dataset("digits", noise_ratio=0.2)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from oracles.bootstrap import resampled_recalls
 from oracles.ranks import metrics_by_definition
 
-from ncl_bench import metrics
-from ncl_bench.counting import Ranks, count_ranks
-from ncl_bench.protocol import protocol_result
-from ncl_bench.rows import ArrayRows
+from ncl_bench.evaluation import metrics
+from ncl_bench.evaluation.matrix import ArrayRows
+from ncl_bench.evaluation.protocol import protocol_result
+from ncl_bench.evaluation.ranks import Ranks, count_ranks
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, NoiseError
-from ncl_bench.noise import (
+from ncl_bench.noise.draw import (
     NoiseUnit,
     clean_pairing,
     draw_noise,
@@ -21,9 +21,9 @@ from ncl_bench.noise import (
     noise_sha256,
     standard_seed,
 )
-from ncl_bench.noise_files import nominal_ratios, read_index, read_noise_file
-from ncl_bench.noise_identity import identify
-from ncl_bench.published_noise import PUBLISHED, PublishedNoise, find_published, published_name
+from ncl_bench.noise.files import nominal_ratios, read_index, read_noise_file
+from ncl_bench.noise.identify import identify
+from ncl_bench.noise.known import PUBLISHED, PublishedNoise, find_published, published_name
 
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
 CAPTION_FILES = [file for file in PUBLISHED if file.unit == "caption"]
@@ -314,7 +314,7 @@ def test_identify_a_published_file() -> None:
 def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
     file = PublishedNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
-    monkeypatch.setattr("ncl_bench.published_noise.PUBLISHED", (file,))
+    monkeypatch.setattr("ncl_bench.noise.known.PUBLISHED", (file,))
     for index in (noisy, noisy[::5]):
         found = identify(index)
         assert (found.published, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
@@ -326,7 +326,7 @@ def test_a_record_tells_a_shared_image_file_from_our_own_draw(
 ) -> None:
     theirs, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
     file = PublishedNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
-    monkeypatch.setattr("ncl_bench.published_noise.PUBLISHED", (file,))
+    monkeypatch.setattr("ncl_bench.noise.known.PUBLISHED", (file,))
     for index in (theirs, theirs[::5]):
         _, record = read_noise_file(save(tmp_path, index), FLICKR30K, "image")
         assert (record.published, record.seed) == ("theirs", None)

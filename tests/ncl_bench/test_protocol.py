@@ -10,10 +10,16 @@ from numpy.typing import NDArray
 from oracles.ranks import metrics_by_definition, ranks_by_definition
 
 import ncl_bench
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import DataError, ScoresError
-from ncl_bench.evaluation.result import Evaluation
-from ncl_bench.protocol import check_matrix, evaluate, expected_shape, protocols_of, selection_images
+from ncl_bench.evaluation.protocol import (
+    check_matrix,
+    evaluate,
+    expected_shape,
+    protocols_of,
+    selection_images,
+)
+from ncl_bench.evaluation.results import Evaluation
 
 
 def trained_scores(n_images: int = 200, each: int = 5, seed: int = 0) -> NDArray[np.float32]:
@@ -92,7 +98,7 @@ def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch: pytest.MonkeyPatc
         **{**vars(DATASETS["coco"]), "images": {"test": 40, "dev": 10, "train": 10}}
     )
     monkeypatch.setitem(DATASETS, "coco", small)
-    monkeypatch.setitem(ncl_bench.protocol.IMAGES_PER_FOLD, "5fold-1k", 8)
+    monkeypatch.setitem(ncl_bench.evaluation.protocol.IMAGES_PER_FOLD, "5fold-1k", 8)
     scores = trained_scores(40)
     result = evaluate(scores, dataset="coco")
     assert list(result.protocols) == ["5fold-1k", "5k"]
@@ -122,7 +128,7 @@ def test_flickr30k_dev_is_its_first_1000_images() -> None:
 def test_folds_divide_the_test_split(name: str) -> None:
     spec = DATASETS[name]
     for protocol in protocols_of(spec, "test"):
-        size = ncl_bench.protocol.fold_size(protocol, spec.images["test"])
+        size = ncl_bench.evaluation.protocol.fold_size(protocol, spec.images["test"])
         assert spec.images["test"] % size == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NclBenchError, ScoresError
-from ncl_bench.scores import open_scores, write_scores
+from ncl_bench.evaluation.scores import open_scores, write_scores
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_evaluate_takes_is_written(tmp_path: Path, scores: NDArray[np.float
 
 def test_a_full_disk_is_one_sentence_and_no_file(tmp_path: Path) -> None:
     code = (
-        "import resource, signal, sys, numpy; from ncl_bench.scores import write_scores; "
+        "import resource, signal, sys, numpy; from ncl_bench.evaluation.scores import write_scores; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
         f"write_scores({str(tmp_path / 'test.npy')!r}, numpy.zeros((200, 1000), 'f4'))"

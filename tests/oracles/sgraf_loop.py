@@ -7,7 +7,7 @@ reads the weights of a network and uses none of its similarity code.
 import torch
 from torch import Tensor, nn
 
-from baselines.backbones.base import Encoded
+from baselines.kit.backbone import Encoded
 
 
 def similarities(network: nn.Module, images: Encoded, captions: Encoded) -> Tensor:

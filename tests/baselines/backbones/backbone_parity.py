@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.backbones.base import Backbone, Encoded
+from baselines.kit.backbone import Backbone, Encoded
 
 Golden = Callable[[str], Mapping[str, np.ndarray]]
 

@@ -8,8 +8,8 @@ from backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, t
 from pydantic import ValidationError
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.batches import Batch
-from baselines.devices import set_products
+from baselines.engine.devices import set_products
+from baselines.kit.batches import Batch
 from ncl_bench.errors import RecipeError, TrainingError
 
 NAMES = sorted(BACKBONES)

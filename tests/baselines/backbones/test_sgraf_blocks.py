@@ -9,10 +9,10 @@ from oracles import sgraf_loop
 from torch import Tensor
 
 from baselines.backbones import pairwise
-from baselines.backbones.base import Backbone, Encoded
 from baselines.backbones.encoders import unit_length
 from baselines.backbones.pairwise import attention, mirrored, plan_blocks
 from baselines.backbones.squared_difference import attended_difference, positionwise_difference
+from baselines.kit.backbone import Backbone, Encoded
 
 NAMES = ("sgr", "saf")
 LENGTHS = [3, 9, 4, 4, 7, 9, 2, 5]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES
-from baselines.backbones.base import Backbone
-from baselines.batches import Batch
-from baselines.method import Method, Setting
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch
+from baselines.kit.method import Method, Setting
 
 BACKBONE_FILES = {"sgr": "A_backbone_sgr", "saf": "A_backbone_saf", "vse_infinity": "B_backbone_vse"}
 ENCODERS = ("img_enc.", "txt_enc.", "sim_enc.")

@@ -5,9 +5,9 @@ import torch
 from method_parity import GradientStep, batches_of
 from torch import Tensor, nn
 
-from baselines.batches import Batch
-from baselines.losses import hardest_triplet, info_nce, mean_triplet
-from baselines.method import Method, Setting
+from baselines.kit.batches import Batch
+from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
+from baselines.kit.method import Method, Setting
 from baselines.methods.info_nce import InfoNCE, InfoNCEConfig
 from baselines.methods.triplet import Triplet, TripletConfig
 

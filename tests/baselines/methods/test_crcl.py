@@ -22,10 +22,10 @@ from method_parity import (
 )
 from torch import Tensor, nn
 
-from baselines.augmentation import BLANK
 from baselines.backbones import BACKBONES as registered
-from baselines.batches import Batch
-from baselines.method import EpochPlan, Setting
+from baselines.kit.augmentation import BLANK
+from baselines.kit.batches import Batch
+from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.crcl import CRCL, CRCLConfig, complementary_loss, matching_log_probabilities
 
 BACKBONES = (("sgr", "sgr"), ("saf", "saf"), ("vse", "vse_infinity"))

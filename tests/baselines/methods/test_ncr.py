@@ -26,9 +26,9 @@ from method_parity import (
 from torch import Tensor, nn
 
 import baselines.methods.ncr
-from baselines.batches import Batch
-from baselines.losses import hardest_triplet, mean_triplet
-from baselines.method import EpochPlan, Setting
+from baselines.kit.batches import Batch
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.ncr import NCR, NCRConfig, matching_prediction, soft_margin, soft_triplet
 
 MATRICES = (

@@ -22,10 +22,11 @@ from method_parity import (
 from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES
-from baselines.backbones.base import Encoded
-from baselines.batches import Batch
-from baselines.losses import mean_triplet
-from baselines.method import EpochPlan, Setting
+from baselines.kit.backbone import Encoded
+from baselines.kit.batches import Batch
+from baselines.kit.losses import mean_triplet
+from baselines.kit.method import EpochPlan, Setting
+from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised
 from baselines.methods.pc2 import (
     PC2,
     PC2Config,
@@ -44,7 +45,6 @@ from baselines.methods.pseudo_classifier import (
     entropy,
     resized,
 )
-from baselines.mixture import clean_posterior, is_clean, min_max_normalised
 
 MATRICES = ("random", "mostly_clean", "some_noisy", "all_equal", "hinge_at_zero", "clean_margin_met")
 CURVES = ("exponential", "linear", "sin")

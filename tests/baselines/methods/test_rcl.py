@@ -22,11 +22,11 @@ from method_parity import (
 )
 from torch import Tensor, nn
 
-from baselines.backbones.base import Backbone
-from baselines.batches import Batch
-from baselines.config import Recipe
-from baselines.losses import info_nce
-from baselines.method import EpochPlan, Setting
+from baselines.engine.recipe import Recipe
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch
+from baselines.kit.losses import info_nce
+from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.rcl import (
     RCL,
     RCLConfig,

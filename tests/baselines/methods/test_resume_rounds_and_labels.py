@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from baselines.batches import TrainingBatches
-from baselines.config import Recipe
-from baselines.progress import TrainingProgress
-from baselines.run import Job, RunFolder
-from baselines.train import Trainer
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.train import Trainer
+from baselines.kit.batches import TrainingBatches
 
 TINY = {"name": "vse_infinity", "embed_size": 8, "word_dim": 4}
 METHODS = {

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import baselines.doctor
 from ncl_bench import DATASETS, __version__
 from ncl_bench.cli import app, doctor
-from ncl_bench.prepare.run import prepare
+from ncl_bench.data.prepare import prepare
 
 
 @pytest.fixture(autouse=True)

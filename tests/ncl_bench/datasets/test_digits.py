@@ -10,7 +10,7 @@ import pytest
 from oracles.digits_reader import matches, read
 from sklearn.datasets import load_digits
 
-from ncl_bench.datasets.digits import (
+from ncl_bench.data.digits import (
     BLANK_NOISE,
     FINGERPRINTS,
     GRID,
@@ -20,8 +20,8 @@ from ncl_bench.datasets.digits import (
     digits_split,
     load_embedded,
 )
-from ncl_bench.datasets.digits_captions import FEWEST_NAMED, GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE, Placed
-from ncl_bench.datasets.spec import SPLITS
+from ncl_bench.data.digits_captions import FEWEST_NAMED, GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE, Placed
+from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 
 # Bytes
@@ -34,7 +34,7 @@ def test_fingerprint_is_the_published_one(split: str) -> None:
 
 def test_another_process_with_other_global_seeds_composes_the_same_bytes() -> None:
     code = (
-        "import numpy; numpy.random.seed(5); from ncl_bench.datasets.digits import digits_split; "
+        "import numpy; numpy.random.seed(5); from ncl_bench.data.digits import digits_split; "
         "print(digits_split('dev').fingerprint)"
     )
     command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": "1"}

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncl_bench.datasets.paired import LeadingImages, PairedDataset, TokenTable
+from ncl_bench.data.paired import LeadingImages, PairedDataset, TokenTable
+from ncl_bench.data.text import build_vocabulary
 from ncl_bench.errors import DataError
-from ncl_bench.noise import NoiseRecord
-from ncl_bench.text import build_vocabulary
+from ncl_bench.noise.draw import NoiseRecord
 
 
 def dataset(n_images: int = 6, per_image: int = 5) -> PairedDataset:

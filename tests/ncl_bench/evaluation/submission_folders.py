@@ -10,9 +10,9 @@ import yaml
 from numpy.typing import NDArray
 from oracles.ranks import ranks_by_definition
 
-from ncl_bench.datasets import DATASETS
-from ncl_bench.datasets.digits import digits_split
-from ncl_bench.noise import draw_noise
+from ncl_bench.data import DATASETS
+from ncl_bench.data.digits import digits_split
+from ncl_bench.noise.draw import draw_noise
 
 N_IMAGES, EACH = 200, 5
 DIM = 16

@@ -26,9 +26,9 @@ from submission_folders import (
     write_statement,
 )
 
-from ncl_bench.datasets import DATASETS
-from ncl_bench.datasets.digits import digits_split
-from ncl_bench.noise import draw_noise
+from ncl_bench.data import DATASETS
+from ncl_bench.data.digits import digits_split
+from ncl_bench.noise.draw import draw_noise
 
 Mutation = Callable[[Path, dict[str, Any]], None]
 CASES: dict[str, tuple[str, str, Mutation]] = {}
@@ -503,7 +503,7 @@ def test_enough_kinds_of_bad_input_are_tried() -> None:
 def test_check_refuses_without_counting(
     name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ncl_bench.counting.count_ranks", None)
+    monkeypatch.setattr("ncl_bench.evaluation.ranks.count_ranks", None)
     form, words, mutation = CASES[name]
     folder = tmp_path / "submission"
     folder.mkdir()
@@ -565,8 +565,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 def test_unusual_layouts_are_read_right(
     layout: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
 ) -> None:
+    from ncl_bench.evaluation.protocol import evaluate
     from ncl_bench.evaluation.report import read_result
-    from ncl_bench.protocol import evaluate
 
     scores = layout(similarities())
     matrix = write_array(tmp_path, "test.npy", scores)

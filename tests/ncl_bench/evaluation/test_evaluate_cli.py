@@ -24,10 +24,10 @@ from submission_folders import (
     write_statement,
 )
 
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.report import Report, read_result
-from ncl_bench.noise import draw_noise
-from ncl_bench.submission import Submission, read_submission, write_submission
+from ncl_bench.evaluation.submission import Submission, read_submission, write_submission
+from ncl_bench.noise.draw import draw_noise
 
 FORMS = ("matrix", "embeddings", "rankings", "ranks")
 FOREIGN = """
@@ -198,7 +198,7 @@ def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
 
 
 def test_order_is_compared(run: Callable, tmp_path: Path) -> None:
-    from ncl_bench.datasets.digits import digits_split
+    from ncl_bench.data.digits import digits_split
 
     content = statement({"test": scores_of_form(tmp_path, "matrix")})
     content["scores"]["test"]["order"] = {

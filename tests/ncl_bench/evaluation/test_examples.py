@@ -18,10 +18,10 @@ from submission_folders import (
     write_statement,
 )
 
-from ncl_bench.datasets import load_dataset
-from ncl_bench.datasets.digits import GRID, digits_split
+from ncl_bench.data import load_dataset
+from ncl_bench.data.digits import GRID, digits_split
 from ncl_bench.evaluation.examples import digits_thumbnail
-from ncl_bench.protocol import evaluate
+from ncl_bench.evaluation.protocol import evaluate
 
 
 def test_a_thumbnail_shows_every_region_at_its_place() -> None:

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 from submission_folders import similarities
 
-from ncl_bench.counting import Counted, Ranks
-from ncl_bench.datasets import DATASETS
+from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.plausibility import BEST_PUBLISHED, DEV_PROTOCOL
-from ncl_bench.evaluation.result import Evaluation
-from ncl_bench.protocol import evaluate, evaluate_counted
+from ncl_bench.evaluation.protocol import evaluate, evaluate_counted
+from ncl_bench.evaluation.ranks import Counted, Ranks
+from ncl_bench.evaluation.results import Evaluation
 
 PUBLISHED = Path(__file__).parents[3] / "leaderboard" / "published" / "results.csv"
 

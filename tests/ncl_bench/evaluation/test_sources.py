@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 from oracles.bootstrap import resampled_recalls
 from oracles.ranks import ranks_by_definition
 
-from ncl_bench import metrics
-from ncl_bench.counting import Counted, Ranks, count_ranks
-from ncl_bench.datasets import DATASETS
-from ncl_bench.evaluation import embeddings
-from ncl_bench.evaluation.comparison import compare, difference_samples
+from ncl_bench.data import DATASETS
+from ncl_bench.evaluation import embeddings, metrics
+from ncl_bench.evaluation.compare import compare, difference_samples
 from ncl_bench.evaluation.embeddings import EmbeddingRows
 from ncl_bench.evaluation.rankings import count_rankings
+from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))

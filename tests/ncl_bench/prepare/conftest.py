@@ -6,10 +6,10 @@ from pathlib import Path
 import miniatures
 import pytest
 
-from ncl_bench.datasets import DATASETS
-from ncl_bench.datasets.paired import PairedDataset
-from ncl_bench.datasets.prepared import load_prepared
-from ncl_bench.prepare.run import prepare
+from ncl_bench.data import DATASETS
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.prepare import prepare
+from ncl_bench.data.prepared import load_prepared
 
 
 @pytest.fixture(autouse=True)

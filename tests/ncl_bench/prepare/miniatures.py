@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ncl_bench.datasets import cc152k, coco, flickr30k, now
-from ncl_bench.datasets.spec import DatasetSpec
-from ncl_bench.text import Vocabulary, vocabulary_json
+from ncl_bench.data import cc152k, coco, flickr30k, now
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.text import Vocabulary, vocabulary_json
 
 IMAGES = {"train": 12, "dev": 4, "test": 3}
 SPECS: dict[str, DatasetSpec] = {

@@ -5,10 +5,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
-from ncl_bench.datasets import DATASETS
-from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.data import DATASETS
+from ncl_bench.data.origins import ORIGINS
+from ncl_bench.data.prepared import load_prepared
 from ncl_bench.errors import DataError
-from ncl_bench.prepare.origins import ORIGINS
 
 
 def run(*arguments: object) -> str:

@@ -9,10 +9,10 @@ import miniatures
 import numpy as np
 import pytest
 
-from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.data.prepare import check, prepare
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.settings import PrepareOptions
 from ncl_bench.errors import DataError
-from ncl_bench.prepare.run import check, prepare
-from ncl_bench.prepare.settings import PrepareOptions
 
 
 def refused(name: str, source: Path, tmp_path: Path, message: str) -> None:

@@ -7,10 +7,9 @@ import miniatures
 import pytest
 from huggingface_hub import DatasetCard
 
-from ncl_bench.datasets import now
+from ncl_bench.data import hub, now
+from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import DataError
-from ncl_bench.prepare import hub
-from ncl_bench.prepare.run import prepare
 
 
 class PretendedHub:

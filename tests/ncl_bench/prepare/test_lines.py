@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ncl_bench.data.lines import read_lines, read_table, read_token_ids, unique_ids
 from ncl_bench.errors import DataError
-from ncl_bench.prepare.lines import read_lines, read_table, read_token_ids, unique_ids
 
 WORDS = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_categories=["Cs"]), min_size=1)
 LINES = st.lists(WORDS.map(str.strip).filter(bool), min_size=1)

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.data import write
+from ncl_bench.data.prepare import prepare
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.settings import PrepareOptions
 from ncl_bench.errors import DataError
-from ncl_bench.prepare import write
-from ncl_bench.prepare.run import prepare
-from ncl_bench.prepare.settings import PrepareOptions
 
 SPEC = miniatures.SPECS["flickr30k"]
 
@@ -57,7 +57,7 @@ def test_opening_does_not_read_the_features(tmp_path, monkeypatch):
     spec = miniatures.SPECS["flickr30k"]
     wide = type(spec)(**{**vars(spec), "n_regions": 36, "feature_dim": 2048})
     monkeypatch.setitem(miniatures.SPECS, "flickr30k", wide)
-    from ncl_bench.datasets import DATASETS
+    from ncl_bench.data import DATASETS
 
     monkeypatch.setitem(DATASETS, "flickr30k", wide)
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")

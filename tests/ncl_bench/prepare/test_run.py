@@ -15,20 +15,19 @@ import miniatures
 import numpy as np
 import pytest
 
-from ncl_bench.datasets import digits, flickr30k, now
-from ncl_bench.datasets.layout import FileRecord, read_manifest
-from ncl_bench.datasets.origin import KnownFile
-from ncl_bench.datasets.prepared import load_prepared
+from ncl_bench.data import digits, flickr30k, now, settings, write
+from ncl_bench.data.download import open_source
+from ncl_bench.data.features import SCAN_ROWS, open_features, scan
+from ncl_bench.data.layout import FileRecord, read_manifest
+from ncl_bench.data.origin import KnownFile
+from ncl_bench.data.origins import ORIGINS
+from ncl_bench.data.prepare import check, prepare
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.settings import PrepareOptions
+from ncl_bench.data.text import SPECIAL_WORDS, Vocabulary, tokenizer, vocabulary_json
+from ncl_bench.data.tokenize import TextOptions
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.files import sole_owner
-from ncl_bench.prepare import settings, write
-from ncl_bench.prepare.cuts import TextOptions
-from ncl_bench.prepare.features import SCAN_ROWS, open_features, scan
-from ncl_bench.prepare.origins import ORIGINS
-from ncl_bench.prepare.run import check, prepare
-from ncl_bench.prepare.settings import PrepareOptions
-from ncl_bench.prepare.source import open_source
-from ncl_bench.text import SPECIAL_WORDS, Vocabulary, tokenizer, vocabulary_json
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -334,9 +333,9 @@ import os, signal, sys
 sys.path.insert(0, {folder!r})
 import miniatures
 from pathlib import Path
-from ncl_bench.datasets import DATASETS
-from ncl_bench.prepare import write
-from ncl_bench.prepare.run import prepare
+from ncl_bench.data import DATASETS
+from ncl_bench.data import write
+from ncl_bench.data.prepare import prepare
 DATASETS.update(miniatures.SPECS)
 write.BLOCK_ROWS, write.SHARD_BYTES = 2, 1
 finish, steps = write.Journal.finish, []
@@ -447,8 +446,8 @@ def test_a_second_process_is_told_so(tmp_path):
     with sole_owner(tmp_path / "root" / "flickr30k"):
         script = (
             f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import miniatures; "
-            "from pathlib import Path; from ncl_bench.datasets import DATASETS; "
-            "from ncl_bench.prepare.run import prepare; DATASETS.update(miniatures.SPECS); "
+            "from pathlib import Path; from ncl_bench.data import DATASETS; "
+            "from ncl_bench.data.prepare import prepare; DATASETS.update(miniatures.SPECS); "
             f"prepare('flickr30k', Path({str(source)!r}), Path({str(tmp_path / 'root')!r}))"
         )
         process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

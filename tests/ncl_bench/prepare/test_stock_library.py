@@ -4,10 +4,10 @@ import miniatures
 import numpy as np
 import pytest
 
-from ncl_bench.datasets.prepared import load_prepared
-from ncl_bench.prepare import write
-from ncl_bench.prepare.run import prepare
-from ncl_bench.prepare.settings import PrepareOptions
+from ncl_bench.data import write
+from ncl_bench.data.prepare import prepare
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.settings import PrepareOptions
 
 datasets = pytest.importorskip("datasets")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ncl_bench.prepare import tokens
-from ncl_bench.text import build_vocabulary, tokenizer
+from ncl_bench.data import tokens
+from ncl_bench.data.text import build_vocabulary, tokenizer
 
 CAPTIONS = [f"dog number {i % 37} isn't at gate {i % 11}" for i in range(500)]
 

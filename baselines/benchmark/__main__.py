@@ -1,0 +1,84 @@
+"""Measure the reference networks side by side in one run: the papers' loop, ours, precision, memory, growth.
+
+    python -m baselines.benchmark                      on the GPU where there is one, at published sizes
+    python -m baselines.benchmark --size batch=64      other sizes; several settings may follow each other
+    python -m baselines.benchmark --table FILE.json    the Markdown table of a result
+
+A GPU takes the published sizes, a CPU fewer pairs. The result goes to ``baselines/benchmarks/DEVICE.json``; it holds
+seconds on a GPU only, ratios everywhere. The loop is an oracle of the tests, so a source checkout is needed.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from baselines.benchmark.loop import oracle
+from baselines.benchmark.measure import Measurements, Row
+from baselines.benchmark.report import device_name, file_of, markdown, read_report, report
+from baselines.benchmark.sizes import PUBLISHED, SMALL
+from baselines.engine.progress import progress_bar
+from ncl_bench.errors import NclBenchError
+from ncl_bench.files import write_text
+
+
+def benchmark(device: torch.device, settings: Sequence[str], to: Path | None) -> Path:
+    """Measure everything and write the result; the file.
+
+    Raises:
+        NclBenchError: a size is refused, or there is no source checkout.
+    """
+    sizes = (PUBLISHED if device.type == "cuda" else SMALL).changed(settings)
+    oracle()
+    console = Console(stderr=True)
+    measurements, rows = Measurements(sizes, device), list[Row]()
+    plan = measurements.plan()
+    with progress_bar(console) as bar:
+        task = bar.add_task("benchmark", total=len(plan), state="")
+        for done, (title, measure) in enumerate(plan):
+            bar.update(task, state=title)
+            rows += measure(lambda share, done=done: bar.update(task, completed=done + share))  # type: ignore[misc]
+            if not console.is_terminal:
+                console.print(f"{done + 1}/{len(plan)} {title}")
+    target = to or file_of(device_name(device))
+    content = report(rows, sizes, device, measurements.matrix_peak)
+    write_text(target, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.benchmark", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="by default the GPU where there is one")
+    parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE", help="such as batch=64")
+    parser.add_argument("--to", type=Path, help="the JSON file; baselines/benchmarks/DEVICE.json by default")
+    parser.add_argument("--table", type=Path, metavar="FILE.json", help="print the table of a result")
+    options = parser.parse_args(arguments)
+    try:
+        path = options.table
+        if path is None:
+            found = "cuda" if torch.cuda.is_available() else "cpu"
+            if options.device == "cuda" != found:
+                raise NclBenchError("--device is cuda, but torch finds no CUDA device; leave it out")
+            path = benchmark(torch.device(options.device or found), options.size, options.to)
+            print(path, file=sys.stderr)
+        print(markdown(read_report(path)), end="")
+    except torch.OutOfMemoryError:
+        print(
+            "the device has too little memory; take smaller sizes, such as --size batch=64", file=sys.stderr
+        )
+        return 2
+    except NclBenchError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

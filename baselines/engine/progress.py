@@ -1,0 +1,79 @@
+"""A bar with the remaining time for one or several training runs, and one line per epoch where there is no terminal."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from baselines.kit.method import EpochPlan
+
+
+def progress_bar(console: Console) -> Progress:
+    """Description, bar, share, elapsed and remaining time, and a word on the state; silent without a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.fields[state]}"),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=300,
+    )
+
+
+class TrainingProgress:
+    """Counts epochs over all runs; within an epoch, pairs against the pairs of the epoch before.
+
+    Args:
+        n_epochs: epochs of all runs together.
+        console: where to draw; standard error by default.
+    """
+
+    def __init__(self, n_epochs: int, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bar = progress_bar(self._console)
+        self._task = self._bar.add_task("train", total=n_epochs, state="")
+        self._done = 0
+        self._pairs = 0
+        self._expected = 1
+        self._last_pairs: dict[str, int] = {}
+        self._phase = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def skip(self, epochs: int) -> None:
+        """Count epochs that a resumed run has behind it."""
+        self._done += epochs
+        self._bar.update(self._task, completed=self._done)
+
+    def begin(self, name: str, plan: EpochPlan, n_pairs: int) -> None:
+        """Start an epoch that will visit about ``n_pairs`` pairs, if no epoch of its phase has shown better."""
+        self._pairs = 0
+        self._phase = plan.phase
+        self._expected = self._last_pairs.get(plan.phase, n_pairs)
+        self._bar.update(self._task, description=name)
+
+    def advance(self, n_pairs: int) -> None:
+        """Count pairs within the epoch."""
+        self._pairs += n_pairs
+        share = min(self._pairs / max(self._expected, 1), 1.0)
+        self._bar.update(self._task, completed=self._done + share)
+
+    def finish(self, line: str) -> None:
+        """End an epoch; ``line`` says how it went."""
+        self._done += 1
+        self._last_pairs[self._phase] = self._pairs
+        self._bar.update(self._task, completed=self._done, state=line)
+        if not self._console.is_terminal:
+            self._console.print(f"{self._done}/{self._bar.tasks[0].total:.0f} {line}", highlight=False)

@@ -1,0 +1,43 @@
+"""The whole path on the embedded digits: noise, training, scores, evaluation, leaderboard."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from baselines.engine.sweep import cells_of, sweep
+from leaderboard.add import add
+from leaderboard.build import build
+from leaderboard.submissions import entry_slug
+from ncl_bench.evaluation.submission import read_submission
+
+RECIPES = ("ncr/digits_vse_infinity", "triplet/digits_vse_infinity")
+NOISES = ("caption-60", "caption-40")
+
+
+def quickstart(to: Path, device: str = "auto") -> None:
+    """Train a plain method and NCR under 40 % and 60 % caption noise, evaluate both and build a leaderboard.
+
+    Interrupted, it goes on where it stopped.
+
+    Args:
+        to: folder to write.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        NclBenchError: the folder holds something else.
+    """
+    cells = cells_of(to, RECIPES, NOISES, seeds=(0,))
+    sweep(to, cells, device=device)
+    board = to / "leaderboard"
+    for cell in reversed(cells):
+        if not _has_row(board, cell.submission):
+            add(cell.submission, board)
+    site = board / "site"
+    build(board, site, published=False, tables=True)
+    console = Console(stderr=True)
+    console.print(f"Look at {site / 'index.html'}, or at {board / 'README.md'}.", highlight=False)
+
+
+def _has_row(board: Path, submission: Path) -> bool:
+    stated = read_submission(submission)
+    return (board / "submissions" / stated.dataset / f"{entry_slug(stated)}.yaml").exists()

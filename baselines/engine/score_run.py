@@ -1,0 +1,294 @@
+"""Finished runs to a submission: the test split is scored once, by the networks chosen on dev.
+
+Scoring goes on where an interrupted call stopped, with as many processes as before or not: rank 0 fills a hidden
+file block by block, which takes its final name when it is whole.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import nn
+
+from baselines.engine.devices import fabric_for
+from baselines.engine.progress import progress_bar
+from baselines.engine.recipe import shipped_name
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.similarities import score_blocks
+from baselines.engine.train import build_method
+from baselines.kit.distributed import from_first_rank, rank
+from baselines.methods import METHODS
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.evaluation.submission import (
+    SUBMISSION_FILE,
+    ArrayFile,
+    MatrixScores,
+    Noise,
+    Submission,
+    Training,
+    write_submission,
+)
+from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
+
+BACKBONE_TITLES = {"sgr": "SGR", "saf": "SAF", "vse_infinity": "VSE-infinity"}
+SCORES_FILE = "test.npy"
+
+
+def submit(
+    runs: Sequence[Path],
+    to: Path,
+    *,
+    root: Path | None = None,
+    device: str = "auto",
+    devices: int | None = None,
+    console: Console | None = None,
+) -> Submission:
+    """Score test with one run, or with the mean of several, and write a submission folder.
+
+    Args:
+        runs: finished runs on the same dataset and noise; SGRAF is the mean of an SGR and an SAF run.
+        to: folder to write; it must not hold a submission yet.
+        root: folder of prepared datasets.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
+        console: where to draw progress; standard error by default.
+
+    Raises:
+        TrainingError: a run is unfinished, the runs do not belong together, or the folder is in use.
+    """
+    folders = [RunFolder(run) for run in runs]
+    described = [folder.read("run.json") for folder in folders]
+    finished = [folder.read("result.json") for folder in folders]
+    _check_alike(runs, described)
+    if (to / SUBMISSION_FILE).exists():
+        (to / _JOURNAL).unlink(missing_ok=True)
+        raise TrainingError(
+            f"{to} holds a submission already; test is scored once, choose a new folder with --to"
+        )
+    held = {path.name for path in to.iterdir() if not is_leftover(path)} if to.is_dir() else set()
+    if held - {SCORES_FILE, _PART, _JOURNAL} or held == {SCORES_FILE}:
+        raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
+    jobs = [folder.job(root) for folder in folders]
+    test = jobs[0].load("test")
+    _check_vocabulary(runs[0], described[0], test)
+    fabric = fabric_for(device, jobs[0].precision, devices)
+    networks = [
+        network
+        for job, folder in zip(jobs, folders, strict=True)
+        for network in chosen_networks(job, folder, fabric.device)
+    ]
+    key = json.dumps([described, finished], sort_keys=True)
+    with ExitStack() as held_open:
+
+        def begin() -> int:
+            held_open.enter_context(sole_owner(to))
+            to.mkdir(parents=True, exist_ok=True)
+            return _captions_done(to, key)
+
+        def finish() -> Submission:
+            matrix = _whole_matrix(to)
+            submission = _describe(jobs, described, test, len(networks), matrix)
+            write_submission(to, submission)
+            (to / _JOURNAL).unlink(missing_ok=True)
+            return submission
+
+        done = from_first_rank(begin)
+        if done < len(test):
+            shown = console or Console(stderr=True)
+            _score_the_rest(
+                networks, test, to, key, done, fabric.device, shown if rank() == 0 else Console(quiet=True)
+            )
+        return from_first_rank(finish)
+
+
+def chosen_networks(job: Job, folder: RunFolder, device: torch.device) -> nn.ModuleList:
+    """The networks of a finished run that were best on dev, in evaluation mode."""
+    method = build_method(job, job.load("train"), job.seed)
+    try:
+        method.networks.load_state_dict(load(folder.best.read_bytes()))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        problem = str(error).splitlines()[0]
+        raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None
+    method.eval()
+    return method.networks.to(device)
+
+
+_PART = f".{SCORES_FILE}.part"
+_JOURNAL = ".journal.json"
+
+
+def _captions_done(to: Path, key: str) -> int:
+    """Captions that an interrupted call for the same runs has scored; what another call left is deleted."""
+    journal = to / _JOURNAL
+    if journal.is_file():
+        content = json.loads(journal.read_text(encoding="utf-8"))
+        if content["key"] == key and ((to / SCORES_FILE).is_file() or (to / _PART).is_file()):
+            return int(content["captions"])
+    for name in (SCORES_FILE, _PART, _JOURNAL):
+        (to / name).unlink(missing_ok=True)
+    return 0
+
+
+def _score_the_rest(
+    networks: Sequence[nn.Module],
+    test: PairedDataset,
+    to: Path,
+    key: str,
+    done: int,
+    device: torch.device,
+    console: Console,
+) -> None:
+    """Fill the hidden file from caption ``done`` on; every rank takes part, rank 0 writes."""
+    matrix = None
+    if rank() == 0:
+        options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
+        matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
+        _take_space(to / _PART)
+    with progress_bar(console) as bar:
+        task = bar.add_task("score", total=len(test), completed=done, state="")
+        blocks = score_blocks(networks, test, n_images=test.n_images, device=device, first_caption=done)
+        for captions, block in blocks:
+            assert matrix is not None
+            matrix[:, captions] = block
+            matrix.flush()
+            write_text(to / _JOURNAL, json.dumps({"key": key, "captions": captions.stop}))
+            bar.update(task, completed=captions.stop)
+
+
+def _take_space(part: Path) -> None:
+    """A page of a mapped file that the disk cannot hold would kill the process when it is written."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            with part.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, part.stat().st_size)
+        except OSError as error:
+            part.unlink()
+            raise TrainingError(f"cannot write {part}: {error.strerror}") from None
+
+
+def _whole_matrix(to: Path) -> ArrayFile:
+    target, part = to / SCORES_FILE, to / _PART
+    if not target.is_file():
+        if not np.isfinite(np.load(part, mmap_mode="r", allow_pickle=False)).all():
+            raise TrainingError(f"scores of {to} are not finite; the networks cannot be submitted")
+        os.replace(part, target)
+    return ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target))
+
+
+def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> None:
+    for number, run in enumerate(runs):
+        if any(run.samefile(earlier) for earlier in runs[:number]):
+            raise TrainingError(f"{run} is given twice; every run counts once in a mean")
+    for run, other in zip(runs[1:], described[1:], strict=True):
+        for key in ("fingerprint", "vocabulary", "noise", "precision"):
+            if other.get(key) != described[0].get(key):
+                raise TrainingError(
+                    f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
+                )
+        for key in ("dataset", "language", "tokenizer", "clean_only"):
+            if other["recipe"][key] != described[0]["recipe"][key]:
+                raise TrainingError(
+                    f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
+                )
+
+
+def _check_vocabulary(run: Path, described: dict[str, Any], test: PairedDataset) -> None:
+    """Word ids mean the same words as in training."""
+    trained = described.get("vocabulary")
+    if trained not in (None, test.vocabulary.sha256):
+        raise TrainingError(
+            f"{run} was trained with the vocabulary {trained[:8]}, {test.name} was prepared here with "
+            f"{test.vocabulary.sha256[:8]}, so the token ids differ; give the --root of the training, or prepare the "
+            "dataset with its vocabulary (ncl-bench prepare --vocabulary)"
+        )
+
+
+def _describe(
+    jobs: Sequence[Job],
+    described: Sequence[dict[str, Any]],
+    test: PairedDataset,
+    networks: int,
+    matrix: ArrayFile,
+) -> Submission:
+    recipe = jobs[0].recipe
+    imported = [entry["imported"] for entry in described if "imported" in entry]
+    training = _training(described)
+    spec = dataset_spec(test.name)
+    language = recipe.language or spec.languages[0]
+    method = METHODS[recipe.method["name"]]
+    title = method.title_of(recipe.method_config)
+    backbones = sorted(
+        {BACKBONE_TITLES.get(job.recipe.backbone["name"], job.recipe.backbone["name"]) for job in jobs}
+    )
+    return Submission(
+        protocol_version=PROTOCOL_VERSION,
+        method=f"{title} (clean pairs only)" if recipe.clean_only else title,
+        paper=method.paper,
+        code="",
+        backbone="SGRAF" if backbones == ["SAF", "SGR"] else " + ".join(backbones),
+        networks=networks,
+        dataset=test.name,
+        fingerprint={"test": test.fingerprint, "train": described[0]["fingerprint"]},
+        language=language,
+        tokenizer=recipe.tokenizer or spec.tokenizers[language],
+        noise=_noise(described[0]["noise"], spec.noise),
+        training_seeds=tuple(sorted({entry["seed"] for entry in described})),
+        selection_split=max((entry["selection"] for entry in imported), key=_SELECTIONS.index, default="dev"),
+        extra_clean_data="the true correspondence of the training pairs" if recipe.clean_only else "",
+        pretrained_encoder="",
+        hardware="unknown" if training is None else training.device,
+        hours=None,
+        recipes=() if imported else _recipes(jobs),
+        training=training,
+        notes=" ".join(map(_origin, imported)),
+        scores={"test": MatrixScores(matrix=matrix)},
+    )
+
+
+_SELECTIONS = ("dev", "none", "test")
+
+
+def _origin(imported: dict[str, Any]) -> str:
+    seed = "" if imported["seed_known"] else " The seed of that training is unknown; 0 stands for it."
+    return (
+        f"Weights imported from {imported['file']} (sha256 {imported['sha256']}), trained by code outside this "
+        f"repository; noise and selection are as stated at the import.{seed}"
+    )
+
+
+def _recipes(jobs: Sequence[Job]) -> tuple[str, ...]:
+    names = [shipped_name(job.recipe) for job in jobs]
+    known = [name for name in names if name is not None]
+    return tuple(known) if len(known) == len(names) else ()
+
+
+def _noise(record: dict[str, Any], kind: str) -> Noise:
+    if kind == "natural":
+        return Noise(unit="natural", ratio=None)
+    if record["unit"] is None:
+        return Noise(unit="none", ratio=0.0)
+    keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
+    stated: dict[str, Any] = {key: record.get(key) for key in keys}
+    return Noise(**stated)
+
+
+def _training(described: Sequence[dict[str, Any]]) -> Training | None:
+    """What the runs say of their training; None where one says nothing, as imported weights do."""
+    if not all("trained_on" in entry for entry in described):
+        return None
+    machines = [machine for entry in described for machine in entry["trained_on"]]
+    said = {
+        key: " + ".join(dict.fromkeys(machine[key] for machine in machines)) for key in ("torch", "device")
+    }
+    return Training(precision=described[0]["precision"], **said)

@@ -1,0 +1,275 @@
+"""Recipes x noise x seeds: every cell trained, scored and evaluated, several at a time, and a table of the means.
+
+``FOLDER/runs`` and ``FOLDER/submissions`` hold one folder per cell; ``FOLDER/table.csv`` one line per recipe and noise.
+Interrupted, the same command goes on where it stopped.
+"""
+
+import csv
+import io
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Self, cast
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from baselines.engine.progress import TrainingProgress, progress_bar
+from baselines.engine.recipe import RECIPES, Recipe
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.kit.batches import Features
+from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.output import evaluate_folder
+from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
+from ncl_bench.files import is_leftover, sole_owner, write_text
+from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.processes import worker_pool
+
+NOISES = ("none", "caption-40", "caption-60", "image-40")
+SEEDS = (0, 1, 2)
+_FILES = ("runs", "submissions", "leaderboard", "table.csv")
+
+
+def digits_recipes() -> list[str]:
+    """Names of the recipes whose results make the table of digits: all methods and controls on VSE-infinity."""
+    names = (f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/digits_vse_infinity*.yaml"))
+    return sorted(name for name in names if not name.endswith("_paper_labels"))
+
+
+@dataclass(frozen=True)
+class NoiseCell:
+    """``none``, or a unit and a ratio in per cent, such as ``caption-40``."""
+
+    unit: NoiseUnit
+    percent: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a name such as ``caption-40``.
+
+        Raises:
+            NclBenchError: not such a name.
+        """
+        if text == "none":
+            return cls("caption", 0)
+        found = re.fullmatch(r"(caption|image)-([1-9]\d?)", text)
+        if found is None:
+            raise NclBenchError(
+                f"noise {text!r}: expected none, or unit-per cent such as caption-40, image-60"
+            )
+        return cls(cast(NoiseUnit, found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.unit}-{self.percent}" if self.percent else "none"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One recipe under one noise with one seed, and its two folders."""
+
+    recipe: str
+    noise: NoiseCell
+    seed: int
+    folder: Path
+    root: Path | None = None
+    precision: str = "32-true"
+
+    @property
+    def name(self) -> str:
+        """Of the cell's folders."""
+        recipe = "-".join(Path(self.recipe).with_suffix("").parts[-2:])
+        return f"{recipe}-{self.noise}-seed{self.seed}"
+
+    @property
+    def run(self) -> RunFolder:
+        """Where it is trained."""
+        return RunFolder(self.folder / "runs" / self.name)
+
+    @property
+    def submission(self) -> Path:
+        """Where its scores and result are written."""
+        return self.folder / "submissions" / self.name
+
+    @property
+    def job(self) -> Job:
+        """What is trained."""
+        return Job(
+            Recipe.load(self.recipe),
+            noise_ratio=self.noise.percent / 100,
+            noise_unit=self.noise.unit,
+            seed=self.seed,
+            root=self.root,
+            precision=self.precision,
+        )
+
+
+def cells_of(
+    folder: Path,
+    recipes: Sequence[str],
+    noises: Sequence[str] = NOISES,
+    seeds: Sequence[int] = SEEDS,
+    *,
+    root: Path | None = None,
+    precision: str = "32-true",
+) -> list[Cell]:
+    """Every combination, seed by seed, so that a sweep that is stopped early has whole columns.
+
+    Args:
+        folder: of the sweep.
+        recipes: names of shipped recipes, or files.
+        noises: such as ``none`` and ``caption-40``.
+        seeds: of the training.
+        root: folder of prepared datasets.
+        precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
+
+    Raises:
+        NclBenchError: no such recipe, or not a noise.
+    """
+    parsed = [NoiseCell.parse(noise) for noise in noises]
+    for recipe in recipes:
+        Recipe.load(recipe)
+    return [
+        Cell(recipe, noise, seed, folder, root, precision)
+        for seed in seeds
+        for noise in parsed
+        for recipe in recipes
+    ]
+
+
+def sweep(
+    folder: Path,
+    cells: Sequence[Cell],
+    *,
+    jobs: int = 2,
+    device: str = "auto",
+    features: Features = "mapped",
+) -> dict[Cell, float]:
+    """Train, score and evaluate every cell that is not finished yet, and write ``table.csv``.
+
+    Args:
+        folder: to write.
+        cells: what to do, from :func:`cells_of`.
+        jobs: processes; each uses one thread, since networks as small as those of digits gain nothing from more.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        features: ``mapped`` or ``gpu``, see :class:`baselines.engine.train.Trainer`.
+
+    Returns:
+        Each cell's rSum on test.
+
+    Raises:
+        NclBenchError: the folder holds something else, or a cell fails; finished cells stay.
+    """
+    held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
+    if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
+        raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
+    console = Console(stderr=True)
+    shares = multiprocessing.get_context("spawn").Array("d", len(cells), lock=False)
+    with sole_owner(folder), worker_pool(jobs, _begin, (shares,)) as pool, progress_bar(console) as bar:
+        futures = [pool.submit(_finish, index, cell, device, features) for index, cell in enumerate(cells)]
+        task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
+        for index in _as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
+            console.print(f"{cells[index].name}: rSum {futures[index].result():.1f} on test", highlight=False)
+        results = {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
+        write_text(folder / "table.csv", table_as_csv(results))
+    return results
+
+
+def table_as_csv(results: dict[Cell, float]) -> str:
+    """Mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["recipe", "noise", "seeds", "rsum_mean", "rsum_std"])
+    for (recipe, noise), values in _over_seeds(results).items():
+        writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
+    return lines.getvalue()
+
+
+def table_to_print(results: dict[Cell, float]) -> Table:
+    """The same numbers, one row per recipe and one column per noise."""
+    groups = _over_seeds(results)
+    noises = list(dict.fromkeys(str(cell.noise) for cell in results))
+    table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
+    for recipe in dict.fromkeys(recipe for recipe, _ in groups):
+        found = (groups.get((recipe, noise), []) for noise in noises)
+        table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))
+    return table
+
+
+def _over_seeds(results: dict[Cell, float]) -> dict[tuple[str, str], list[float]]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for cell in sorted(results, key=lambda cell: (cell.recipe, str(cell.noise), cell.seed)):
+        groups.setdefault((cell.recipe, str(cell.noise)), []).append(results[cell])
+    return groups
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{stdev(values):.1f}" if len(values) > 1 else ""
+
+
+Shares = Any
+"""Shared array of floats in [0, 1]: how far each cell is."""
+
+
+_shares: Shares = None
+
+
+def _begin(shares: Shares) -> None:
+    """Begin a worker: keep where it reports."""
+    import torch
+
+    global _shares
+    _shares = shares
+    torch.set_num_threads(1)
+
+
+class _SharedProgress(TrainingProgress):
+    """Tells the parent process how far a cell is."""
+
+    def __init__(self, n_epochs: int, index: int) -> None:
+        super().__init__(n_epochs, Console(quiet=True))
+        self._index = index
+
+    def advance(self, n_pairs: int) -> None:
+        super().advance(n_pairs)
+        _shares[self._index] = self._bar.tasks[0].percentage / 100
+
+
+def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
+    from baselines.engine.score_run import submit
+    from baselines.engine.train import Trainer
+
+    if (cell.submission / SUBMISSION_FILE).exists():
+        _check_precision(cell)
+    else:
+        trainer = Trainer(cell.job, cell.run, device, features=features)
+        with _SharedProgress(len(trainer.plans), index) as progress:
+            trainer.run(progress)
+        quiet = Console(quiet=True)
+        submit([cell.run.path], cell.submission, root=cell.root, device=device, console=quiet)
+    report, _ = evaluate_folder(cell.submission, cell.submission, root=cell.root)
+    _shares[index] = 1.0
+    return report.splits["test"].r_sum
+
+
+def _check_precision(cell: Cell) -> None:
+    training = read_submission(cell.submission).training
+    if training is not None and training.precision != cell.precision:
+        raise NclBenchError(
+            f"{cell.submission} was trained in {training.precision}, not in {cell.precision}; choose a new folder "
+            "with --to"
+        )
+
+
+def _as_finished(futures: Sequence[Future[float]], on_wait: Callable[[], object]) -> Iterator[int]:
+    waiting = list(range(len(futures)))
+    while waiting:
+        on_wait()
+        done = [index for index in waiting if futures[index].done()]
+        yield from done
+        waiting = [index for index in waiting if index not in done]
+        time.sleep(0.5)

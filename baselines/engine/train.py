@@ -1,0 +1,275 @@
+"""The engine: recipe to epochs to the weights that are best on dev. It names no method and no dataset.
+
+A run is a function of its recipe, noise and seed: random numbers of an epoch depend on (seed, epoch) alone, so a run
+that was killed goes on from its last whole epoch and ends with the same bits (on one machine, on a CPU). Several
+processes compute what one does, see :mod:`baselines.kit.distributed`; the first of them keeps the run folder.
+"""
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save
+
+from baselines.backbones import build_backbone
+from baselines.engine.checkpoint import latest_state, save_state
+from baselines.engine.curves import write_curves
+from baselines.engine.devices import fabric_for, machine_of
+from baselines.engine.diagnosis import hidden_correspondence, separation
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.similarities import score
+from baselines.engine.step import OptimiserStep
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Features, TrainingBatches
+from baselines.kit.distributed import copy_first_rank, from_first_rank
+from baselines.kit.method import EpochPlan, Method, Setting
+from baselines.kit.randomness import derive_seed
+from baselines.methods import METHODS
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import evaluate, selection_images
+from ncl_bench.files import sole_owner, write_bytes
+
+
+def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
+    """A method with freshly initialised networks for a dataset.
+
+    Args:
+        job: recipe, noise and precision.
+        train: the training split, read for its sizes only.
+        seed: of the initialisation.
+    """
+    recipe = job.recipe
+    method = METHODS[recipe.method["name"]]
+    vocabulary_size = train.vocabulary.size + method.extra_words
+
+    def make_network() -> Backbone:
+        network = build_backbone(
+            recipe.backbone["name"],
+            recipe.backbone_config,
+            feature_dim=train.feature_dim,
+            n_regions=train.n_regions,
+            vocabulary_size=vocabulary_size,
+        )
+        network.mixed = job.precision == "bf16-mixed"
+        return network
+
+    setting = Setting(len(train), train.n_regions, vocabulary_size, make_network)
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "networks", 0))
+        return method(recipe.method_config, setting)
+
+
+class Trainer:
+    """One run of one method.
+
+    Args:
+        job: what is trained on what.
+        folder: where the run is kept.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
+        features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device.
+
+    Raises:
+        TrainingError: the devices are not there, or something is asked for that only CUDA has; nothing is written.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: RunFolder,
+        device: str = "auto",
+        *,
+        devices: int | None = None,
+        features: Features = "mapped",
+    ) -> None:
+        self.job, self.folder, self.features = job, folder, features
+        self.fabric = fabric_for(device, job.precision, devices)
+        if self.fabric.device.type != "cuda":
+            _refuse_what_needs_cuda(job, features, self.fabric.device)
+        self.train_split, self.dev_split = job.load("train"), job.load("dev")
+        self.correspondence = hidden_correspondence(self.train_split)
+        self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
+        self.plans = list(self.method.plan())
+        self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip)
+        self.history: list[dict[str, Any]] = []
+
+    def run(self, progress: TrainingProgress) -> dict[str, Any]:
+        """Train to the end, or from the last whole epoch on.
+
+        Returns:
+            The content of ``result.json``: best epoch and dev ``r_sum``.
+
+        Raises:
+            TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
+        """
+        with ExitStack() as held_open:
+
+            def begin() -> dict[str, Any] | None:
+                held_open.enter_context(sole_owner(self.folder.path))
+                self.folder.claim(self.job.identity(self.train_split))
+                state = self._newest_state()
+                done = 0 if state is None else state["epochs"]
+                if done < len(self.plans):
+                    self.folder.add_machine(machine_of(self.fabric), goes_on=done > 0)
+                return state
+
+            first = self._resume(from_first_rank(begin))
+            progress.skip(first)
+            batches = self._batches(progress)
+            for index in range(first, len(self.plans)):
+                self._epoch(index, batches, progress)
+            return from_first_rank(self._conclude)
+
+    def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
+        plan = self.plans[index]
+        self._prepare(index, plan)
+        copy_first_rank(self.method)
+        progress.begin(self.folder.path.name, plan, len(batches.pair_ids) * self.method.n_networks)
+        batches.epoch_key = (plan.round, plan.phase, plan.epoch)
+        devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices):
+                torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
+                self.method.train_epoch(plan, batches, self.step)
+        except TrainingError as error:
+            kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
+            good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
+            raise TrainingError(f"{error} of epoch {index}; {good}") from None
+        similarities, means = self._score_dev(), self.step.epoch_means()
+        progress.finish(from_first_rank(lambda: self._record(index, plan, similarities, means)))
+
+    def _prepare(self, index: int, plan: EpochPlan) -> None:
+        if plan.new_networks:
+            with torch.random.fork_rng():
+                torch.manual_seed(derive_seed(self.job.seed, "networks", plan.round))
+                self.method.renew_networks()
+                self.method.to(self.fabric.device)
+        if index == 0 or plan.new_networks or plan.new_optimizers:
+            self._make_optimizers(plan.learning_rate)
+        for optimizer in self.step.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = plan.learning_rate
+
+    def _make_optimizers(self, learning_rate: float) -> None:
+        self.step.optimizers = {
+            network: self.method.make_optimizer(network, learning_rate) for network in self.method.networks
+        }
+
+    def _score_dev(self) -> NDArray[np.float32]:
+        self.method.eval()
+        n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
+        return score(self.method.networks, self.dev_split, n_images=n_images, device=self.fabric.device)
+
+    def _record(
+        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+    ) -> str:
+        """Write what an epoch came to, and say it in a line."""
+        entry = self._measure(index, plan, similarities, means)
+        self.history.append(entry)
+        if entry["best"]:
+            tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
+            write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
+        write_curves(self.folder, entry)
+        # from here on the epoch counts as done, and what is above is not written again
+        save_state(self.folder.checkpoints, index + 1, self._state())
+        self.folder.write("history.json", self.history)
+        loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
+        return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}"
+
+    def _measure(
+        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+    ) -> dict[str, Any]:
+        result = evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False)
+        if plan.forget_best:
+            for earlier in self.history:
+                earlier["best"] = False
+        best = max((entry["dev"]["r_sum"] for entry in self.history if entry["best"]), default=-1.0)
+        entry: dict[str, Any] = {
+            "index": index,
+            "round": plan.round,
+            "phase": plan.phase,
+            "epoch": plan.epoch,
+            "learning_rate": plan.learning_rate,
+            "steps": self.step.count,
+            "dev": result.recalls(),
+            "best": plan.select and result.r_sum > best,
+            "loss": None,
+            **means,
+        }
+        if self.correspondence is not None:
+            entry["diagnosis"] = {
+                name: separation(estimate, self.correspondence)
+                for name, estimate in self.method.estimates().items()
+            }
+        return entry
+
+    def _batches(self, progress: TrainingProgress) -> TrainingBatches:
+        rows = np.arange(len(self.train_split))
+        if self.job.recipe.clean_only and self.correspondence is not None:
+            rows = np.flatnonzero(self.correspondence)
+        return TrainingBatches(
+            self.train_split,
+            batch_size=self.job.recipe.batch_size,
+            seed=self.job.seed,
+            device=self.fabric.device,
+            pair_rows=rows,
+            on_batch=progress.advance,
+            features=self.features,
+        )
+
+    def _state(self) -> dict[str, Any]:
+        optimizers = [self.step.optimizers[network].state_dict() for network in self.method.networks]
+        return {
+            "epochs": len(self.history),
+            "steps": self.step.count,
+            "method": self.method.state_dict(),
+            "optimizers": optimizers,
+            "history": self.history,
+        }
+
+    def _newest_state(self) -> dict[str, Any] | None:
+        state, damaged = latest_state(self.folder.checkpoints)
+        for path in damaged:
+            print(f"{path} is damaged and was passed over")
+            path.unlink()
+        if state is not None:
+            self.folder.write("history.json", state["history"])
+        return state
+
+    def _resume(self, state: dict[str, Any] | None) -> int:
+        if state is None:
+            return 0
+        self.method.load_state_dict(state["method"])
+        self._make_optimizers(self.plans[0].learning_rate)
+        for network, saved in zip(self.method.networks, state["optimizers"], strict=True):
+            self.step.optimizers[network].load_state_dict(saved)
+        self.history, self.step.count = state["history"], state["steps"]
+        return int(state["epochs"])
+
+    def _conclude(self) -> dict[str, Any]:
+        chosen = [entry for entry in self.history if entry["best"]]
+        if not chosen:
+            raise TrainingError(
+                f"{self.folder.path}: no epoch of this recipe may be chosen on dev; give it one that is no warm-up"
+            )
+        result = {"best_epoch": chosen[-1]["index"], "dev": chosen[-1]["dev"], "epochs": len(self.history)}
+        self.folder.write("result.json", result)
+        return result
+
+
+def _refuse_what_needs_cuda(job: Job, features: Features, device: torch.device) -> None:
+    asked = {
+        "--precision tf32": job.precision == "tf32",
+        "--features gpu": features == "gpu",
+        "backbone.kernel triton": job.recipe.backbone.get("kernel") == "triton",
+    }
+    for name, wanted in asked.items():
+        if wanted:
+            raise TrainingError(
+                f"{name} needs a CUDA device, but training is on the {device.type}; leave it out, or train on a GPU"
+            )

@@ -1,0 +1,1 @@
+"""All that the author of a method or a backbone imports."""

@@ -1,0 +1,126 @@
+"""What a backbone promises: encode each side once, then compare every image with every caption."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+from baselines.kit.batches import Batch
+from baselines.kit.distributed import split_by_captions
+from ncl_bench.errors import TrainingError
+
+IntraModal = Literal["gsc", "gsc+"]
+"""How the published code of GSC, or of its two-network variant GSC+, compares items of one modality."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One side of a batch in the joint space.
+
+    Attributes:
+        vectors: float; ``(n, items, dim)`` for backbones that compare regions with words, ``(n, dim)`` for
+            pooled backbones.
+        lengths: int64 ``(n,)``, valid items of each row; entries beyond are zero.
+        pooled: float ``(n, dim)``, one vector per image or caption. None asks ``similarities`` to make it
+            from ``vectors``, as it must be where a method changed these.
+    """
+
+    vectors: Tensor
+    lengths: Tensor
+    pooled: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: slice) -> "Encoded":
+        """Some of the rows."""
+        pooled = None if self.pooled is None else self.pooled[rows]
+        return Encoded(self.vectors[rows], self.lengths[rows], pooled)
+
+
+class Backbone(nn.Module, ABC):
+    """A matching network. ``similarities`` has images as rows and captions as columns.
+
+    A backbone of the registry is built as ``cls(config, feature_dim, n_regions, vocabulary_size)``;
+    ``Config`` is its frozen model of options.
+    """
+
+    Config: ClassVar[type[BaseModel]]
+    similarity_range: ClassVar[tuple[float, float]]
+    fixed_regions: ClassVar[bool] = False
+    """Every image must have the same number of regions; otherwise any number will do."""
+    published_sign: ClassVar[str]
+    """What only this network's names in the published layout begin with."""
+    mixed: bool = False
+    """Whether what goes through :meth:`autocast` is multiplied in bfloat16; set by the engine."""
+    embed_size: int
+    config: Any
+
+    @abstractmethod
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        """Embed images, float ``(n, regions, feature_dim)`` with int64 ``(n,)`` valid regions."""
+
+    @abstractmethod
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths, in any order."""
+
+    @abstractmethod
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
+
+    @abstractmethod
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC, Eq. 7)."""
+
+    @abstractmethod
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Similarity of every caption with every caption, ``[row item, anchor column]`` (GSC, Eq. 7)."""
+
+    def autocast(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        """``function(*inputs)``, with products in bfloat16 where the network is ``mixed``.
+
+        Autocast keeps copies of the weights until it is left, so it is entered anew for every call: the copies are
+        never older than the weights. The last product of a network stays outside, in float32: similarities and
+        losses need more than the 8 bits of bfloat16.
+
+        Returns:
+            What ``function`` returns, in bfloat16 where the network is ``mixed`` and the function ends in a product.
+        """
+        with torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=self.mixed):
+            return function(*inputs)
+
+    @classmethod
+    @abstractmethod
+    def from_published_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
+        """Build the network from a state dict with the published names; sizes are read from the tensors."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""
+        images = self.encode_images(batch.image_features, batch.image_lengths)
+        return self.compare(images, self.encode_captions(batch.caption_tokens, batch.caption_lengths))
+
+    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
+        """``similarities`` of a batch in training, the captions shared out over the ranks."""
+        captions = self.with_pooled(captions)  # not after the split: all ranks draw the same random numbers
+        return split_by_captions(lambda block: self.similarities(images, captions[block]), len(captions))
+
+    def with_pooled(self, captions: Encoded) -> Encoded:
+        """The captions with ``pooled``, for backbones that need it."""
+        return captions
+
+    def load_published(self, state: Mapping[str, Tensor]) -> None:
+        """Take weights over, in their own precision.
+
+        Raises:
+            TrainingError: a weight is missing, left over or of another shape.
+        """
+        self.to(next(tensor.dtype for tensor in state.values() if tensor.is_floating_point()))
+        try:
+            self.load_state_dict(dict(state))
+        except RuntimeError as error:
+            found = " ".join(str(error).split())
+            raise TrainingError(f"the published weights do not fit {type(self).__name__}: {found}") from None

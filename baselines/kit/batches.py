@@ -1,0 +1,182 @@
+"""PairedDataset to Batch: padded tensors, and the orders in which an epoch visits the pairs."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baselines.kit.features import features_on
+from baselines.kit.prefetch import made_ahead
+from baselines.kit.randomness import derive_seed
+from ncl_bench.data.paired import PairedDataset
+
+Ids = NDArray[np.int64]
+Features = Literal["mapped", "gpu"]
+"""Where training features lie: on disk, mapped into memory, or on the device."""
+
+AHEAD = 3
+"""Batches that wait in page-locked memory for a GPU; a few even out the disk."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a network sees of a list of pairs. It never holds the true correspondence.
+
+    Attributes:
+        image_features: float ``(pairs, regions, feature_dim)``.
+        image_lengths: int64 ``(pairs,)``, valid regions of each image; the rest is zero padding.
+        caption_tokens: int64 ``(pairs, longest)``, padded with 0.
+        caption_lengths: int64 ``(pairs,)``, start and end token included.
+        pair_ids: int64 ``(pairs,)``, positions in the full training split.
+    """
+
+    image_features: Tensor
+    image_lengths: Tensor
+    caption_tokens: Tensor
+    caption_lengths: Tensor
+    pair_ids: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pair_ids)
+
+    def pinned(self) -> "Batch":
+        """The same batch in page-locked memory, from where a GPU fetches it without waiting."""
+        return replace(self, **{name: x.pin_memory() for name, x in vars(self).items()})
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in vars(self).items()})
+
+
+def collate(dataset: PairedDataset, rows: Ids, resident: Tensor | None = None) -> Batch:
+    """Read pairs from a dataset.
+
+    Args:
+        dataset: any split.
+        rows: int64 ``(pairs,)``, positions in this dataset, in any order.
+        resident: the dataset's image features on a device; from the dataset by default.
+    """
+    images = dataset.caption_to_image[rows]
+    if resident is None:
+        features = torch.from_numpy(dataset.image_features[images]).float()
+    else:
+        features = resident[torch.from_numpy(images).to(resident.device)].float()
+    tokens, lengths = dataset.tokens.padded(rows)
+    return Batch(
+        image_features=features,
+        image_lengths=torch.full((len(rows),), features.shape[1]),
+        caption_tokens=torch.from_numpy(tokens),
+        caption_lengths=torch.from_numpy(lengths),
+        pair_ids=torch.from_numpy(dataset.pair_ids[rows]),
+    )
+
+
+class TrainingBatches:
+    """The training pairs, in the orders that one epoch asks for.
+
+    Every order is a function of the run's seed, the epoch's key and the purpose named by the caller, so a resumed
+    epoch visits the pairs as the interrupted one did.
+
+    Args:
+        dataset: the training split.
+        batch_size: pairs in a batch; an incomplete last batch is kept, a single left-over pair is not, since
+            batch normalisation and in-batch negatives need two.
+        seed: the run's seed.
+        device: where batches go.
+        pair_rows: positions that may be visited; all by default.
+        on_batch: called with the number of pairs of each batch handed out, for the progress bar.
+        features: ``mapped``, read batch by batch, or ``gpu``, kept on the device whole; batches are the same.
+        ahead: batches that a thread reads before they are asked for, at least 0; by default some for a GPU that
+            reads mapped features.
+
+    Raises:
+        TrainingError: the features do not fit on the device.
+    """
+
+    def __init__(
+        self,
+        dataset: PairedDataset,
+        *,
+        batch_size: int,
+        seed: int,
+        device: torch.device | None = None,
+        pair_rows: Ids | None = None,
+        on_batch: Callable[[int], None] | None = None,
+        features: Features = "mapped",
+        ahead: int | None = None,
+    ) -> None:
+        if dataset.split != "train":
+            raise ValueError(f"training reads the train split only, got {dataset.name}/{dataset.split}")
+        self._dataset = dataset
+        self.batch_size = batch_size
+        self.seed = seed
+        self._device = device or torch.device("cpu")
+        self._rows = np.arange(len(dataset)) if pair_rows is None else pair_rows
+        self._on_batch = on_batch
+        self._resident = features_on(self._device, dataset) if features == "gpu" else None
+        self._pinned = self._device.type == "cuda" and self._resident is None
+        self._ahead = (AHEAD if self._pinned else 0) if ahead is None else ahead
+        self.epoch_key: tuple[object, ...] = ()
+
+    @property
+    def pair_ids(self) -> Tensor:
+        """Every pair that may be visited, int64 ``(n,)``, ascending."""
+        return torch.from_numpy(self._rows)
+
+    def shuffled(self, *purpose: object, pair_ids: Tensor | None = None) -> Iterator[Batch]:
+        """One pass over the pairs in random order.
+
+        Args:
+            purpose: names the order within the epoch, such as ``("clean", 0)``.
+            pair_ids: int64, the pairs to visit; all by default.
+        """
+        rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
+        return self._read(self._order(rows, self.epoch_key, purpose))
+
+    def covering(self, *purpose: object) -> Iterator[Batch]:
+        """One pass over all pairs in random order that leaves none out: a single left-over pair joins the last batch.
+
+        For passes that measure every pair. Batches of the others have at most ``batch_size`` pairs.
+        """
+        order = self._permutation(self._rows, self.epoch_key, purpose)
+        blocks = list(in_blocks(order, self.batch_size))
+        if len(blocks) > 1 and len(blocks[-1]) == 1:
+            blocks[-2:] = [np.concatenate(blocks[-2:])]
+        return self._read(blocks)
+
+    def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
+        """Passes over the pairs without end, each in its own order; needs at least two pairs."""
+        if len(pair_ids) < 2:
+            raise ValueError("an endless pass needs at least two pairs")
+        rows, key = pair_ids.cpu().numpy(), self.epoch_key
+        return self._read(chosen for turn in count() for chosen in self._order(rows, key, (*purpose, turn)))
+
+    def _order(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Iterator[Ids]:
+        order = self._permutation(rows, key, purpose)
+        return (chosen for chosen in in_blocks(order, self.batch_size) if len(chosen) > 1)
+
+    def _permutation(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Ids:
+        seed = derive_seed(self.seed, "order", *key, *purpose)
+        return np.random.default_rng(seed).permutation(rows)
+
+    def _read(self, orders: Iterable[Ids]) -> Iterator[Batch]:
+        for batch in made_ahead(orders, self._collate, self._ahead):
+            if self._on_batch is not None:
+                self._on_batch(len(batch))
+            yield batch.to(self._device)
+
+    def _collate(self, rows: Ids) -> Batch:
+        if not self._pinned:
+            return collate(self._dataset, rows, self._resident)
+        with torch.cuda.device(self._device):
+            return collate(self._dataset, rows).pinned()
+
+
+def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:
+    """Consecutive blocks of at most ``size`` rows."""
+    return (rows[start : start + size] for start in range(0, len(rows), size))

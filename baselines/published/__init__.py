@@ -1,0 +1,1 @@
+"""What connects the baselines with published code: its checkpoints and its numbers."""

@@ -1,0 +1,122 @@
+"""The datasets of the benchmark, by name."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from ncl_bench.data import cc152k, coco, digits, flickr30k, now
+from ncl_bench.data.paired import Int64Array, PairedDataset
+from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.spec import SPLITS, DatasetSpec
+from ncl_bench.errors import DataError, NoiseError, unknown_name
+from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
+from ncl_bench.noise.files import read_noise_file
+
+DATASETS: dict[str, DatasetSpec] = {
+    module.SPEC.name: module.SPEC for module in (flickr30k, coco, cc152k, now, digits)
+}
+ROOT_VARIABLE = "NCL_BENCH_DATA"
+
+
+def dataset_spec(name: str) -> DatasetSpec:
+    """The protocol's facts about a dataset.
+
+    Raises:
+        DataError: the name is not in ``DATASETS``.
+    """
+    if name not in DATASETS:
+        raise DataError(unknown_name("dataset", name, DATASETS))
+    return DATASETS[name]
+
+
+def load_dataset(
+    name: str,
+    *,
+    split: str = "train",
+    noise_ratio: float = 0.0,
+    noise_unit: NoiseUnit = "caption",
+    noise_seed: int | None = None,
+    noise_file: str | Path | None = None,
+    language: str | None = None,
+    tokenizer: str | None = None,
+    root: str | Path | None = None,
+    preload: Literal["ram"] | None = None,
+) -> PairedDataset:
+    """Open one split of a dataset, with synthetic noise on train where asked for.
+
+    Args:
+        name: key of ``DATASETS``. ``digits`` needs no files; the others are opened where they were prepared.
+        split: ``train``, ``dev`` or ``test``.
+        noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted.
+        noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); not comparable.
+        noise_seed: None for the protocol's standard seed of the cell, which gives the shared files for the caption
+            unit alone.
+        noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
+            gives; wrong ones are refused, never redrawn.
+        language: of the captions; the dataset's first by default.
+        tokenizer: the language's default by default.
+        root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        preload: ``"ram"`` reads the features into memory; by default they stay on disk.
+
+    Raises:
+        DataError: a name is unknown, or the prepared files are missing or damaged.
+        NoiseError: the noise cannot be had on this dataset and split, or its file is refused.
+    """
+    spec = dataset_spec(name)
+    if split not in SPLITS:
+        raise DataError(unknown_name("split", split, SPLITS))
+    noise = None
+    if noise_ratio or noise_file is not None:
+        _check_noise_allowed(spec, split)
+        noise = _noise(spec, noise_ratio, noise_unit, noise_seed, noise_file)
+    dataset = _open_clean(spec, split, language, tokenizer, root, preload)
+    return dataset if noise is None else replace(dataset, caption_to_image=noise[0], noise=noise[1])
+
+
+def _noise(
+    spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, file: str | Path | None
+) -> tuple[Int64Array, NoiseRecord]:
+    if file is None:
+        return draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
+    if seed is not None:
+        raise NoiseError(
+            f"noise_seed is {seed} and noise_file is {file}; give one of them, a file needs no seed"
+        )
+    caption_to_image, record = read_noise_file(Path(file), spec, unit)
+    if ratio not in (0, record.ratio):
+        raise NoiseError(
+            f"noise_ratio is {ratio}, noise file {file} carries {record.ratio:g}; leave noise_ratio out"
+        )
+    return caption_to_image, record
+
+
+def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
+    if split != "train":
+        raise NoiseError(
+            f"noise was asked for on {spec.name}/{split}, but only train is corrupted; leave it out"
+        )
+    if spec.noise == "natural":
+        raise NoiseError(
+            f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of "
+            "the protocol; leave noise_ratio and noise_file out"
+        )
+
+
+def _open_clean(
+    spec: DatasetSpec,
+    split: str,
+    language: str | None,
+    tokenizer: str | None,
+    root: str | Path | None,
+    preload: Literal["ram"] | None,
+) -> PairedDataset:
+    root = root or os.environ.get(ROOT_VARIABLE)
+    if spec.name == digits.SPEC.name and not (root and (Path(root) / spec.name / "manifest.json").exists()):
+        return digits.load_embedded(split, language=language, tokenizer_name=tokenizer)
+    if not root:
+        raise DataError(
+            f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
+            f"run `ncl-bench prepare {spec.name}` and give its folder"
+        )
+    return load_prepared(Path(root), spec, split, language=language, tokenizer=tokenizer, preload=preload)

@@ -1,0 +1,124 @@
+"""The README of a prepared folder: a card that the Hugging Face Hub and library understand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ncl_bench.data.layout import TABLES, Manifest
+from ncl_bench.data.origin import Origin
+from ncl_bench.data.spec import DatasetSpec
+
+_USE = """## Open it
+
+With ncl_bench, memory-mapped and without a copy (`root` is the folder above this one):
+
+```python
+import ncl_bench
+dataset = ncl_bench.load_dataset("{name}", split="train", root="..")
+```
+
+With the stock Hugging Face library, in this folder:
+
+```python
+{stock}
+```
+
+`load_dataset` copies a local table into its cache; `load_from_disk` and `Dataset.from_file` map the files
+in place. `image_row` is the row of the images table that a caption belongs to. `image_features` holds
+{n_regions} regions of {feature_dim} numbers, end to end: reshape a row to `({n_regions}, {feature_dim})`.
+Token ids hold the start and end token; their words are in `vocab/`.
+"""
+
+_PUBLISHED = {True: "yes", False: "no", None: "not known"}
+_ARROW = """from datasets import Dataset, load_dataset, load_from_disk
+captions = load_dataset(".", "captions", split="train")
+images = load_from_disk("images/train")
+stream = load_dataset(".", "images", split="train", streaming=True)"""
+_PARQUET = """from datasets import load_dataset
+captions = load_dataset(".", "captions", split="train")
+stream = load_dataset(".", "images", split="train", streaming=True)"""
+
+
+def render_card(
+    spec: DatasetSpec, origin: Origin, manifest: Manifest, *, tables: Sequence[str] = TABLES
+) -> str:
+    """The card of a prepared folder.
+
+    Args:
+        spec: the protocol's facts.
+        origin: source and licence.
+        manifest: what was written.
+        tables: which of the tables lie beside the card.
+
+    Returns:
+        Markdown with YAML front matter.
+    """
+    import yaml
+
+    configs = [_config(table, manifest) for table in TABLES if table in tables]
+    header: dict[str, Any] = {
+        "pretty_name": spec.title,
+        "license": origin.licence_id,
+        "language": list(spec.languages),
+        "configs": configs,
+    }
+    if origin.licence_id == "other":
+        header |= {"license_name": origin.licence}
+    stock = _ARROW if manifest.format == "arrow" else _PARQUET
+    if "images" not in tables:
+        stock = "\n".join(line for line in stock.splitlines() if "images" not in line)
+    use = _USE.format(name=spec.name, stock=stock, n_regions=spec.n_regions, feature_dim=spec.feature_dim)
+    parts = [
+        f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n",
+        f"# {spec.title}, prepared for noisy-correspondence learning\n",
+        f"{origin.summary} See {origin.homepage}.\n",
+        _splits(manifest),
+        use,
+        _columns(manifest),
+        f"## Noise\n\n{origin.noise}\n",
+        f"## Licence\n\n{origin.licence}. {origin.terms}\n",
+        f"## Citation\n\n```bibtex\n{origin.citation}\n```\n",
+    ]
+    if manifest.sources:
+        parts.insert(-3, _sources(manifest))
+    return "\n".join(parts)
+
+
+def _config(table: str, manifest: Manifest) -> dict[str, Any]:
+    files = [
+        {"split": split, "path": f"{table}/{split}/data-*.{manifest.format}"} for split in manifest.splits
+    ]
+    config: dict[str, Any] = {"config_name": table, "data_files": files}
+    return config | {"default": True} if table == "captions" else config
+
+
+def _splits(manifest: Manifest) -> str:
+    rows = [
+        f"| {split} | {record.images:,} | {record.captions:,} | `{record.fingerprint}` |"
+        for split, record in manifest.splits.items()
+    ]
+    head = (
+        f"## Splits\n\nFeatures are {manifest.dtype}; {manifest.captions_per_image} caption(s) per image.\n\n"
+    )
+    return head + "\n".join(
+        ["| split | images | captions | fingerprint |", "| --- | --- | --- | --- |", *rows, ""]
+    )
+
+
+def _columns(manifest: Manifest) -> str:
+    rows = [
+        f"| `{cut.column}` | {cut.language or 'any'} | {cut.tokenizer} | {cut.version} "
+        f"| `{cut.vocabulary}` | {cut.origin} |"
+        for cut in manifest.tokenizations
+    ]
+    head = "## Token ids\n\n| column | language | tokenizer | version | vocabulary | origin |\n"
+    return head + "\n".join(["| --- | --- | --- | --- | --- | --- |", *rows, ""])
+
+
+def _sources(manifest: Manifest) -> str:
+    rows = [
+        f"| `{file.name}` | {file.bytes:,} | `{file.sha256}` | {_PUBLISHED[file.published]} |"
+        for file in manifest.sources
+    ]
+    head = ["| file | bytes | sha256 | the published one |", "| --- | --- | --- | --- |"]
+    facts = [f"- {fact}" for fact in (*manifest.checked, *manifest.warnings)]
+    return "## Made from\n\n" + "\n".join([*head, *rows, "", *facts, ""])

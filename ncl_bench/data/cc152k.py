@@ -1,0 +1,97 @@
+"""CC152K: sizes, splits and files (protocol.md, Datasets and splits)."""
+
+from collections.abc import Sequence
+
+from ncl_bench.data.captions import check_count, no_vocabularies
+from ncl_bench.data.download import Source, read_text
+from ncl_bench.data.lines import read_table, unique_ids
+from ncl_bench.data.material import SplitCaptions
+from ncl_bench.data.origin import KnownFile, Origin
+from ncl_bench.data.spec import DatasetSpec
+
+SPEC = DatasetSpec(
+    name="cc152k",
+    title="CC152K",
+    images={"train": 150_000, "dev": 1_000, "test": 1_000},
+    captions_per_image=1,
+    n_regions=36,
+    feature_dim=2048,
+    noise="natural",
+    protocols=("1k",),
+    languages=("en",),
+    tokenizers={"en": "word"},
+)
+
+VOCABULARY = KnownFile(
+    "cc152k_precomp_vocab.json", "46b4a19c", where="folder data/vocab/ of https://github.com/penghu-cs/RCL"
+)
+
+ORIGIN = Origin(
+    summary=(
+        "Web images with their cleaned alt-texts, a sample of Conceptual Captions drawn by the authors of "
+        "NCR: train from its training part, dev and test from its validation part; every image as 36 "
+        "region features of a bottom-up attention detector."
+    ),
+    homepage="https://github.com/XLearning-SCU/2021-NeurIPS-NCR",
+    obtain=(
+        "the archive of NCR: https://ncr-paper.cdn.bcebos.com/data/NCR-data.tar",
+        f"vocabulary {VOCABULARY.name} (12,072 words, sha256 begins {VOCABULARY.sha256}): {VOCABULARY.where}",
+    ),
+    folders=("cc152k_precomp",),
+    prefixes={"train": "train", "dev": "dev", "test": "test"},
+    files=("{split}_ims.npy", "{split}_caps.tsv"),
+    extra_files=(),
+    dtypes=("float32",),
+    ids_span_splits=False,
+    licence="Conceptual Captions licence",
+    licence_id="other",
+    terms=(
+        "Captions and image addresses may be used freely for any purpose, and acknowledging Google as the "
+        "source is appreciated; the images behind the addresses are not covered."
+    ),
+    noise=(
+        "Natural: alt-texts that do not fit their images, an estimated 3 to 20 % of the pairs in every "
+        "split; no list of the wrong pairs exists."
+    ),
+    upload=("captions",),
+    upload_reason=(
+        "Conceptual Captions lets its captions be passed on, but covers neither the images nor features "
+        "made from them"
+    ),
+    citation="""@inproceedings{sharma2018conceptual,
+  title     = {Conceptual Captions: A Cleaned, Hypernymed, Image Alt-text Dataset For Automatic Image
+               Captioning},
+  author    = {Sharma, Piyush and Ding, Nan and Goodman, Sebastian and Soricut, Radu},
+  booktitle = {Annual Meeting of the Association for Computational Linguistics},
+  year      = {2018}
+}
+@inproceedings{huang2021learning,
+  title     = {Learning with Noisy Correspondence for Cross-modal Matching},
+  author    = {Huang, Zhenyu and Niu, Guocheng and Liu, Xiao and Ding, Wenbiao and Xiao, Xinyan and
+               Wu, Hua and Peng, Xi},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2021}
+}""",
+    vocabulary=VOCABULARY,
+)
+
+
+def read_captions(source: Source, paths: Sequence[str], spec: DatasetSpec, split: str) -> SplitCaptions:
+    """Captions and ids of one split, from its tab-separated file.
+
+    Args:
+        source: the download.
+        paths: ``ORIGIN.files`` of this split.
+        spec: the protocol's facts.
+        split: ours.
+
+    Raises:
+        DataError: a file is missing, damaged or of another length than the protocol says.
+    """
+    name = f"{source.place}/{paths[1]}"
+    ids, captions = read_table(read_text(source, paths[1]), name)
+    check_count(len(captions), spec, split, name)
+    return SplitCaptions(unique_ids(ids, spec.images[split], 1, name), {spec.languages[0]: captions})
+
+
+read_vocabularies = no_vocabularies

@@ -1,0 +1,210 @@
+"""Digits: the embedded dataset, composed of real handwritten digits (protocol.md, Datasets and splits).
+
+A scene is a grid of cells. A few hold a handwritten digit, the others are blank; every cell is a region.
+The same bytes come out on every machine: numpy's frozen ``RandomState`` decides, and every feature is a
+multiple of 1/256, so nothing is rounded.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.digits_captions import Placed, write_captions
+from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.spec import SPLITS, DatasetSpec
+from ncl_bench.data.text import Vocabulary, build_vocabulary, tokenizer
+from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.noise.draw import clean_pairing, clean_record
+
+GRID = 4
+PIXELS = 64
+FEWEST_DIGITS, MOST_DIGITS = 3, 5
+BLANK_NOISE = 48
+"""Largest brightness of a blank cell's pixel, of 256."""
+POOLS = {"train": 1_257, "dev": 270, "test": 270}
+"""Handwritten digits of each split, 1,797 in all; no digit is in two splits."""
+SEED = 2021
+
+SPEC = DatasetSpec(
+    name="digits",
+    title="Digits",
+    images={"train": 2_000, "dev": 200, "test": 200},
+    captions_per_image=5,
+    n_regions=GRID * GRID,
+    feature_dim=PIXELS + 2,
+    noise="synthetic",
+    protocols=("200",),
+    languages=("en", "zh"),
+    tokenizers={"en": "word", "zh": "jieba"},
+)
+
+FINGERPRINTS = {
+    "train": "330f1ec19c4af61f2ba7d2885ecb6196ddfe353f043e079c366442d448b1acfa",
+    "dev": "5ed4082beb29d4448100d1a2d2ea0b17de40adf985bf8c7059abb57037b3cd58",
+    "test": "05640c77bfac75eb6e0f5f1d1b913b8515c60e5fd7a1333b1e77fab7fdb70349",
+}
+"""What every machine must compose; a test compares."""
+
+EMBEDDED_TOKENIZERS = ("word", "word-punkt", "jieba")
+"""Tokenizers that need no file."""
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, eq=False)
+class DigitsSplit:
+    """One split, on clean pairs.
+
+    Attributes:
+        image_features: float32 ``(n_images, 16, 66)`` in [0, 1]: 64 pixels, then the row and column of the
+            cell's centre; read-only.
+        image_ids: ``(n_images,)`` strings; read-only.
+        captions: language to captions, in the order of the clean pairing.
+        scenes: what each image shows.
+    """
+
+    image_features: NDArray[np.float32]
+    image_ids: NDArray[np.str_]
+    captions: Mapping[str, tuple[str, ...]]
+    scenes: tuple[tuple[Placed, ...], ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of features, ids and the captions of every language."""
+        digest = hashlib.sha256(self.image_features.astype("<f4").tobytes())
+        for lines in (self.image_ids.tolist(), *self.captions.values()):
+            digest.update("\n".join(lines).encode() + b"\n\n")
+        return digest.hexdigest()
+
+
+def load_embedded(
+    split: str, *, language: str | None = None, tokenizer_name: str | None = None
+) -> PairedDataset:
+    """The dataset as composed on the spot, on clean pairs.
+
+    Args:
+        split: ``train``, ``dev`` or ``test``.
+        language: ``en`` or ``zh``; ``en`` by default.
+        tokenizer_name: one of ``EMBEDDED_TOKENIZERS``; the language's default by default.
+
+    Raises:
+        DataError: language or tokenizer is unknown.
+    """
+    language = language or SPEC.languages[0]
+    if language not in SPEC.languages:
+        raise DataError(unknown_name(f"language of {SPEC.name}", language, SPEC.languages))
+    tokenizer_name = tokenizer_name or SPEC.tokenizers[language]
+    if tokenizer_name not in EMBEDDED_TOKENIZERS:
+        raise DataError(unknown_name(f"tokenizer of {SPEC.name}", tokenizer_name, EMBEDDED_TOKENIZERS))
+    content = digits_split(split)
+    pairing = clean_pairing(len(content.image_ids), SPEC.captions_per_image)
+    return PairedDataset(
+        name=SPEC.name,
+        split=split,
+        image_features=content.image_features.view(),
+        image_ids=content.image_ids,
+        caption_to_image=pairing,
+        pair_ids=np.arange(len(pairing)),
+        tokens=_tokens(split, language, tokenizer_name),
+        captions=content.captions[language],
+        vocabulary=_vocabulary(language, tokenizer_name),
+        captions_per_image=SPEC.captions_per_image,
+        noise=clean_record(pairing),
+        fingerprint=content.fingerprint,
+    )
+
+
+@lru_cache
+def _words(split: str, language: str, tokenizer_name: str) -> list[list[str]]:
+    return [*map(tokenizer(tokenizer_name), digits_split(split).captions[language])]
+
+
+@lru_cache
+def _vocabulary(language: str, tokenizer_name: str) -> Vocabulary:
+    """Every word of the training captions: the grammar is small, so no word is too rare to learn."""
+    return build_vocabulary(_words("train", language, tokenizer_name), threshold=1)
+
+
+@lru_cache
+def _tokens(split: str, language: str, tokenizer_name: str) -> TokenTable:
+    vocabulary = _vocabulary(language, tokenizer_name)
+    encoded = [vocabulary.encode(words) for words in _words(split, language, tokenizer_name)]
+    ids = np.array([token for caption in encoded for token in caption], np.int32)
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return TokenTable(_frozen(ids), _frozen(offsets))
+
+
+def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    array.setflags(write=False)
+    return array
+
+
+@lru_cache(maxsize=len(SPLITS))
+def digits_split(split: str) -> DigitsSplit:
+    """Compose one split; the same objects are handed out again within a process.
+
+    Args:
+        split: ``train``, ``dev`` or ``test``.
+    """
+    part = SPLITS.index(split)
+    scenes, features = _compose(split, np.random.RandomState(SEED + part))
+    captions = {
+        language: tuple(
+            write_captions(
+                scenes,
+                language=language,
+                n_captions=SPEC.captions_per_image,
+                seed=SEED + 100 * (1 + SPEC.languages.index(language)) + part,
+            )
+        )
+        for language in SPEC.languages
+    }
+    image_ids = np.array([f"digits-{split}-{row:04d}" for row in range(SPEC.images[split])])
+    return DigitsSplit(_frozen(features), _frozen(image_ids), captions, scenes)
+
+
+def _compose(
+    split: str, random: np.random.RandomState
+) -> tuple[tuple[tuple[Placed, ...], ...], NDArray[np.float32]]:
+    pixels, classes, pool = *_handwritten(), _pool(split)
+    features = np.empty((SPEC.images[split], SPEC.n_regions, SPEC.feature_dim), np.float32)
+    rows, columns = np.divmod(np.arange(SPEC.n_regions), GRID)
+    centres = (2 * np.stack([rows, columns], axis=1) + 1) * (128 // GRID)
+    scenes = []
+    for image in features:
+        n_digits = random.randint(FEWEST_DIGITS, MOST_DIGITS + 1, dtype=np.int64)
+        cells = _shuffled(SPEC.n_regions, random)[:n_digits]
+        chosen = pool[random.randint(0, len(pool), n_digits, dtype=np.int64)]
+        levels = random.randint(0, BLANK_NOISE + 1, (SPEC.n_regions, PIXELS), dtype=np.int64)
+        levels[cells] = pixels[chosen]
+        order = _shuffled(SPEC.n_regions, random)
+        image[...] = np.concatenate([levels, centres], axis=1)[order] / 256
+        placed = zip(cells.tolist(), classes[chosen].tolist(), strict=True)
+        scenes.append(tuple(sorted(Placed(cell // GRID, cell % GRID, digit) for cell, digit in placed)))
+    return tuple(scenes), features
+
+
+def _shuffled(n: int, random: np.random.RandomState) -> NDArray[np.int64]:
+    order = np.arange(n, dtype=np.int64)
+    random.shuffle(order)
+    return order
+
+
+def _pool(split: str) -> NDArray[np.int64]:
+    """Rows of the handwritten digits that belong to a split."""
+    order = _shuffled(sum(POOLS.values()), np.random.RandomState(SEED))
+    ends = np.cumsum([POOLS[name] for name in SPLITS])
+    return np.split(order, ends[:-1])[SPLITS.index(split)]
+
+
+def _handwritten() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pixels ``(1797, 64)`` from 0 to 256, and classes ``(1797,)``."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return digits.data.astype(np.int64) * 16, digits.target.astype(np.int64)

@@ -1,0 +1,189 @@
+"""The user's download: a folder or a zip file, read without trusting its names, links or sizes."""
+
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, Protocol
+
+from ncl_bench.data.origin import Origin
+from ncl_bench.errors import DataError
+
+LARGEST_MEMBER = 64 * 2**30
+LARGEST_RATIO = 1000
+LARGEST_TEXT = 512 * 2**20
+READ_ERRORS = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
+"""What opening and reading a damaged file or zip member raises."""
+
+
+class Source(Protocol):
+    """Files by their path below one place."""
+
+    place: Path
+    sizes: Mapping[str, int]
+
+    def open(self, name: str) -> IO[bytes]:
+        """One of ``sizes``, for reading and seeking."""
+        ...
+
+    def changed_at(self, name: str) -> int:
+        """When one of ``sizes`` was last changed, in nanoseconds."""
+        ...
+
+
+def open_source(path: Path) -> Source:
+    """A folder or a zip file.
+
+    Raises:
+        DataError: it is neither, or the zip is damaged or dangerous.
+    """
+    if path.is_dir():
+        return FolderSource(path)
+    if path.is_file() and zipfile.is_zipfile(path):
+        return ZipSource(path)
+    state = "is neither a folder nor a zip file" if path.exists() else "does not exist"
+    raise DataError(f"{path} {state}; give the folder that holds the downloaded files")
+
+
+class FolderSource:
+    """Files of a folder and of the folders in it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        below = [p for pattern in ("*", "*/*") for p in place.glob(pattern) if p.is_file()]
+        self.sizes: Mapping[str, int] = {p.relative_to(place).as_posix(): p.stat().st_size for p in below}
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file; a symbolic link that leads out of the folder is refused."""
+        path = self.place / name
+        target = path.resolve()
+        if not target.is_relative_to(self.place.resolve()):
+            raise DataError(
+                f"{path} is a symbolic link to {target}, outside {self.place}; give the folder of the files"
+            )
+        return path.open("rb", buffering=0)
+
+    def changed_at(self, name: str) -> int:
+        """When a file was last changed, in nanoseconds."""
+        return (self.place / name).stat().st_mtime_ns
+
+
+class ZipSource:
+    """Members of a zip file, read in place."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        try:
+            self._zip = zipfile.ZipFile(place)
+        except READ_ERRORS as error:
+            raise DataError(f"{place} is not a readable zip file ({error}); download it again") from None
+        members = [info for info in self._zip.infolist() if not info.filename.endswith("/")]
+        archive_bytes = place.stat().st_size
+        for info in members:
+            fault = _member_fault(info, archive_bytes)
+            if fault:
+                raise DataError(f"{place}: member {info.filename!r} {fault}; this is not the published file")
+        self.sizes: Mapping[str, int] = {info.filename: info.file_size for info in members}
+        if len(self.sizes) < len(members):
+            raise DataError(f"{place} holds a file name twice; this is not the published file")
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a member."""
+        try:
+            return self._zip.open(name)
+        except READ_ERRORS as error:
+            raise DataError(f"{self.place}: {name} cannot be read ({error}); download it again") from None
+
+    def changed_at(self, name: str) -> int:
+        """When the zip file was last changed, in nanoseconds."""
+        return self.place.stat().st_mtime_ns
+
+
+def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
+    path = PurePosixPath(info.filename)
+    if not info.filename:
+        return "has no name"
+    if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in info.filename:
+        return "leads out of the archive"
+    if stat.S_ISLNK(info.external_attr >> 16):
+        return "is a symbolic link"
+    if info.flag_bits & 1:
+        return "is encrypted"
+    if info.compress_type == zipfile.ZIP_LZMA:
+        return "is packed by LZMA, of which a few bytes may ask for gigabytes of memory"
+    if info.header_offset + info.compress_size > archive_bytes:
+        return f"claims {info.compress_size} compressed bytes, more than the archive has"
+    too_large = info.file_size > LARGEST_MEMBER
+    if too_large or info.file_size > LARGEST_RATIO * max(info.compress_size, 1):
+        return f"claims {info.file_size} bytes out of {info.compress_size} compressed ones"
+    return None
+
+
+def features_folder(source: Source, origin: Origin) -> str:
+    """Folder of the features below the source, with a closing slash; empty for the source itself.
+
+    Raises:
+        DataError: there is none, or more than one.
+    """
+    wanted = f"{origin.prefixes['train']}_ims.npy"
+    found = [PurePosixPath(name).parent for name in source.sizes if PurePosixPath(name).name == wanted]
+    named = [folder for folder in found if folder.name in ("", *origin.folders)]
+    if len(named) == 1:
+        return "" if named[0].name == "" else f"{named[0]}/"
+    names = " or ".join(f"{name}/" for name in origin.folders)
+    if named:
+        both = ", ".join(map(str, named))
+        raise DataError(f"{source.place} holds {wanted} more than once ({both}); give one of these folders")
+    raise DataError(f"{source.place} holds no {wanted}, neither itself nor in {names}; mend --from")
+
+
+def find_file(source: Source, name: str) -> str:
+    """The path of a file by its name alone, wherever it lies below the source.
+
+    Raises:
+        DataError: it is missing, or there are two.
+    """
+    found = [path for path in source.sizes if PurePosixPath(path).name == name]
+    if len(found) != 1:
+        state = f"holds {name} more than once ({', '.join(found)})" if found else f"holds no {name}"
+        raise DataError(f"{source.place} {state}; the published download has it once")
+    return found[0]
+
+
+def require(source: Source, path: str) -> int:
+    """Size of a file that must be there.
+
+    Raises:
+        DataError: it is missing.
+    """
+    if path not in source.sizes:
+        raise DataError(f"{source.place}/{path} is missing; the published download has it")
+    return source.sizes[path]
+
+
+def read_text(source: Source, path: str) -> bytes:
+    """All bytes of a text file.
+
+    Raises:
+        DataError: it is missing, too large for a text file, or damaged.
+    """
+    size = require(source, path)
+    if size > LARGEST_TEXT:
+        raise DataError(
+            f"{source.place}/{path} has {size} bytes, too many for a text file; download it again"
+        )
+    try:
+        with source.open(path) as stream:
+            return stream.read()
+    except READ_ERRORS as error:
+        raise DataError(f"{source.place}/{path} cannot be read ({error}); download it again") from None

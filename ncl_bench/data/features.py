@@ -1,0 +1,242 @@
+"""Feature files (npy): header, sizes and every number checked, read in small blocks and never as a whole."""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from ncl_bench.data.download import READ_ERRORS, Source, require
+from ncl_bench.data.material import Advance
+from ncl_bench.data.paired import FloatArray
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import DataError
+from ncl_bench.npy import parse_header
+
+SCAN_ROWS = 60
+LARGEST_FLOAT16 = 65504.0
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """One ``*_ims.npy`` whose header is as expected.
+
+    Attributes:
+        source: where it lies.
+        path: below the source.
+        shape: ``(rows, n_regions, feature_dim)``.
+        dtype: of the numbers.
+        header_bytes: length of the header.
+        repeat: how often each image is stored, in a row.
+    """
+
+    source: Source
+    path: str
+    shape: tuple[int, int, int]
+    dtype: np.dtype[np.floating]
+    header_bytes: int
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """What to call the file in an error."""
+        return f"{self.source.place}/{self.path}"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.shape[1] * self.shape[2] * self.dtype.itemsize
+
+    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
+        """Blocks of ``size`` unique images from image ``first`` on, in one buffer that is used again."""
+        n_images = self.shape[0] // self.repeat
+        buffer = np.empty((min(size, n_images), *self.shape[1:]), self.dtype)
+        with self.source.open(self.path) as stream:
+            stream.seek(self.header_bytes + first * self.repeat * self.row_bytes)
+            for start in range(first, n_images, size):
+                block = buffer[: min(size, n_images - start)]
+                for part in [block] if self.repeat == 1 else np.split(block, len(block)):
+                    _fill(stream, part, self.name)
+                    if self.repeat > 1:
+                        stream.seek((self.repeat - 1) * self.row_bytes, io.SEEK_CUR)
+                yield block
+
+
+def open_features(
+    source: Source, path: str, spec: DatasetSpec, split: str, dtypes: tuple[str, ...]
+) -> FeatureFile:
+    """Check everything about a feature file that its header and size tell.
+
+    Args:
+        source: where it lies.
+        path: below the source.
+        spec: the protocol's facts.
+        split: ours.
+        dtypes: number types that the published file may have.
+
+    Raises:
+        DataError: missing, not an npy file, pickled, of another type, shape or row count, or cut short.
+    """
+    size = require(source, path)
+    name = f"{source.place}/{path}"
+    with source.open(path) as stream:
+        shape, fortran_order, dtype = _header(stream, name)
+        header_bytes = stream.tell()
+    if dtype.str not in {np.dtype(d).newbyteorder("<").str for d in dtypes} or fortran_order:
+        order = ", column-major" if fortran_order else ""
+        raise DataError(
+            f"{name} holds {dtype}{order} numbers, expected row-major little-endian {' or '.join(dtypes)}; "
+            "use the published file as it is"
+        )
+    if len(shape) != 3 or shape[1:] != (spec.n_regions, spec.feature_dim):
+        raise DataError(
+            f"{name} has shape {shape}, expected (rows, {spec.n_regions}, {spec.feature_dim}) for {spec.name}"
+        )
+    repeat = _repeat(shape[0], spec, split, name)
+    expected = header_bytes + shape[0] * shape[1] * shape[2] * dtype.itemsize
+    if size != expected:
+        fault = "the download was cut short" if size < expected else "it has bytes too many"
+        raise DataError(
+            f"{name} has {size} bytes, its header promises {expected}: {fault}; download it again"
+        )
+    return FeatureFile(source, path, shape, dtype, header_bytes, repeat)
+
+
+def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        shape, fortran_order, dtype = parse_header(stream)
+    except (ValueError, *READ_ERRORS):
+        raise DataError(f"{name} is not a numpy array file; download it again") from None
+    if dtype.hasobject:
+        raise DataError(
+            f"{name} holds pickled Python objects, which are never loaded; use the published file"
+        )
+    return shape, fortran_order, dtype
+
+
+def _repeat(rows: int, spec: DatasetSpec, split: str, name: str) -> int:
+    for repeat in (1, spec.captions_per_image):
+        if rows == spec.images[split] * repeat:
+            return repeat
+    images = spec.images[split]
+    choice = "" if spec.captions_per_image == 1 else f" (or {spec.n_captions(split)}, one per caption)"
+    raise DataError(
+        f"{name} holds {rows} rows, {spec.name}/{split} has {images} images{choice}; use its own file"
+    )
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one pass over a feature file found.
+
+    Attributes:
+        sha256: hash (hex) of the file.
+        copies: images whose features are, bit for bit, those of an earlier image.
+        example: row of the first of them, and the earlier row; empty where there are none.
+    """
+
+    sha256: str
+    copies: int
+    example: Sequence[int]
+
+
+def scan(file: FeatureFile, *, to_float16: bool, advance: Advance) -> Scan:
+    """Read a whole feature file once: every number finite, no row of zeros alone, repeated rows equal.
+
+    Args:
+        file: whose header is as expected.
+        to_float16: the numbers must also fit float16.
+        advance: called with the bytes read.
+
+    Returns:
+        The file's hash, and how many images are copies of others.
+
+    Raises:
+        DataError: a number is not finite or too large, a row is zero, repeats differ, or the file cannot be read
+            to its end.
+    """
+    digest = hashlib.sha256()
+    zero_rows: list[int] = []
+    first_with: dict[int, int] = {}  # key of an image's features to its row: some bytes an image
+    copies: list[tuple[int, int]] = []
+    step = file.repeat * (SCAN_ROWS // file.repeat)
+    buffer = np.empty((step, *file.shape[1:]), file.dtype)
+    with file.source.open(file.path) as stream:
+        digest.update(stream.read(file.header_bytes))
+        for start in range(0, file.shape[0], step):
+            block = buffer[: min(step, file.shape[0] - start)]
+            _fill(stream, block, file.name)
+            digest.update(block.view(np.uint8).data)
+            _check_numbers(file, block, start, to_float16)
+            _check_repeats(file, block, start)
+            zero_rows += (start + np.flatnonzero(~block.any(axis=(1, 2)))).tolist()
+            for row, key in zip(
+                range(start, start + len(block), file.repeat), _keys(block[:: file.repeat]), strict=True
+            ):
+                earlier = first_with.setdefault(key, row)
+                if earlier != row:
+                    copies.append((row, earlier))
+            advance(block.nbytes)
+    if zero_rows:
+        raise DataError(
+            f"{file.name} holds nothing but zeros in {len(zero_rows):,} of {file.shape[0]:,} rows, the first is row "
+            f"{zero_rows[0]}: the download was not finished; download it again"
+        )
+    return Scan(digest.hexdigest(), len(copies), copies[0] if copies else ())
+
+
+def _keys(images: FloatArray) -> list[int]:
+    """A number of 64 bits for each image, equal for equal features and, but for chance, for these alone.
+
+    A random weight for each eight bytes, added up without carry, costs a fraction of the file's sha256.
+    """
+    rows = images.reshape(len(images), -1)
+    if rows.shape[1] * rows.itemsize % 8:
+        rows = rows.astype(np.float64)
+    words = rows.view(np.uint64)
+    weights = np.random.default_rng(0).integers(2**64, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
+    keys: list[int] = (words @ weights).tolist()
+    return keys
+
+
+def _check_numbers(file: FeatureFile, block: FloatArray, start: int, to_float16: bool) -> None:
+    finite = np.isfinite(block)
+    if not finite.all():
+        row = int(np.argmin(finite.all(axis=(1, 2))))
+        value = block[row][~finite[row]][0]
+        raise DataError(
+            f"{file.name} row {start + row} holds {value}, expected finite numbers; download it again"
+        )
+    if to_float16 and np.abs(block).max() > LARGEST_FLOAT16:
+        row = int(np.argmax(np.abs(block).max(axis=(1, 2))))
+        raise DataError(
+            f"{file.name} row {start + row} holds {np.abs(block[row]).max()}, more than float16 can; "
+            "prepare with --dtype float32"
+        )
+
+
+def _check_repeats(file: FeatureFile, block: FloatArray, start: int) -> None:
+    groups = block.reshape(-1, file.repeat, *block.shape[1:])
+    for copy in range(1, file.repeat):
+        if not np.array_equal(groups[:, copy], groups[:, 0]):
+            differs = (groups[:, copy] != groups[:, 0]).any(axis=(1, 2))
+            row = start + int(np.argmax(differs)) * file.repeat
+            raise DataError(
+                f"{file.name} rows {row} and {row + copy} differ, "
+                f"expected each image {file.repeat} times in a row; download it again"
+            )
+
+
+def _fill(stream: IO[bytes], block: FloatArray, name: str) -> None:
+    view = block.reshape(-1).view(np.uint8).data
+    done = 0
+    try:
+        while done < len(view):
+            count = stream.readinto(view[done:])  # type: ignore[attr-defined]
+            if not count:
+                raise EOFError("it ends too early")
+            done += count
+    except READ_ERRORS as error:
+        raise DataError(f"{name} cannot be read ({error}); download it again") from None

@@ -1,0 +1,189 @@
+"""The prepared folder: names, table schemas and manifest, shared by writing and reading.
+
+::
+
+    <root>/<dataset>/
+      README.md            card with the `configs:` of the Hugging Face Hub
+      manifest.json        sources with sha256, settings, tokenizations, fingerprints
+      images/<split>/      one row per unique image: image_id, image_features (flat)
+      captions/<split>/    one row per caption: caption_id, image_row, image_id, text, tokens
+      vocab/               vocabularies in the published json format
+
+Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files with ``Dataset.from_file``.
+"""
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import DataError
+
+LAYOUT_VERSION = 1
+TABLES = ("captions", "images")
+Dtype = Literal["float32", "float16"]
+Format = Literal["arrow", "parquet"]
+
+
+def _stays_inside(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or "\0" in value:
+        raise ValueError("it must be a path below the folder")
+    return value
+
+
+FileName = Annotated[str, AfterValidator(_stays_inside)]
+"""A path below the folder that it is about, with ``/``."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FileRecord(_Record):
+    """A source file, or a file of the prepared folder (whose sha256 is left out).
+
+    Attributes:
+        name: path below the source or the prepared folder.
+        bytes: size.
+        sha256: hash (hex) of a source file.
+        published: whether that is the hash of the published file; None where that hash is not known.
+    """
+
+    name: FileName
+    bytes: int
+    sha256: str | None = None
+    published: bool | None = None
+
+
+class Tokenization(_Record):
+    """One way in which the captions were cut: a column of token ids.
+
+    Attributes:
+        language: caption language; None where a caption may be in any of them.
+        tokenizer: its name.
+        version: what fixes its behaviour.
+        column: of the captions table.
+        vocabulary: file below the prepared folder.
+        vocabulary_sha256: of that file.
+        origin: ``built`` from train, ``imported`` from a published file, or ``shipped`` with the ids.
+    """
+
+    language: str | None
+    tokenizer: str
+    version: str
+    column: str
+    vocabulary: FileName
+    vocabulary_sha256: str
+    origin: Literal["built", "imported", "shipped"]
+
+
+class SplitRecord(_Record):
+    """What one split holds."""
+
+    images: int
+    captions: int
+    fingerprint: str
+    files: tuple[FileRecord, ...]
+
+
+class Manifest(_Record):
+    """What a prepared folder is and where it comes from.
+
+    Attributes:
+        layout_version: of this page's layout.
+        tool: name and version of what wrote it.
+        key: sha256 of the settings and of the sources' names and sizes; tells a repeated command.
+        name: of the dataset.
+        dtype: of the features.
+        format: of the tables.
+        captions_per_image: a fact of the dataset.
+        n_regions: regions per image.
+        feature_dim: dimension of one region feature.
+        texts: language to its column in the captions table.
+        tokenizations: columns of token ids.
+        sources: files it was made from.
+        splits: what each split holds.
+        checked: what the sources were compared with, in sentences.
+        warnings: what deserves a look, in sentences.
+    """
+
+    layout_version: int
+    tool: str
+    key: str
+    name: str
+    dtype: Dtype
+    format: Format
+    captions_per_image: int
+    n_regions: int
+    feature_dim: int
+    texts: dict[str, str]
+    tokenizations: tuple[Tokenization, ...]
+    sources: tuple[FileRecord, ...]
+    splits: dict[str, SplitRecord]
+    checked: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared folder.
+
+    Raises:
+        DataError: it is missing, damaged or of another layout version.
+    """
+    path = folder / "manifest.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError:
+        raise DataError(
+            f"{folder} is not a prepared dataset (no manifest.json); run `ncl-bench prepare`"
+        ) from None
+    except (ValueError, RecursionError):
+        content = None
+    found = content.get("layout_version") if isinstance(content, dict) else None
+    if found is not None and found != LAYOUT_VERSION:
+        raise DataError(
+            f"{path} has layout version {found}, this tool reads {LAYOUT_VERSION}; prepare it again"
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise DataError(f"{path} is damaged ({where}: {first['msg']}); prepare the dataset again") from None
+
+
+def text_column(language: str, languages: tuple[str, ...]) -> str:
+    """Column of the captions' text; the language is named only where there are several."""
+    return "caption" if len(languages) == 1 else f"caption_{language}"
+
+
+def token_column(language: str | None, tokenizer: str, languages: tuple[str, ...]) -> str:
+    """Column of the token ids; the language is named only where there are several texts."""
+    parts = ["tokens", tokenizer.replace("-", "_")]
+    if language is not None and len(languages) > 1:
+        parts.insert(1, language)
+    return "_".join(parts)
+
+
+def images_schema(spec: DatasetSpec, dtype: Dtype) -> dict[str, Any]:
+    """Columns of the images table, in the notation of the Hugging Face library."""
+    numbers = {"feature": _value(dtype), "length": spec.n_regions * spec.feature_dim, "_type": "List"}
+    return {"image_id": _value("string"), "image_features": numbers}
+
+
+def captions_schema(texts: list[str], tokens: list[str]) -> dict[str, Any]:
+    """Columns of the captions table, in the notation of the Hugging Face library."""
+    columns: dict[str, Any] = {
+        "caption_id": _value("int64"),
+        "image_row": _value("int64"),
+        "image_id": _value("string"),
+    }
+    columns |= {name: _value("string") for name in texts}
+    return columns | {name: {"feature": _value("int32"), "_type": "List"} for name in tokens}
+
+
+def _value(dtype: str) -> dict[str, Any]:
+    return {"dtype": dtype, "_type": "Value"}

@@ -1,0 +1,115 @@
+"""Noise of Web: sizes, splits and files (protocol.md, Datasets and splits)."""
+
+from collections.abc import Sequence
+
+from ncl_bench.data.captions import check_count
+from ncl_bench.data.download import Source, find_file, read_text
+from ncl_bench.data.lines import read_lines, read_token_ids, unique_ids
+from ncl_bench.data.material import Cut, SplitCaptions
+from ncl_bench.data.origin import KnownFile, Origin
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.text import parse_vocabulary
+
+SPEC = DatasetSpec(
+    name="now",
+    title="Noise of Web",
+    images={"train": 98_000, "dev": 1_000, "test": 1_000},
+    captions_per_image=1,
+    n_regions=36,
+    feature_dim=768,
+    noise="natural",
+    protocols=("1k",),
+    languages=("zh", "en", "ja", "ru"),
+    tokenizers={"zh": "jieba", "en": "jieba", "ja": "jieba", "ru": "jieba"},
+)
+
+REPOSITORY = "NJUyued/NoW"
+REVISION = "6905d21"
+ARCHIVE = "NoW.zip"
+ARCHIVE_BYTES = 3_534_902_435
+ARCHIVE_SHA256 = "0aa54949d0e4ffd6fb5b72dcccb8eff99734a62d3b69390fc826e3109ae467ec"
+VOCABULARY_SIZES = {"bpe": 10_000, "bert": 32_702, "jieba": 56_271}
+
+ORIGIN = Origin(
+    summary=(
+        "Screenshots of web pages, each with the description in its own meta data, gathered without "
+        "annotation or cleaning; captions are mostly Chinese, also English, Japanese and Russian, and are "
+        "published as token ids only; every image as 36 region features of an APT detector."
+    ),
+    homepage="https://github.com/alipay/PC2-NoiseofWeb",
+    obtain=(
+        "NoW.zip of https://huggingface.co/datasets/NJUyued/NoW, or `ncl-bench prepare now --download --to"
+        " DIR`; "
+        "the zip file is read in place",
+        f"NoW.zip has {ARCHIVE_BYTES:,} bytes and sha256 {ARCHIVE_SHA256}",
+    ),
+    folders=("h5100k_precomp", "now100k_precomp"),
+    prefixes={"train": "train", "dev": "dev", "test": "test"},
+    files=(
+        "{split}_ims.npy",
+        "{split}_ids.txt",
+        *(f"{{split}}_caps_{name}.txt" for name in VOCABULARY_SIZES),
+    ),
+    extra_files=tuple(f"now100k_precomp_vocab_{name}.json" for name in VOCABULARY_SIZES),
+    dtypes=("float32", "float16"),
+    ids_span_splits=False,
+    licence="CC BY-NC 4.0",
+    licence_id="cc-by-nc-4.0",
+    terms="May be passed on and changed for non-commercial purposes, with credit to its authors.",
+    noise=(
+        "Natural: descriptions that say little of the page as pictured, an estimated 70 % of the pairs in "
+        "every split; no list of the wrong pairs exists."
+    ),
+    upload=("captions", "images"),
+    upload_reason="the licence asks for credit and forbids commercial use",
+    citation="""@inproceedings{duan2024pc2,
+  title     = {{PC2}: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning in
+               Cross-Modal Retrieval},
+  author    = {Duan, Yue and Gu, Zhangxuan and Ying, Zhenzhe and Qi, Lei and Meng, Changhua and
+               Shi, Yinghuan},
+  booktitle = {ACM International Conference on Multimedia},
+  year      = {2024}
+}""",
+    archive=KnownFile(ARCHIVE, ARCHIVE_SHA256, ARCHIVE_BYTES),
+)
+
+
+def read_vocabularies(source: Source) -> dict[Cut, tuple[bytes, str]]:
+    """The json bytes of the published vocabularies, which lie beside the folder of the features.
+
+    Raises:
+        DataError: one is missing or damaged.
+    """
+    found: dict[Cut, tuple[bytes, str]] = {}
+    for name, file in zip(VOCABULARY_SIZES, ORIGIN.extra_files, strict=True):
+        content = read_text(source, find_file(source, file))
+        parse_vocabulary(content, file)
+        found[(None, name)] = (content, f"ids of {REPOSITORY}")
+    return found
+
+
+def read_captions(source: Source, paths: Sequence[str], spec: DatasetSpec, split: str) -> SplitCaptions:
+    """Token ids and image ids of one split.
+
+    Args:
+        source: the download.
+        paths: ``ORIGIN.files`` of this split.
+        spec: the protocol's facts.
+        split: ours.
+
+    Raises:
+        DataError: a file is missing, damaged, of another length than the protocol says, or holds an id beyond
+            its vocabulary.
+    """
+    ids_name = f"{source.place}/{paths[1]}"
+    image_ids = unique_ids(read_lines(read_text(source, paths[1]), ids_name), spec.images[split], 1, ids_name)
+    tokens = {}
+    for (cut, (content, _)), path in zip(read_vocabularies(source).items(), paths[2:], strict=True):
+        vocabulary = parse_vocabulary(content, cut[1])
+        name = f"{source.place}/{path}"
+        table = read_token_ids(
+            read_text(source, path), name, start=vocabulary.start, end=vocabulary.end, size=vocabulary.size
+        )
+        check_count(len(table), spec, split, name)
+        tokens[cut] = table
+    return SplitCaptions(image_ids, tokens=tokens)

@@ -1,0 +1,264 @@
+"""Read a prepared folder: memory-mapped Arrow files, opened without a copy."""
+
+import mmap
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.layout import Manifest, Tokenization, read_manifest
+from ncl_bench.data.paired import FloatArray, Int64Array, PairedDataset, TokenTable
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.text import load_vocabulary
+from ncl_bench.errors import DataError, shorten, unknown_name
+from ncl_bench.noise.draw import clean_pairing, clean_record
+
+T = TypeVar("T", bound=np.generic)
+
+
+class ArrowFeatures:
+    """Region features in memory-mapped Arrow files; rows are copied only when asked for.
+
+    Args:
+        column: the fixed-size list column, ``regions * dim`` numbers per row.
+        shape: ``(n_images, n_regions, feature_dim)``.
+    """
+
+    def __init__(self, column: Any, shape: tuple[int, int, int]) -> None:
+        dtype = np.dtype(f"f{column.type.value_type.bit_width // 8}")
+        self._blocks: list[FloatArray] = [
+            _view(chunk.values, dtype).reshape(-1, *shape[1:])[chunk.offset : chunk.offset + len(chunk)]
+            for chunk in column.chunks
+        ]
+        self._starts = np.cumsum([0, *map(len, self._blocks)]).tolist()
+        self._rows = np.arange(shape[0])
+        self.shape: tuple[int, ...] = shape
+        self.dtype: np.dtype[np.floating] = dtype
+
+    def __getitem__(self, rows: Int64Array, /) -> FloatArray:
+        """A fresh, writable copy of the chosen rows, in the order asked for (repeats allowed)."""
+        chosen = self._rows[rows]
+        result = np.empty((*chosen.shape, *self.shape[1:]), self.dtype)
+        for place, row in zip(result.reshape(-1, *self.shape[1:]), chosen.ravel().tolist(), strict=True):
+            block = bisect_right(self._starts, row) - 1
+            place[...] = self._blocks[block][row - self._starts[block]]
+        return result
+
+
+class ArrowStrings(Sequence[str]):
+    """Strings of an Arrow column, decoded one at a time."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        text: str = self._column[index].as_py()
+        return text
+
+
+def load_prepared(
+    root: Path,
+    spec: DatasetSpec,
+    split: str,
+    *,
+    language: str | None = None,
+    tokenizer: str | None = None,
+    preload: Literal["ram"] | None = None,
+) -> PairedDataset:
+    """Open one split of a prepared dataset, on clean pairs.
+
+    Args:
+        root: the folder that holds prepared datasets, or the dataset's own folder.
+        spec: which dataset.
+        split: ``train``, ``dev`` or ``test``.
+        language: of the captions; the dataset's first by default.
+        tokenizer: which token ids; the language's default tokenizer by default.
+        preload: ``"ram"`` reads the features into memory; by default they stay on disk.
+
+    Raises:
+        DataError: nothing is prepared there, or it is damaged, or lacks the split, language or tokenizer.
+    """
+    folder = root if (root / "manifest.json").exists() else root / spec.name
+    manifest = read_manifest(folder)
+    _check_facts(manifest, spec, folder)
+    if split not in manifest.splits:
+        raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
+    cut = _tokenization(manifest, spec, language, tokenizer)
+    images, captions = (_open_table(folder, manifest, split, table) for table in ("images", "captions"))
+    _check_columns(images, captions, folder, spec, split, cut.column)
+    pairing = _int64(captions["image_row"])
+    if not np.array_equal(pairing, clean_pairing(images.num_rows, spec.captions_per_image)):
+        raise DataError(
+            f"{folder}/captions/{split} is not in the order of the clean pairing; prepare it again"
+        )
+    text = manifest.texts.get(language or spec.languages[0])
+    vocabulary, tokens = load_vocabulary(folder / cut.vocabulary), _token_table(captions[cut.column])
+    if tokens.ids.min(initial=0) < 0 or tokens.ids.max(initial=0) >= vocabulary.size:
+        raise DataError(
+            f"{folder}/captions/{split} holds token ids outside {cut.vocabulary}, which has {vocabulary.size} words; "
+            "prepare it again"
+        )
+    if text is not None:
+        _check_column(captions, text, "string", f"{folder}/captions/{split}")
+    dataset = PairedDataset(
+        name=spec.name,
+        split=split,
+        image_features=ArrowFeatures(
+            images["image_features"], (images.num_rows, spec.n_regions, spec.feature_dim)
+        ),
+        image_ids=np.array(images["image_id"].to_pylist()),
+        caption_to_image=pairing,
+        pair_ids=np.arange(len(pairing)),
+        tokens=tokens,
+        captions=None if text is None else ArrowStrings(captions[text]),
+        vocabulary=vocabulary,
+        captions_per_image=spec.captions_per_image,
+        noise=clean_record(pairing),
+        fingerprint=manifest.splits[split].fingerprint,
+    )
+    return dataset if preload is None else dataset.in_ram()
+
+
+def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
+    facts = {
+        "name": (manifest.name, spec.name),
+        "captions_per_image": (manifest.captions_per_image, spec.captions_per_image),
+        "n_regions": (manifest.n_regions, spec.n_regions),
+        "feature_dim": (manifest.feature_dim, spec.feature_dim),
+        "images": ({split: record.images for split, record in manifest.splits.items()}, dict(spec.images)),
+    }
+    for fact, (found, expected) in facts.items():
+        if found != expected:
+            raise DataError(
+                f"{folder}/manifest.json: {fact} is {found}, {spec.name} has {expected}; prepare it again"
+            )
+    for language in manifest.texts:
+        if language not in spec.languages:
+            raise DataError(
+                f"{folder}/manifest.json: texts has language {shorten(language)}, {spec.name} has "
+                f"{', '.join(spec.languages)}; prepare it again"
+            )
+
+
+def _tokenization(
+    manifest: Manifest, spec: DatasetSpec, language: str | None, tokenizer: str | None
+) -> Tokenization:
+    language = language or spec.languages[0]
+    if language not in spec.languages:
+        raise DataError(unknown_name(f"language of {spec.name}", language, spec.languages))
+    cuts = {cut.tokenizer: cut for cut in manifest.tokenizations if cut.language in (None, language)}
+    tokenizer = tokenizer or spec.tokenizers[language]
+    if tokenizer not in cuts:
+        raise DataError(
+            f"{spec.name} was prepared without tokenizer {tokenizer!r} for language {language!r}, "
+            f"only with: {', '.join(sorted(cuts)) or 'none'}; prepare it again with --tokenizer {tokenizer}"
+        )
+    return cuts[tokenizer]
+
+
+def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any:
+    import pyarrow as pa
+
+    if manifest.format != "arrow":
+        raise DataError(
+            f"{folder} was prepared as {manifest.format}, for uploading; prepare it with --format arrow"
+        )
+    parts = []
+    for record in manifest.splits[split].files:
+        if not record.name.startswith(f"{table}/"):
+            continue
+        path = folder / record.name
+        found = path.stat().st_size if path.is_file() else None
+        if found != record.bytes:
+            state = "is missing" if found is None else f"has {found} bytes"
+            raise DataError(f"{path} {state}, expected {record.bytes} bytes; prepare the dataset again")
+        try:
+            parts.append(_map_table(path))
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise DataError(
+                f"{path} is not a readable Arrow file ({error}); prepare the dataset again"
+            ) from None
+    try:
+        return pa.concat_tables(parts)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(
+            f"{folder}/{table}/{split} has files that do not fit together ({error}); prepare the dataset again"
+        ) from None
+
+
+def _check_columns(
+    images: Any, captions: Any, folder: Path, spec: DatasetSpec, split: str, tokens: str
+) -> None:
+    """Refuse tables whose columns are not of the layout, or whose insides point outside of them."""
+    where = {table: f"{folder}/{table}/{split}" for table in ("images", "captions")}
+    if images.num_rows != spec.images[split]:
+        raise DataError(
+            f"{where['images']} has {images.num_rows} rows, {spec.name} has {spec.images[split]} images; "
+            "prepare it again"
+        )
+    _check_column(images, "image_id", "string", where["images"])
+    numbers = [
+        f"fixed_size_list<{dtype}>[{spec.n_regions * spec.feature_dim}]" for dtype in ("float", "halffloat")
+    ]
+    _check_column(images, "image_features", " or ".join(numbers), where["images"], full=False)
+    _check_column(captions, "image_row", "int64", where["captions"])
+    _check_column(captions, tokens, "list<int32>", where["captions"])
+
+
+def _check_column(table: Any, name: str, types: str, where: str, *, full: bool = True) -> None:
+    import pyarrow as pa
+
+    try:
+        column = table[name]
+        column.validate(full=full)
+        found = re.sub(r"<\w+: (\w+)( not null)?>", r"<\1>", str(column.type))
+    except (
+        pa.ArrowException,
+        KeyError,
+        ValueError,
+    ) as error:  # a name may be missing, twice there or no text
+        raise DataError(f"{where}: column {name} is damaged ({error}); prepare the dataset again") from None
+    if found not in types.split(" or "):
+        raise DataError(f"{where}: {name} is {column.type}, expected {types}; prepare the dataset again")
+    if column.null_count or not column.num_chunks:
+        raise DataError(f"{where}: {name} is empty in places; prepare the dataset again")
+
+
+def _map_table(path: Path) -> Any:
+    """Map an Arrow file and read its headers only; ``pyarrow.memory_map`` has the disk read it all ahead."""
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped.madvise(mmap.MADV_RANDOM)
+    table = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped))).read_all()
+    mapped.madvise(mmap.MADV_NORMAL)
+    return table
+
+
+def _int64(column: Any) -> Int64Array:
+    return np.concatenate([_view(chunk, np.dtype(np.int64)) for chunk in column.chunks])
+
+
+def _token_table(column: Any) -> TokenTable:
+    lists = column.combine_chunks()
+    int32 = np.dtype(np.int32)
+    return TokenTable(_view(lists.values, int32), _view(lists.offsets, int32).astype(np.int64))
+
+
+def _view(array: Any, dtype: np.dtype[T]) -> NDArray[T]:
+    """A read-only view of an Arrow array of numbers; its own ``to_numpy`` takes a second to import pandas."""
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)

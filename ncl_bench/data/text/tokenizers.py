@@ -1,0 +1,160 @@
+"""Tokenizers by name: a caption in, its words or word pieces out."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ncl_bench.data.text import word as word_rules
+from ncl_bench.errors import DataError, shorten, unknown_name
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """How captions are cut; name and version go into every result.
+
+    Attributes:
+        name: key in ``TOKENIZERS``.
+        version: what fixes the behaviour: rules, library version or file hash.
+        split: caption to words or pieces, in order.
+        threshold: how often a word must occur in train to enter the vocabulary.
+    """
+
+    name: str
+    version: str
+    split: Callable[[str], list[str]]
+    threshold: int = 4
+
+    def __call__(self, caption: str) -> list[str]:
+        """Words or pieces of a caption, in order."""
+        return self.split(caption)
+
+
+def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
+    """Make a tokenizer.
+
+    ``word`` takes a caption for one sentence: only a full stop at its end is a word of its own, and ``a bike. a dog``
+    gives ``bike.``. ``word-punkt`` splits sentences first, as SCAN did, and gives ``bike`` and ``.``; it needs NLTK's
+    trained splitter.
+
+    Args:
+        name: ``word``, ``word-punkt``, ``jieba``, ``bpe``, ``bert`` or ``ids``.
+        file: the ``tokenizer.json`` of ``bpe`` and ``bert``; the others take none.
+
+    Raises:
+        DataError: the name is unknown, or a needed file is missing or damaged.
+    """
+    if name not in TOKENIZERS:
+        raise DataError(unknown_name("tokenizer", name, TOKENIZERS))
+    if name not in _PIECES:
+        if file is not None:
+            raise DataError(f"tokenizer {name} takes no file, got {file}; leave it out")
+        return _WITHOUT_FILE[name]()
+    if file is None:
+        raise DataError(f"tokenizer {name} needs a tokenizer.json; give its path")
+    return _pieces(name, file)
+
+
+def _word() -> Tokenizer:
+    return Tokenizer("word", word_rules.VERSION, lambda caption: word_rules.split_words(caption.lower()))
+
+
+def _word_punkt() -> Tokenizer:
+    """SCAN's own steps: sentences by punkt, then the word rules on each sentence."""
+    import nltk
+
+    try:
+        sentences = nltk.tokenize.PunktTokenizer("english")
+    except LookupError:
+        raise DataError(
+            "tokenizer word-punkt needs NLTK's punkt_tab data, which is not on nltk.data.path; "
+            "run `python -m nltk.downloader punkt_tab` or use the tokenizer `word`"
+        ) from None
+
+    def split(caption: str) -> list[str]:
+        found = sentences.tokenize(caption.lower())
+        return [word for sentence in found for word in word_rules.split_words(sentence)]
+
+    return Tokenizer("word-punkt", f"{word_rules.VERSION}+punkt_tab-english", split)
+
+
+@cache
+def _jieba() -> Tokenizer:
+    """Default mode with new-word discovery, lower-cased; a space is a token, as in the published code.
+
+    The dictionary is read from the package: jieba's own cache is a file in the system's temporary folder, which others
+    may have written and which a killed process leaves behind half done.
+    """
+    import jieba
+
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
+    cutter.initialized = True
+    return Tokenizer("jieba", str(jieba.__version__), lambda caption: list(cutter.cut(caption.lower())))
+
+
+def _ids() -> Tokenizer:
+    """Comma-separated ids, as Noise of Web ships them; empty fields are skipped."""
+
+    def split(caption: str) -> list[str]:
+        return [field.strip() for field in caption.split(",") if field.strip()]
+
+    return Tokenizer("ids", "1", split, threshold=1)
+
+
+def _pieces(name: str, file: Path) -> Tokenizer:
+    import tokenizers
+
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"tokenizer file {file}: {error.strerror}; give an existing tokenizer.json") from None
+    try:
+        pieces = tokenizers.Tokenizer.from_str(content.decode())
+    except Exception as error:  # the library raises the bare class
+        raise DataError(
+            f"{file} is not a tokenizer.json of the tokenizers library ({error}); give the file that its save() wrote"
+        ) from None
+
+    def split(caption: str) -> list[str]:
+        try:
+            return list(pieces.encode(caption, add_special_tokens=False).tokens)
+        except Exception as error:  # the bare class again
+            raise DataError(
+                f"{file} cannot cut {shorten(caption)} ({error}); give a complete tokenizer.json"
+            ) from None
+
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Tokenizer(name, f"tokenizers-{tokenizers.__version__}:{digest}", split, 1)
+
+
+def train_bpe(captions: Iterable[str], file: Path, *, size: int = 10_000) -> None:
+    """Train byte-pair encoding and write its ``tokenizer.json``; equal captions give equal bytes.
+
+    Args:
+        captions: training captions only, in their order.
+        file: where the json goes.
+        size: largest number of pieces, special words included.
+    """
+    from tokenizers import Tokenizer as Pieces
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    from ncl_bench.data.text.vocabulary import SPECIAL_WORDS
+
+    pieces = Pieces(models.BPE(unk_token="<unk>"))
+    pieces.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(SPECIAL_WORDS), show_progress=False)
+    pieces.train_from_iterator(captions, trainer)
+    file.write_text(pieces.to_str(), encoding="utf-8")
+
+
+_WITHOUT_FILE: dict[str, Callable[[], Tokenizer]] = {
+    "word": _word,
+    "word-punkt": _word_punkt,
+    "jieba": _jieba,
+    "ids": _ids,
+}
+_PIECES = ("bpe", "bert")
+TOKENIZERS = (*_WITHOUT_FILE, *_PIECES)

@@ -1,0 +1,202 @@
+"""What a submission states about data, order and noise, compared with what is ours."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data import ROOT_VARIABLE, load_dataset
+from ncl_bench.data.digits import SPEC as DIGITS
+from ncl_bench.data.paired import Int64Array, PairedDataset
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.evaluation.protocol import expected_shape
+from ncl_bench.evaluation.score_forms import ArrayFile
+from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission_scores import check_sha256, open_file
+from ncl_bench.noise.draw import (
+    NoiseRecord,
+    NoiseUnit,
+    clean_pairing,
+    draw_noise,
+    noise_sha256,
+    standard_seed,
+)
+from ncl_bench.noise.files import read_noise_file
+from ncl_bench.noise.known import published_name
+from ncl_bench.npy import map_npy
+
+RATIO_TOLERANCE = 1e-6
+
+
+def local_split(
+    spec: DatasetSpec, split: str, root: Path | None, language: str | None = None
+) -> PairedDataset | None:
+    """The split as this machine holds it, or None where it was not prepared here.
+
+    Args:
+        spec: which dataset.
+        split: its name.
+        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        language: of the captions.
+
+    Raises:
+        DataError: ``root`` was given and holds no such dataset, or it is damaged.
+    """
+    surroundings = os.environ.get(ROOT_VARIABLE)
+    place = root or (Path(surroundings) if surroundings else None)
+    if spec.name != DIGITS.name and root is None:
+        prepared = [place / "manifest.json", place / spec.name / "manifest.json"] if place else []
+        if not any(path.exists() for path in prepared):
+            return None
+    return load_dataset(spec.name, split=split, root=place, language=language)
+
+
+def check_fingerprints(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
+    """Compare the fingerprints of the stated splits with the local dataset's.
+
+    Returns:
+        Notes: a sentence where there is no local dataset.
+
+    Raises:
+        SubmissionError: a fingerprint is another.
+    """
+    for split, stated in submission.fingerprint.items():
+        local = local_split(spec, split, root)
+        if local is None:
+            return [
+                f"the fingerprints of {spec.name} were recorded but not checked, because the dataset is not "
+                "prepared here; name its folder with --root"
+            ]
+        if local.fingerprint != stated:
+            raise SubmissionError(
+                f"fingerprint of {spec.name}/{split} is {stated}, ours is {local.fingerprint}; "
+                "the scores are for other data or another order"
+            )
+    return []
+
+
+def check_order(folder: Path, submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
+    """Compare the stated order of images and captions with the dataset's.
+
+    Returns:
+        Notes: a sentence for image ids that cannot be compared.
+
+    Raises:
+        ScoresError: an id stands twice, is missing or extra, or stands in another place.
+    """
+    notes = []
+    for split, scores in submission.scores.items():
+        n_images, n_captions = expected_shape(spec, split)
+        if scores.order.caption_ids is not None:
+            ids = _ids(folder, scores.order.caption_ids, n_captions)
+            _compare_ids(ids, [str(c) for c in range(n_captions)], scores.order.caption_ids.file)
+        if scores.order.image_ids is not None:
+            local = local_split(spec, split, root)
+            ours = None if local is None else [str(i) for i in local.image_ids[:n_images]]
+            ids = _ids(folder, scores.order.image_ids, n_images)
+            _compare_ids(ids, ours, scores.order.image_ids.file)
+            if local is None:
+                notes.append(
+                    f"the image ids of {split} are complete but were not compared, for want of the dataset"
+                )
+    return notes
+
+
+def _ids(folder: Path, entry: ArrayFile, n: int) -> list[str]:
+    path, header = open_file(folder, entry)
+    if len(header.shape) != 1 or header.dtype.kind not in "iuU":
+        raise ScoresError(
+            f"{path} holds {header.dtype} of shape {header.shape}, expected one integer or text per item"
+        )
+    if header.shape != (n,):
+        raise ScoresError(f"{path} holds {header.shape[0]} ids, expected {n}; queries are missing or extra")
+    check_sha256(path, entry)
+    try:
+        return [str(item) for item in map_npy(path, header).tolist()]
+    except (ValueError, SystemError):  # of numpy, for numbers that are no characters
+        raise ScoresError(f"{path} holds text that is not Unicode; write it with numpy.save again") from None
+
+
+def _compare_ids(ids: list[str], ours: list[str] | None, name: str) -> None:
+    if len(set(ids)) < (len(ids) if ours is None else len(set(ours))):
+        twice = next(item for place, item in enumerate(ids) if item in ids[:place])
+        raise ScoresError(f"{name} holds id {twice!r} more than once; score every query once")
+    for place, (found, expected) in enumerate(zip(ids, ours or ids, strict=True)):
+        if found != expected:
+            raise ScoresError(
+                f"{name} holds id {found!r} at {place}, ours is {expected!r}; "
+                "put the scores into the dataset's order"
+            )
+
+
+def check_noise(
+    folder: Path, submission: Submission, spec: DatasetSpec
+) -> tuple[NDArray[np.bool_] | None, list[str]]:
+    """Recompute the stated noise and compare its hash.
+
+    Returns:
+        The true correspondence of the training captions, or None where it cannot be known; and notes.
+
+    Raises:
+        SubmissionError: the noise has another hash or realised ratio than stated.
+        NoiseError: the noise file is refused.
+    """
+    noise = submission.noise
+    if noise.unit == "natural":
+        return None, []
+    clean = clean_pairing(spec.images["train"], spec.captions_per_image)
+    if noise.unit == "none":
+        _compare_noise(submission, noise_sha256(clean), 0.0)
+        return None, []
+    drawn = _known_noise(folder, submission, spec, noise.unit)
+    if drawn is None:
+        return None, [
+            f"the noise index {noise.sha256} was recorded but not checked, because no stated seed "
+            "draws it; add its file as noise.index"
+        ]
+    caption_to_image, record = drawn
+    _compare_noise(submission, record.sha256, record.realised_ratio)
+    name = record.published or published_name(record.sha256)
+    if noise.published not in (None, name):
+        raise SubmissionError(
+            f"noise.published is {noise.published!r}, but the noise of unit {noise.unit}, ratio {noise.ratio} and "
+            f"sha256 {record.sha256} is {name or 'no shared file'}; correct it or leave it out"
+        )
+    notes = []
+    standard = standard_seed(spec.name, noise.unit, noise.ratio or 0.0)
+    if record.seed != standard:
+        source = "a noise file" if record.seed is None else f"noise seed {record.seed}"
+        notes.append(f"{source} is not the standard noise of this cell (seed {standard}): a study of spread")
+    return caption_to_image == clean, notes
+
+
+def _known_noise(
+    folder: Path, submission: Submission, spec: DatasetSpec, unit: NoiseUnit
+) -> tuple[Int64Array, NoiseRecord] | None:
+    noise = submission.noise
+    assert noise.ratio is not None
+    if noise.index is not None:
+        path, _ = open_file(folder, noise.index)
+        check_sha256(path, noise.index)
+        return read_noise_file(path, spec, unit)
+    drawn = draw_noise(spec, noise_ratio=noise.ratio, noise_unit=unit, seed=noise.seed)
+    return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
+
+
+def _compare_noise(submission: Submission, sha256: str, realised_ratio: float) -> None:
+    noise = submission.noise
+    if noise.sha256 not in (None, sha256):
+        source = (
+            "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
+        )
+        raise SubmissionError(
+            f"noise.sha256 is {noise.sha256}, but {source} of {submission.dataset} give {sha256}; "
+            "state the noise that was trained on"
+        )
+    if noise.realised_ratio is not None and abs(noise.realised_ratio - realised_ratio) > RATIO_TOLERANCE:
+        raise SubmissionError(
+            f"noise.realised_ratio is {noise.realised_ratio}, but its index gives "
+            f"{realised_ratio:.6f}; correct it"
+        )

@@ -1,0 +1,143 @@
+"""Metrics of ranks, their bootstrap intervals, and the correspondence track (protocol.md, Metrics)."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.evaluation.ranks import Int64Array, Ranks
+
+CUTOFFS = (1, 5, 10)
+RESAMPLES = 1_000
+CONFIDENCE = 95.0
+BOOTSTRAP_SEED = 0
+RESAMPLES_AT_ONCE = 100
+
+Float64Array = NDArray[np.float64]
+
+
+def recall_at(ranks: Int64Array, k: int) -> float:
+    """Percentage of queries whose rank is at most ``k``.
+
+    A hit rate: one true item among the first ``k`` is enough, as in all literature on image-text retrieval.
+
+    Args:
+        ranks: int64 ``(n_queries,)``, from 1.
+        k: the cut-off.
+
+    Returns:
+        In [0, 100].
+    """
+    return 100.0 * int(np.count_nonzero(ranks <= k)) / len(ranks)
+
+
+def median_rank(ranks: Int64Array) -> float:
+    """Median rank, rounded down where it falls between two ranks, as published code prints it.
+
+    Args:
+        ranks: int64 ``(n_queries,)``, from 1.
+    """
+    return float(np.floor(np.median(ranks)))
+
+
+def mean_rank(ranks: Int64Array) -> float:
+    """Mean rank.
+
+    Args:
+        ranks: int64 ``(n_queries,)``, from 1.
+    """
+    return int(ranks.sum()) / len(ranks)
+
+
+METRICS: dict[str, Callable[[Int64Array], float]] = {
+    "r1": lambda ranks: recall_at(ranks, 1),
+    "r5": lambda ranks: recall_at(ranks, 5),
+    "r10": lambda ranks: recall_at(ranks, 10),
+    "median_rank": median_rank,
+    "mean_rank": mean_rank,
+}
+RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+
+
+def hits_per_image(ranks: Ranks) -> Int64Array:
+    """How many of each image's queries are answered within each cut-off.
+
+    Args:
+        ranks: of ``n_images`` images and their captions.
+
+    Returns:
+        int64 ``(n_images, 6)`` in the order of ``RECALLS``; at most 1 in the first three columns, at most
+        the number of captions per image in the others.
+    """
+    t2i = ranks.t2i.reshape(len(ranks.i2t), -1)
+    columns = [ranks.i2t <= k for k in CUTOFFS] + [np.count_nonzero(t2i <= k, axis=1) for k in CUTOFFS]
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_per_fold: int) -> Float64Array:
+    """The six recalls of resampled images; images are drawn within their fold, captions go with their image.
+
+    A resample of a fold draws ``images_per_fold`` images with replacement by ``RandomState(0).randint``; all
+    resamples of the first fold come first, then the next fold's, from one stream. Sums are of integers, so
+    the order of adding cannot matter.
+
+    Args:
+        hits: int64 ``(n_images, m)`` of :func:`hits_per_image`.
+        queries_per_image: int64 ``(m,)``: 1 for image queries, captions per image for caption queries.
+        images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
+
+    Returns:
+        float64 ``(1000, m)``, percent.
+    """
+    random = np.random.RandomState(BOOTSTRAP_SEED)
+    total = np.zeros((RESAMPLES, hits.shape[1]))
+    for start in range(0, len(hits), images_per_fold):
+        fold = hits[start : start + images_per_fold].astype(np.float64)
+        for first in range(0, RESAMPLES, RESAMPLES_AT_ONCE):
+            total[first : first + RESAMPLES_AT_ONCE] += _resample(random, len(fold)) @ fold
+    return 100.0 * total / (len(hits) * queries_per_image)
+
+
+def _resample(random: np.random.RandomState, n: int) -> Float64Array:
+    """How often each of ``n`` images is drawn, ``(RESAMPLES_AT_ONCE, n)``."""
+    drawn = random.randint(0, n, (RESAMPLES_AT_ONCE, n), dtype=np.int64)
+    drawn += np.arange(RESAMPLES_AT_ONCE)[:, None] * n
+    counts = np.bincount(drawn.ravel(), minlength=RESAMPLES_AT_ONCE * n)
+    return counts.reshape(RESAMPLES_AT_ONCE, n).astype(np.float64)
+
+
+def interval(samples: Float64Array) -> tuple[float, float]:
+    """95 % percentile interval of bootstrap samples.
+
+    Args:
+        samples: float64 ``(n,)``.
+    """
+    tail = (100.0 - CONFIDENCE) / 2
+    low, high = np.percentile(samples, [tail, 100.0 - tail])
+    return float(low), float(high)
+
+
+def correspondence_metrics(
+    clean_probability: NDArray[np.floating], correspondence: NDArray[np.bool_]
+) -> dict[str, float]:
+    """How well probabilities separate true from false training pairs.
+
+    Args:
+        clean_probability: float ``(n_captions,)`` in [0, 1].
+        correspondence: bool ``(n_captions,)``, with both values present.
+
+    Returns:
+        ``auroc`` and ``average_precision`` in [0, 1]; ``accuracy`` at 0.5 in percent (0.5 counts as clean).
+    """
+    order = np.argsort(-clean_probability.astype(np.float64), kind="stable")
+    values, truth = clean_probability[order], correspondence[order]
+    last_of_tie = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
+    true_found = np.cumsum(truth)[last_of_tie].astype(np.float64)
+    found = (last_of_tie + 1).astype(np.float64)
+    false_found = found - true_found
+    n_true, n_false = true_found[-1], false_found[-1]
+    step_true, step_false = np.diff(true_found, prepend=0.0), np.diff(false_found, prepend=0.0)
+    auroc = float(np.sum(step_false * (true_found - step_true / 2)) / (n_true * n_false))
+    average_precision = float(np.sum(step_true * true_found / found) / n_true)
+    accuracy = 100.0 * float(np.mean((clean_probability >= 0.5) == correspondence))
+    return {"auroc": auroc, "average_precision": average_precision, "accuracy": accuracy}

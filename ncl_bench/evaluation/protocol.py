@@ -1,0 +1,224 @@
+"""The protocol: what is evaluated on which split, in how many folds, and what comes out (protocol.md)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import DataError, ScoresError, unknown_name
+from ncl_bench.evaluation.matrix import ArrayRows, Rows
+from ncl_bench.evaluation.metrics import (
+    CUTOFFS,
+    METRICS,
+    RECALLS,
+    bootstrap_recalls,
+    hits_per_image,
+    interval,
+    recall_at,
+)
+from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks
+from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
+
+PROTOCOL_VERSION = 1
+SELECTION_IMAGES = 1_000
+IMAGES_PER_FOLD = {"5fold-1k": 1_000}
+EVALUATED_SPLITS = ("test", "dev")
+
+
+def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
+    """Images on which a checkpoint is chosen: the first 1,000 of dev, or all where there are fewer.
+
+    Args:
+        spec: which dataset.
+        split: ``dev``.
+    """
+    return min(SELECTION_IMAGES, spec.images[split])
+
+
+def evaluated_images(spec: DatasetSpec, split: str) -> int:
+    """Images whose scores are evaluated: the whole test split, or what selection uses of dev.
+
+    Raises:
+        DataError: the split is not evaluated.
+    """
+    if split not in EVALUATED_SPLITS:
+        raise DataError(unknown_name("evaluated split", split, EVALUATED_SPLITS))
+    return spec.images[split] if split == "test" else selection_images(spec, split)
+
+
+def protocols_of(spec: DatasetSpec, split: str) -> tuple[str, ...]:
+    """Protocols of a split, the default first."""
+    return spec.protocols if split == "test" else (split,)
+
+
+def split_fold_size(spec: DatasetSpec, split: str) -> int | None:
+    """Fold size of the split's folded protocol, or None."""
+    sizes = [IMAGES_PER_FOLD[name] for name in protocols_of(spec, split) if name in IMAGES_PER_FOLD]
+    return sizes[0] if sizes else None
+
+
+def expected_shape(spec: DatasetSpec, split: str) -> tuple[int, int]:
+    """Shape of the similarities: images as rows, captions as columns."""
+    n_images = evaluated_images(spec, split)
+    return n_images, n_images * spec.captions_per_image
+
+
+def evaluate(
+    similarities: NDArray[Any], *, dataset: str, split: str = "test", intervals: bool = True
+) -> Evaluation:
+    """Every metric of every protocol of a split, from one matrix.
+
+    Args:
+        similarities: float ``(n_images, n_captions)``, images as rows; in memory or mapped from disk.
+            Caption ``c`` belongs to image ``c // captions_per_image``. Dev holds the images of selection.
+        dataset: its name.
+        split: ``test`` or ``dev``.
+        intervals: compute the bootstrap intervals.
+
+    Raises:
+        DataError: dataset or split is unknown.
+        ScoresError: dtype or shape is wrong, or a score is not finite.
+    """
+    spec = dataset_spec(dataset)
+    matrix = as_array(similarities)
+    check_matrix(matrix.shape, matrix.dtype, spec, split)
+    return evaluate_counted(count(ArrayRows(matrix), spec, split), spec, split, intervals=intervals)
+
+
+def as_array(similarities: Any) -> NDArray[Any]:
+    """The numpy array behind what a user gives: an array, a tensor of the CPU, or nested lists.
+
+    Raises:
+        ScoresError: it is none of them, or is masked.
+    """
+    if isinstance(similarities, np.ma.MaskedArray):
+        raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
+    try:
+        return np.asanyarray(similarities)
+    except (TypeError, ValueError) as error:
+        raise ScoresError(
+            f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, "
+            "or tensors on a GPU to baselines.engine.counting.evaluate"
+        ) from None
+
+
+def check_matrix(
+    shape: tuple[int, ...], dtype: np.dtype[Any], spec: DatasetSpec, split: str, name: str = "similarities"
+) -> None:
+    """Refuse a matrix of the wrong type or shape.
+
+    Raises:
+        ScoresError: with the reason.
+    """
+    expected = expected_shape(spec, split)
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        raise ScoresError(f"{name} has dtype {dtype}, expected float16, float32 or float64 similarities")
+    if shape == expected:
+        return
+    hint = "give one row per image and one column per caption of the split, in its order"
+    if len(shape) == 2 and shape == expected[::-1]:
+        hint = "it is transposed: images are rows, captions are columns"
+    elif len(shape) == 2 and shape == (expected[1], expected[1]):
+        hint = f"give each image once, not once per caption (take every {spec.captions_per_image}th row)"
+    elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
+        hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"
+    raise ScoresError(f"{name} has shape {shape}, {spec.name}/{split} needs {expected}; {hint}")
+
+
+def count(scores: Rows, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
+    """Ranks of every query of a split, whole and within folds, in one pass."""
+    return count_ranks(
+        scores,
+        captions_per_image=spec.captions_per_image,
+        images_per_fold=split_fold_size(spec, split),
+        on_rows=on_rows,
+    )
+
+
+def ranks_under(counted: Counted, protocol: str) -> Ranks:
+    """The ranks that a protocol is about: within folds, or among all items."""
+    ranks = counted.folds if protocol in IMAGES_PER_FOLD else counted.whole
+    assert ranks is not None
+    return ranks
+
+
+def fold_size(protocol: str, n_images: int) -> int:
+    """Images in a fold of a protocol; all images where it has no folds."""
+    return IMAGES_PER_FOLD.get(protocol, n_images)
+
+
+def evaluate_counted(
+    counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True
+) -> Evaluation:
+    """Every metric of every protocol of a split, from ranks.
+
+    Args:
+        counted: ranks of the split's queries.
+        spec: which dataset.
+        split: ``test`` or ``dev``.
+        intervals: compute the bootstrap intervals.
+    """
+    from ncl_bench.evaluation.plausibility import plausibility_notes
+
+    results = {}
+    for name in protocols_of(spec, split):
+        ranks = ranks_under(counted, name)
+        results[name] = protocol_result(ranks, fold_size(name, len(ranks.i2t)), intervals=intervals)
+    evaluation = Evaluation(
+        protocol_version=PROTOCOL_VERSION, dataset=spec.name, split=split, protocols=results
+    )
+    return evaluation.model_copy(update={"notes": plausibility_notes(evaluation, counted)})
+
+
+def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:
+    """Metrics of ranks, averaged over consecutive folds of equal size.
+
+    Args:
+        ranks: of ``n_images`` images, each within its fold.
+        images_per_fold: ``n_images`` for one fold.
+        intervals: compute the bootstrap intervals.
+    """
+    n_images, n_captions = len(ranks.i2t), len(ranks.t2i)
+    per_image = n_captions // n_images
+    samples = None
+    if intervals:
+        queries = np.array([1] * len(CUTOFFS) + [per_image] * len(CUTOFFS))
+        samples = bootstrap_recalls(hits_per_image(ranks), queries, images_per_fold)
+    found = {} if samples is None else {name: interval(samples[:, i]) for i, name in enumerate(RECALLS)}
+    i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, found, "i2t")
+    t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, found, "t2i")
+    best = [side.optimistic for side in (i2t, t2i) if side.optimistic is not None]
+    return ProtocolResult(
+        i2t=i2t,
+        t2i=t2i,
+        r_sum=i2t.r1 + i2t.r5 + i2t.r10 + t2i.r1 + t2i.r5 + t2i.r10,
+        r_sum_interval=None if samples is None else interval(samples.sum(axis=1)),
+        r_sum_optimistic=sum(sum(side.values()) for side in best) if len(best) == 2 else None,
+        images=n_images,
+        captions=n_captions,
+        folds=n_images // images_per_fold,
+    )
+
+
+def _direction(
+    ranks: NDArray[np.int64],
+    optimistic: NDArray[np.int64] | None,
+    queries_per_fold: int,
+    intervals: dict[str, tuple[float, float]],
+    name: str,
+) -> DirectionResult:
+    folds = ranks.reshape(-1, queries_per_fold)
+    values = {
+        metric: float(np.mean([compute(fold) for fold in folds])) for metric, compute in METRICS.items()
+    }
+    bounds = None if optimistic is None else {f"r{k}": recall_at(optimistic, k) for k in CUTOFFS}
+    mine = {key[4:]: value for key, value in intervals.items() if key.startswith(name)}
+    return DirectionResult(
+        **values,
+        queries=len(ranks),
+        tied_queries=None if optimistic is None else int(np.count_nonzero(ranks != optimistic)),
+        optimistic=bounds,
+        intervals=mine or None,
+    )

@@ -1,0 +1,213 @@
+"""Ranks by counting, not sorting: one pass over the similarities in blocks of rows.
+
+For each query the rank is one plus the number of wrong items that score greater than or equal to the best
+true item (protocol.md, Metrics). Beside it the optimistic rank counts strictly greater items only; where the
+two differ, the rank depends on ties. Everything is an integer: block size and threads cannot change a result.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import ScoresError
+from ncl_bench.evaluation.matrix import BLOCK, FloatArray, Rows
+
+Int64Array = NDArray[np.int64]
+OnRows = Callable[[int], None]
+
+LARGEST_BLOCK = 255
+"""Column counts of a block are added up in one byte."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Rank of the best true item of every query, from 1.
+
+    Attributes:
+        i2t: int64 ``(n_images,)``, ties counted against the model.
+        t2i: int64 ``(n_captions,)``, likewise.
+        i2t_optimistic: ties counted for the model; None where scores are unknown.
+        t2i_optimistic: likewise.
+    """
+
+    i2t: Int64Array
+    t2i: Int64Array
+    i2t_optimistic: Int64Array | None = None
+    t2i_optimistic: Int64Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What one pass yields.
+
+    Attributes:
+        whole: ranks among all items.
+        folds: ranks among the items of the query's fold, or None.
+        range: lowest and highest score, or None where scores are unknown.
+        dtype: name of the scores' type.
+    """
+
+    whole: Ranks
+    folds: Ranks | None
+    range: tuple[float, float] | None
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Which rows and columns belong together.
+
+    Attributes:
+        n_images: rows.
+        n_captions: columns.
+        captions_per_image: a fact of the dataset.
+        images_per_fold: size of consecutive folds; ``n_images`` without folds.
+    """
+
+    n_images: int
+    n_captions: int
+    captions_per_image: int
+    images_per_fold: int
+
+    def blocks(self, size: int) -> Iterator[tuple[int, int]]:
+        """Blocks of rows, none of which spans two folds."""
+        for fold in range(0, self.n_images, self.images_per_fold):
+            end = min(fold + self.images_per_fold, self.n_images)
+            for start in range(fold, end, size):
+                yield start, min(start + size, end)
+
+    def fold_columns(self, row: int) -> slice:
+        """Columns of the fold that holds a row."""
+        first = row - row % self.images_per_fold
+        return slice(
+            first * self.captions_per_image, (first + self.images_per_fold) * self.captions_per_image
+        )
+
+
+class _Tally:
+    """Counts of one comparison, greater-or-equal or greater, among all items and among the fold's."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.i2t = np.zeros((2, geometry.n_images), np.int64)
+        self.t2i = np.zeros((2, geometry.n_captions), np.int64)
+
+
+class _Worker:
+    """Counts of some blocks, with buffers of its own."""
+
+    def __init__(
+        self, scores: Rows, own: FloatArray, geometry: Geometry, size: int, on_rows: OnRows | None
+    ) -> None:
+        self.scores, self.geometry, self.on_rows = scores, geometry, on_rows
+        self.true = own.reshape(-1)
+        self.mask = np.empty((size, geometry.n_captions), np.bool_)
+        self.tallies = (_Tally(geometry), _Tally(geometry))
+        self.lowest, self.highest = np.inf, -np.inf
+        self.bad = 0
+        self.first_bad = (geometry.n_images, geometry.n_captions)
+
+    def count(self, start: int, stop: int) -> None:
+        block = self.scores.rows(start, stop)
+        low, high = float(block.min()), float(block.max())
+        if not np.isfinite(low) or not np.isfinite(high):
+            places = np.argwhere(~np.isfinite(block))
+            self.bad += len(places)
+            self.first_bad = min(self.first_bad, (start + int(places[0, 0]), int(places[0, 1])))
+        elif not self.bad:
+            self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
+            self._count(block, start, stop)
+        self.scores.release(start, stop)
+        if self.on_rows is not None:
+            self.on_rows(stop - start)
+
+    def _count(self, block: FloatArray, start: int, stop: int) -> None:
+        per_image, fold = self.geometry.captions_per_image, self.geometry.fold_columns(start)
+        mask = self.mask[: stop - start]
+        rows = np.arange(stop - start)[:, None]
+        columns = np.arange(start * per_image, stop * per_image).reshape(-1, per_image)
+        best = block[rows, columns].max(axis=1, keepdims=True)
+        for compare, tally in zip((np.greater_equal, np.greater), self.tallies, strict=True):
+            compare(block, best, out=mask)
+            mask[rows, columns] = False
+            for row, line in enumerate(mask, start):
+                tally.i2t[0, row] = np.count_nonzero(line)
+                tally.i2t[1, row] = np.count_nonzero(line[fold])
+            compare(block, self.true, out=mask)
+            mask[rows, columns] = False
+            counts = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
+            tally.t2i[0] += counts
+            tally.t2i[1, fold] += counts[fold]
+
+
+def count_ranks(
+    scores: Rows,
+    *,
+    captions_per_image: int,
+    images_per_fold: int | None = None,
+    block: int = BLOCK,
+    threads: int | None = None,
+    on_rows: OnRows | None = None,
+) -> Counted:
+    """Ranks of every query among all items and, where asked for, among the items of its fold.
+
+    Args:
+        scores: ``(n_images, n_images * captions_per_image)``.
+        captions_per_image: a fact of the dataset; caption ``c`` belongs to image ``c // captions_per_image``.
+        images_per_fold: size of consecutive folds, or None.
+        block: rows read at a time; the result does not depend on it.
+        threads: the processors of this process by default; the result does not depend on it.
+        on_rows: called after each block with its number of rows, from several threads.
+
+    Raises:
+        ScoresError: a score is not finite.
+    """
+    n_images, n_captions = scores.shape
+    assert n_captions == n_images * captions_per_image > 0
+    geometry = Geometry(n_images, n_captions, captions_per_image, images_per_fold or n_images)
+    size = max(1, min(block, LARGEST_BLOCK, n_images))
+    blocks = list(geometry.blocks(size))
+    n_workers = max(1, min(threads or len(os.sched_getaffinity(0)), len(blocks)))
+    own = scores.own(captions_per_image)
+    workers = [_Worker(scores, own, geometry, size, on_rows) for _ in range(n_workers)]
+
+    def work(number: int) -> None:
+        for start, stop in blocks[number::n_workers]:
+            workers[number].count(start, stop)
+
+    with ThreadPoolExecutor(n_workers) as pool:
+        list(pool.map(work, range(n_workers)))
+    bad = sum(worker.bad for worker in workers)
+    if bad:
+        refuse_non_finite(bad, min(worker.first_bad for worker in workers))
+    return _joined(workers, folds=images_per_fold is not None, dtype=scores.dtype.name)
+
+
+def refuse_non_finite(count: int, first: tuple[int, int]) -> NoReturn:
+    """Refuse scores with numbers that are not finite.
+
+    Args:
+        count: of them.
+        first: row and column of the first.
+
+    Raises:
+        ScoresError: always.
+    """
+    raise ScoresError(
+        f"similarities hold {count:,} numbers that are not finite, the first in row {first[0]}, "
+        f"column {first[1]}; score these pairs again"
+    )
+
+
+def _joined(workers: list[_Worker], *, folds: bool, dtype: str) -> Counted:
+    i2t, t2i = (
+        [1 + sum(getattr(worker.tallies[comparison], side) for worker in workers) for comparison in (0, 1)]
+        for side in ("i2t", "t2i")
+    )
+    whole, within = (Ranks(i2t[0][s], t2i[0][s], i2t[1][s], t2i[1][s]) for s in (0, 1))
+    low, high = min(worker.lowest for worker in workers), max(worker.highest for worker in workers)
+    return Counted(whole, within if folds else None, (low, high), dtype)

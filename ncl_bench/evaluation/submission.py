@@ -1,0 +1,275 @@
+"""A submission: a folder with ``submission.yaml``, typed here, and the score files that it names."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, PROTOCOL_VERSION
+from ncl_bench.evaluation.score_forms import (
+    ArrayFile,
+    EmbeddingScores,
+    MatrixScores,
+    Order,
+    RankingScores,
+    RankPair,
+    RankScores,
+    Record,
+    Scores,
+    Sha256,
+    Text,
+)
+from ncl_bench.files import write_text
+from ncl_bench.yaml_files import read_yaml
+
+__all__ = [
+    "ArrayFile",
+    "EmbeddingScores",
+    "MatrixScores",
+    "Noise",
+    "Order",
+    "RankPair",
+    "RankScores",
+    "RankingScores",
+    "Submission",
+    "Training",
+    "read_submission",
+    "submission_schema",
+    "write_submission",
+]
+
+SUBMISSION_FILE = "submission.yaml"
+
+Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
+NOTHING = ("none", "no", "n/a", "null", "-")
+
+
+def _is_something(value: str) -> str:
+    if value.lower() in NOTHING:
+        raise ValueError('write "" if there is none, because any text here is ranked apart')
+    return value
+
+
+TextIfAny = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=300), AfterValidator(_is_something)
+]
+RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
+Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Unit = Literal["none", "caption", "image", "natural"]
+Split = Literal["test", "dev"]
+
+
+class Noise(Record):
+    """Noise of the training pairs.
+
+    Attributes:
+        unit: ``none``, ``caption``, ``image``, or ``natural`` for datasets that carry their own.
+        ratio: nominal, in [0, 1); 0 for ``none``, null for ``natural``.
+        seed: of the protocol's recipe; null for a noise file, ``none`` and ``natural``.
+        sha256: of the little-endian int64 image of every training caption; null for ``none`` and ``natural``.
+        realised_ratio: share of training captions whose image is not their own; null for ``natural``.
+        published: name of the shared file that was trained on, such as that of RCL; optional.
+        index: the noise file itself, where the noise follows no seed; optional.
+    """
+
+    unit: Unit
+    ratio: Ratio | None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    sha256: Sha256 | None = None
+    realised_ratio: Ratio | None = None
+    published: Text | None = None
+    index: ArrayFile | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.ratio is None) != (self.unit == "natural") or (self.ratio == 0) != (self.unit == "none"):
+            raise ValueError(f"ratio {self.ratio} does not fit unit {self.unit!r}")
+        if self.unit in ("caption", "image") and self.sha256 is None:
+            raise ValueError("sha256 is missing; state the hash of the noise index")
+        if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
+            raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
+        return self
+
+
+class Training(Record):
+    """What this repository's engine recorded while it trained.
+
+    Attributes:
+        precision: arithmetic of the networks.
+        torch: version of torch; several are joined by " + ".
+        device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
+    """
+
+    precision: Literal["32-true", "tf32", "bf16-mixed"]
+    torch: Text
+    device: Text
+
+
+class Submission(Record):
+    """What a submitter states.
+
+    Attributes:
+        protocol_version: of the contract that the scores follow.
+        method: its name.
+        paper: link to the paper; empty if there is none.
+        code: link to the code; empty if there is none.
+        backbone: the network that computes similarities.
+        networks: networks whose similarities were averaged.
+        dataset: key of the dataset.
+        fingerprint: sha256 of a split's content as its prepared dataset states it; of the evaluated splits at
+            least.
+        language: of the captions.
+        tokenizer: what cut the captions into tokens.
+        noise: of the training pairs.
+        training_seeds: one per training run behind the scores.
+        selection_split: where the checkpoint was chosen; ``none`` for the last epoch.
+        extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train";
+            empty if none.
+        pretrained_encoder: encoder pre-trained on image-text pairs, such as "CLIP ViT-B/32"; empty if none.
+        hardware: where it was trained.
+        hours: of training, all networks together; null if unknown.
+        scores: evaluated split to its score files.
+        correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
+        recipes: recipes of this repository that trained it, such as ``ncr/flickr30k_sgr``; empty for other code.
+        training: what the engine of this repository recorded of the training; null for other code.
+        notes: anything a reader should know.
+    """
+
+    protocol_version: int
+    method: Text
+    paper: Link
+    code: Link
+    backbone: Text
+    networks: Annotated[int, Field(ge=1, le=100)]
+    dataset: str
+    fingerprint: dict[Literal["train", "dev", "test"], Sha256]
+    language: Text
+    tokenizer: Text
+    noise: Noise
+    training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
+    selection_split: Literal["dev", "test", "train", "none"]
+    extra_clean_data: TextIfAny
+    pretrained_encoder: TextIfAny
+    hardware: Text
+    hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    scores: Annotated[dict[Split, Scores], Field(min_length=1)]
+    correspondence: ArrayFile | None = None
+    recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
+    training: Training | None = None
+    notes: Annotated[str, StringConstraints(max_length=3_000)] = ""
+
+    @field_validator("protocol_version")
+    @classmethod
+    def _is_current(cls, value: int) -> int:
+        if value != PROTOCOL_VERSION:
+            raise ValueError(f"this tool evaluates protocol version {PROTOCOL_VERSION}")
+        return value
+
+    @field_validator("dataset")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in DATASETS:
+            raise ValueError(f"unknown dataset; choose one of: {', '.join(sorted(DATASETS))}")
+        return value
+
+    @model_validator(mode="after")
+    def _agrees_with_the_dataset(self) -> Self:
+        spec = DATASETS[self.dataset]
+        if self.language not in spec.languages:
+            raise ValueError(
+                f"language {self.language!r} of {spec.name}; choose one of: {', '.join(spec.languages)}"
+            )
+        if (self.noise.unit == "natural") != (spec.noise == "natural"):
+            raise ValueError(
+                f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
+            )
+        missing = [split for split in self.scores if split not in self.fingerprint]
+        if missing:
+            raise ValueError(f"fingerprint of split {missing[0]!r} is missing, although its scores are given")
+        if self.correspondence is not None and self.noise.unit not in ("caption", "image"):
+            raise ValueError("correspondence is given, but without synthetic noise nothing can be separated")
+        _check_folds(self)
+        return self
+
+    def files(self) -> Iterator[ArrayFile]:
+        """Every array file that the submission names."""
+        parts = [*self.scores.values(), self.noise, self.correspondence]
+        return _array_files(parts)
+
+    def to_yaml(self) -> str:
+        """The text of ``submission.yaml``."""
+        content = self.model_dump(mode="json", exclude_none=True)
+        for scores in content["scores"].values():
+            if not scores["order"]:
+                del scores["order"]
+        if self.noise.unit == "natural":
+            content["noise"]["ratio"] = None
+        content.setdefault("hours", None)
+        if not self.recipes:
+            del content["recipes"]
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _check_folds(submission: Submission) -> None:
+    folded = any(name in IMAGES_PER_FOLD for name in DATASETS[submission.dataset].protocols)
+    for split, scores in submission.scores.items():
+        if isinstance(scores, RankScores) and ("folds" in scores.ranks) != (folded and split == "test"):
+            state = "missing" if folded and split == "test" else "given, but the split has no folded protocol"
+            raise ValueError(f"ranks within folds of {split} are {state}")
+
+
+def _array_files(value: Any) -> Iterator[ArrayFile]:
+    if isinstance(value, ArrayFile):
+        yield value
+    elif isinstance(value, BaseModel):
+        yield from _array_files([getattr(value, name) for name in type(value).model_fields])
+    elif isinstance(value, dict):
+        yield from _array_files(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _array_files(item)
+
+
+def read_submission(folder: str | Path) -> Submission:
+    """Read and check ``submission.yaml`` of a folder; score files are not opened.
+
+    Raises:
+        SubmissionError: it is missing, no plain YAML, or a key is unknown, missing or wrong.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise SubmissionError(
+            f"{folder} is not a folder; give the submission folder that holds {SUBMISSION_FILE}"
+        )
+    path = folder / SUBMISSION_FILE
+    content = read_yaml(path)
+    try:
+        return Submission.model_validate(content)
+    except ValidationError as error:
+        raise SubmissionError(f"{path}: {first_problem(error)}") from None
+
+
+def write_submission(folder: str | Path, submission: Submission) -> None:
+    """Write ``submission.yaml``; the score files are written beside it by the caller, first.
+
+    Raises:
+        NclBenchError: the place cannot be written.
+    """
+    write_text(Path(folder) / SUBMISSION_FILE, submission.to_yaml())
+
+
+def submission_schema() -> dict[str, Any]:
+    """JSON Schema of ``submission.yaml``."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Submission.model_json_schema()

@@ -1,0 +1,222 @@
+"""Score files of a submission, opened and checked: whatever their form, they can be counted."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from os.path import realpath
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.evaluation.embeddings import EmbeddingRows, check_embeddings
+from ncl_bench.evaluation.matrix import ArrayRows, Rows
+from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
+from ncl_bench.evaluation.rankings import count_rankings
+from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks
+from ncl_bench.evaluation.score_forms import (
+    ArrayFile,
+    EmbeddingScores,
+    MatrixScores,
+    RankingScores,
+    RankPair,
+    RankScores,
+    Scores,
+)
+from ncl_bench.npy import NpyHeader, map_npy, read_header
+
+LONGEST_VECTOR = 16_384
+
+
+class Count(Protocol):
+    """Ranks of every query of a split."""
+
+    def __call__(self, on_rows: OnRows | None = None) -> Counted:
+        """Count; ``on_rows`` hears of every block of rows that is done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """Scores of one split, checked but not yet counted.
+
+    Attributes:
+        count: ranks of every query.
+        retrieved: direction, query and a number to that many best items; None where only ranks are known.
+    """
+
+    count: Count
+    retrieved: Callable[[str, int, int], list[int]] | None = None
+
+
+def open_file(folder: Path, entry: ArrayFile) -> tuple[Path, NpyHeader]:
+    """Path and header of a file of a submission, after its sha256 was compared.
+
+    Raises:
+        SubmissionError: it lies outside the folder, or its sha256 is another.
+        ScoresError: it is missing or damaged.
+    """
+    path = folder / entry.file
+    if not Path(realpath(path)).is_relative_to(realpath(folder)):
+        raise SubmissionError(f"{path} is a link out of the submission folder; put the file itself there")
+    return path, read_header(path)
+
+
+def check_sha256(path: Path, entry: ArrayFile) -> None:
+    """Compare a file with the sha256 that the submission states.
+
+    Raises:
+        SubmissionError: it is another.
+    """
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != entry.sha256:
+        raise SubmissionError(
+            f"{path} has sha256 {found}, submission.yaml states {entry.sha256}; "
+            "correct the statement if this is the right file"
+        )
+
+
+def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> Source:
+    """Open the scores of a split and check type, shape and hash of every file.
+
+    Args:
+        folder: of the submission.
+        scores: what it states.
+        spec: which dataset.
+        split: ``test`` or ``dev``.
+
+    Raises:
+        SubmissionError: a file lies outside the folder or has another hash.
+        ScoresError: a file is missing, damaged, or of another type or shape than its form needs.
+    """
+    if isinstance(scores, MatrixScores):
+        return _matrix(folder, scores, spec, split)
+    if isinstance(scores, EmbeddingScores):
+        return _embeddings(folder, scores, spec, split)
+    if isinstance(scores, RankingScores):
+        return _rankings(folder, scores, spec, split)
+    return _ranks(folder, scores, spec, split)
+
+
+def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -> Source:
+    path, header = open_file(folder, scores.matrix)
+    check_matrix(header.shape, header.dtype, spec, split, str(path))
+    check_sha256(path, scores.matrix)
+    rows = ArrayRows(map_npy(path, header))
+    return Source(_counter(rows, spec, split, str(path)), _retriever(rows))
+
+
+def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> Source:
+    arrays = []
+    for entry, n in zip((scores.images, scores.captions), expected_shape(spec, split), strict=True):
+        array = _open_array(folder, entry, "f", (n, None))
+        if array.shape[1] > LONGEST_VECTOR:
+            raise ScoresError(
+                f"{entry.file} has vectors of {array.shape[1]:,} numbers, expected at most {LONGEST_VECTOR:,}; "
+                "submit the similarities as a matrix"
+            )
+        check_embeddings(array, entry.file, scores.similarity)
+        arrays.append(array)
+    images, captions = arrays
+    if images.shape[1] != captions.shape[1] or images.shape[1] == 0:
+        raise ScoresError(
+            f"{scores.images.file} has vectors of {images.shape[1]}, {scores.captions.file} of "
+            f"{captions.shape[1]}, expected one common, positive length; embed both in the joint space"
+        )
+    rows = EmbeddingRows(images, captions, scores.similarity)
+    return Source(_counter(rows, spec, split, f"{folder}: {scores.similarity}"), _retriever(rows))
+
+
+def _retriever(rows: ArrayRows | EmbeddingRows) -> Callable[[str, int, int], list[int]]:
+    """Direction, query and a number to that many best items, best first; of equal ones the first."""
+
+    def retrieved(direction: str, query: int, n: int) -> list[int]:
+        line = rows.rows(query, query + 1)[0] if direction == "i2t" else rows.column(query)
+        return [int(item) for item in np.argsort(-line.astype(np.float64), kind="stable")[:n]]
+
+    return retrieved
+
+
+def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Count:
+    def counted(on_rows: OnRows | None = None) -> Counted:
+        try:
+            return count(rows, spec, split, on_rows)
+        except ScoresError as error:
+            raise ScoresError(f"{name}: {error}") from None
+
+    return counted
+
+
+def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str) -> Source:
+    n_images, n_captions = expected_shape(spec, split)
+    i2t = _open_array(folder, scores.i2t, "iu", (n_images, n_captions))
+    t2i = _open_array(folder, scores.t2i, "iu", (n_captions, n_images))
+
+    def counted(on_rows: OnRows | None = None) -> Counted:
+        return count_rankings(
+            i2t,
+            t2i,
+            captions_per_image=spec.captions_per_image,
+            images_per_fold=split_fold_size(spec, split),
+            names=(scores.i2t.file, scores.t2i.file),
+        )
+
+    def retrieved(direction: str, query: int, n: int) -> list[int]:
+        return [int(item) for item in (i2t if direction == "i2t" else t2i)[query, :n]]
+
+    return Source(counted, retrieved)
+
+
+def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> Source:
+    whole = _rank_pair(folder, scores.ranks["whole"], spec, split, None)
+    fold = split_fold_size(spec, split)
+    folds = None if fold is None else _rank_pair(folder, scores.ranks["folds"], spec, split, fold)
+    for direction in ("i2t", "t2i") if folds is not None else ():
+        worse = np.flatnonzero(getattr(folds, direction) > getattr(whole, direction))
+        if len(worse):
+            raise ScoresError(
+                f"{direction} query {worse[0]} ranks worse within its fold than in the whole split, "
+                "which cannot be; count again"
+            )
+    return Source(lambda on_rows=None: Counted(whole, folds, None, "int64"))
+
+
+def _rank_pair(folder: Path, pair: RankPair, spec: DatasetSpec, split: str, fold: int | None) -> Ranks:
+    n_images, n_captions = expected_shape(spec, split)
+    each, candidates = spec.captions_per_image, fold or n_images
+    parts = []
+    for entry, n, worst in (
+        (pair.i2t, n_images, (candidates - 1) * each + 1),
+        (pair.t2i, n_captions, candidates),
+    ):
+        ranks = _open_array(folder, entry, "iu", (n,)).astype(np.int64)
+        outside = np.flatnonzero((ranks < 1) | (ranks > worst))
+        if len(outside):
+            raise ScoresError(
+                f"{entry.file} holds rank {ranks[outside[0]]} for query {outside[0]}, expected 1 to {worst}; "
+                "ranks start at 1"
+            )
+        parts.append(ranks)
+    return Ranks(parts[0], parts[1])
+
+
+def _open_array(folder: Path, entry: ArrayFile, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    path, header = open_file(folder, entry)
+    if header.dtype.kind not in kinds or header.dtype.itemsize > 8:
+        wanted = "float16, float32 or float64" if kinds == "f" else "integers"
+        raise ScoresError(f"{path} holds {header.dtype}, expected {wanted}")
+    fits = len(header.shape) == len(shape) and all(
+        wanted in (None, found) for found, wanted in zip(header.shape, shape, strict=True)
+    )
+    if not fits:
+        expected = ", ".join("dim" if n is None else str(n) for n in shape)
+        raise ScoresError(
+            f"{path} has shape {header.shape}, expected ({expected}): "
+            "one entry per query, in the order of the split"
+        )
+    check_sha256(path, entry)
+    return map_npy(path, header)

@@ -1,0 +1,169 @@
+"""Synthetic noise: move images, never captions; one seed, one index, on every machine (protocol.md)."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import NoiseError, unknown_name
+
+if TYPE_CHECKING:
+    from ncl_bench.data.spec import DatasetSpec
+
+NoiseUnit = Literal["caption", "image"]
+UNITS: tuple[NoiseUnit, ...] = ("caption", "image")
+
+STANDARD_SEEDS = {
+    ("flickr30k", 0.2): 96,
+    ("flickr30k", 0.4): 96,
+    ("flickr30k", 0.5): 34,
+    ("flickr30k", 0.6): 96,
+    ("coco", 0.2): 16,
+    ("coco", 0.4): 96,
+    ("coco", 0.5): 43,
+    ("coco", 0.6): 96,
+}
+"""Caption-unit seeds that give the files the community shares; 0 for every other cell.
+
+The image-unit files of DECL, RCL and L2RM follow no known seed: seed 0 draws other noise than theirs.
+"""
+
+
+@dataclass(frozen=True)
+class NoiseRecord:
+    """What corruption a dataset carries; part of every result.
+
+    Attributes:
+        unit: ``"caption"``, ``"image"``, or None where nothing was moved.
+        ratio: nominal share of moved units, in [0, 1).
+        seed: of ``numpy.random.RandomState``; None for a noise file or no noise.
+        sha256: hash of the little-endian int64 ``caption_to_image``.
+        realised_ratio: share of captions whose image is not their own, in [0, 1).
+        source: path of the noise file, or None where it was drawn.
+        published: name of the shared file that was read, or None where the noise was drawn or nobody shares it;
+            :func:`ncl_bench.noise.known.published_name` names the file that a caption-unit draw equals.
+    """
+
+    unit: NoiseUnit | None
+    ratio: float
+    seed: int | None
+    sha256: str
+    realised_ratio: float
+    source: str | None = None
+    published: str | None = None
+
+
+def inject_noise(
+    caption_to_image: NDArray[np.int64],
+    *,
+    noise_ratio: float,
+    noise_unit: NoiseUnit,
+    seed: int,
+    captions_per_image: int,
+) -> NDArray[np.int64]:
+    """Permute the images of a random share of captions, or of whole images.
+
+    ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
+    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them; no seed
+    gives the files that those papers share.
+    Some chosen units get their own image back, so the realised ratio is slightly below the nominal one.
+
+    Args:
+        caption_to_image: int64 ``(n_captions,)``, the clean pairing ``c // captions_per_image``.
+        noise_ratio: nominal share, in [0, 1).
+        noise_unit: ``"caption"`` or ``"image"``.
+        seed: of ``numpy.random.RandomState``, whose stream numpy has frozen; in [0, 2**32).
+        captions_per_image: a fact of the dataset.
+
+    Returns:
+        A new int64 array of the same length.
+
+    Raises:
+        NoiseError: ratio, unit, seed or pairing is not as stated.
+    """
+    if noise_unit not in UNITS:
+        raise NoiseError(unknown_name("noise unit", noise_unit, UNITS))
+    if not 0 <= noise_ratio < 1:
+        raise NoiseError(f"noise_ratio is {noise_ratio}, expected a number in [0, 1), such as 0.4")
+    if not 0 <= seed < 2**32 or seed != int(seed):
+        raise NoiseError(f"noise seed is {seed}, expected an integer in [0, 2**32)")
+    clean = np.arange(len(caption_to_image)) // captions_per_image
+    if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):
+        raise NoiseError(
+            f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
+            "noise is drawn once, on clean pairs"
+        )
+    units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
+    moved = _permute_some(units.astype(np.int64), noise_ratio, seed)
+    return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
+
+
+def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
+    random = np.random.RandomState(seed)
+    order = np.arange(len(values))
+    random.shuffle(order)
+    chosen = order[: int(ratio * len(values))]
+    moved = values[chosen]
+    random.shuffle(moved)
+    values = values.copy()
+    values[chosen] = moved
+    return values
+
+
+def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
+    """sha256 (hex) of the little-endian int64 array, as protocol.md lists it."""
+    return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").tobytes()).hexdigest()
+
+
+def standard_seed(dataset: str, unit: NoiseUnit, ratio: float) -> int:
+    """The seed of a cell of the leaderboard; any other is shown as a study of spread.
+
+    Args:
+        dataset: its name.
+        unit: ``"caption"`` or ``"image"``.
+        ratio: nominal, in [0, 1).
+    """
+    return STANDARD_SEEDS.get((dataset, ratio), 0) if unit == "caption" else 0
+
+
+def clean_pairing(n_images: int, captions_per_image: int) -> NDArray[np.int64]:
+    """The pairing before noise: caption ``c`` belongs to image ``c // captions_per_image``."""
+    return np.repeat(np.arange(n_images, dtype=np.int64), captions_per_image)
+
+
+def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
+    """The record of a pairing that nobody corrupted."""
+    return NoiseRecord(None, 0.0, None, noise_sha256(caption_to_image), 0.0)
+
+
+def draw_noise(
+    spec: "DatasetSpec", *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
+) -> tuple[NDArray[np.int64], NoiseRecord]:
+    """The noise of one cell of the protocol, on the train split.
+
+    Args:
+        spec: which dataset.
+        noise_ratio: nominal share, in [0, 1).
+        noise_unit: ``"caption"`` or ``"image"``.
+        seed: None for the standard seed.
+
+    Returns:
+        ``caption_to_image`` int64 ``(n_captions,)``, and its record.
+
+    Raises:
+        NoiseError: a setting is refused.
+    """
+    clean = clean_pairing(spec.images["train"], spec.captions_per_image)
+    if seed is None:
+        seed = standard_seed(spec.name, noise_unit, noise_ratio)
+    noisy = inject_noise(
+        clean,
+        noise_ratio=noise_ratio,
+        noise_unit=noise_unit,
+        seed=seed,
+        captions_per_image=spec.captions_per_image,
+    )
+    realised = float(np.mean(noisy != clean))
+    return noisy, NoiseRecord(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)

@@ -1,0 +1,147 @@
+"""Read a noise file without ever reinterpreting it (protocol.md)."""
+
+from math import ceil, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import NoiseError, ScoresError, unknown_name
+from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.noise.known import find_published
+from ncl_bench.npy import map_npy, read_header
+
+if TYPE_CHECKING:
+    from ncl_bench.data.spec import DatasetSpec
+
+_RATIO_STEPS = (0.1, 0.05, 0.01)
+
+
+def nominal_ratios(n_moved: int, n_units: int) -> list[float]:
+    """Ratios from which a number of wrong units can come, likeliest first; 0 alone for none.
+
+    A permutation of captions, five of each image at most, gives ``1 + 4 ratio`` of them their own image back
+    on average, so slightly more were chosen than are wrong. Papers use round ratios, so those come first.
+
+    Args:
+        n_moved: units whose image is not their own.
+        n_units: captions, or images.
+    """
+    if n_moved == 0:
+        return [0.0]
+    found: list[float] = []
+    for step in _RATIO_STEPS:
+        steps = (round(k * step, 2) for k in range(1, round(1 / step)))
+        found += [ratio for ratio in steps if ratio not in found and _explains(ratio, n_moved, n_units)]
+    return found
+
+
+def _explains(ratio: float, n_moved: int, n_units: int) -> bool:
+    back = 1 + 4 * ratio
+    return 0 <= int(ratio * n_units) - n_moved <= ceil(back + 5 * sqrt(back))
+
+
+def read_noise_file(
+    path: Path, spec: "DatasetSpec", unit: NoiseUnit
+) -> tuple[NDArray[np.int64], NoiseRecord]:
+    """Read the noise of a dataset's train split.
+
+    Args:
+        path: an ``.npy`` file of int64: the image of every caption, or, for the image unit, the image of
+            every image or of every caption if all captions of an image agree.
+        spec: which dataset.
+        unit: what the file is meant to move.
+
+    Returns:
+        ``caption_to_image`` int64 ``(n_captions,)``, and its record; its ratio is the published or likeliest
+        nominal one, or else the realised one.
+
+    Raises:
+        NoiseError: missing, no plain npy file, cut short, or of another length, type, range or unit.
+    """
+    if unit not in UNITS:
+        raise NoiseError(unknown_name("noise unit", unit, UNITS))
+    index = read_index(path)
+    check_index(index, path, spec, unit)
+    n_images, each = spec.images["train"], spec.captions_per_image
+    units = index[::each] if unit == "image" and len(index) > n_images else index
+    caption_to_image = np.repeat(units, each) if unit == "image" else units
+    realised = float(np.mean(caption_to_image != clean_pairing(n_images, each)))
+    published = find_published(units)
+    if published is not None:
+        ratio = published.ratio
+    else:
+        ratio = next(iter(nominal_ratios(round(realised * len(units)), len(units))), realised)
+    name = published.title if published else None
+    return caption_to_image, NoiseRecord(
+        unit, ratio, None, noise_sha256(caption_to_image), realised, str(path), name
+    )
+
+
+def check_index(index: NDArray[np.int64], path: Path, spec: "DatasetSpec", unit: NoiseUnit) -> None:
+    """Refuse an index of another length, range or unit.
+
+    Raises:
+        NoiseError: with the reason.
+    """
+    n_images, n_captions, each = spec.images["train"], spec.n_captions("train"), spec.captions_per_image
+    train = f"{spec.name}/train"
+    remake = f"rebuild it with `ncl-bench noise make {spec.name} --unit {unit}`"
+    if unit == "caption" and len(index) == n_images != n_captions:
+        raise NoiseError(
+            f"noise file {path} has {len(index)} entries, {train} has {n_captions} captions; it is an "
+            f"image-level index: load it with noise_unit='image', or {remake}"
+        )
+    if len(index) not in {n_captions, n_images if unit == "image" else n_captions}:
+        expected = f"{n_captions} captions" + (f" and {n_images} images" if unit == "image" else "")
+        raise NoiseError(f"noise file {path} has {len(index)} entries, {train} has {expected}; {remake}")
+    wrong = np.flatnonzero((index < 0) | (index >= n_images))
+    if len(wrong):
+        raise NoiseError(
+            f"noise file {path} holds {index[wrong[0]]} at entry {wrong[0]}, "
+            f"{train} has images 0 to {n_images - 1}; {remake}"
+        )
+    if len(index) != n_captions or each == 1:
+        return
+    whole_images = is_constant_in_groups(index, each)
+    if unit == "image" and not whole_images:
+        raise NoiseError(
+            f"noise file {path} moves captions one by one, expected all {each} captions of an image to move "
+            f"together; load it with noise_unit='caption', or {remake}"
+        )
+    if unit == "caption" and whole_images and not np.array_equal(index, clean_pairing(n_images, each)):
+        raise NoiseError(
+            f"noise file {path} moves all {each} captions of an image together: it is image-level although "
+            f"it has one entry per caption; load it with noise_unit='image', or {remake}"
+        )
+
+
+def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> bool:
+    """Whether all captions of every image are paired with the same image."""
+    groups = index.reshape(-1, captions_per_image)
+    return bool((groups == groups[:, :1]).all())
+
+
+def read_index(path: Path) -> NDArray[np.int64]:
+    """A one-dimensional int64 array from an ``.npy`` file; nothing in it is ever executed.
+
+    Raises:
+        NoiseError: missing, no plain npy file, cut short, or of another type or shape.
+    """
+    suffixed = path.with_name(path.name + ".npy")
+    if suffixed.exists() and not path.exists():
+        raise NoiseError(
+            f"noise file {path} does not exist, and noise is never redrawn instead; "
+            f"did you mean {suffixed.name}?"
+        )
+    try:
+        header = read_header(path)
+    except ScoresError as error:
+        raise NoiseError(f"noise file {error}") from None
+    if header.dtype != np.dtype("<i8") or len(header.shape) != 1:
+        raise NoiseError(
+            f"noise file {path} holds {header.dtype} of shape {header.shape}; "
+            "give a file that numpy.save wrote from a one-dimensional int64 array"
+        )
+    return np.array(map_npy(path, header), np.int64)

@@ -1,0 +1,165 @@
+"""Say what a noise index is: which published file, or which dataset, unit, ratio and seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import NoiseError
+from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
+from ncl_bench.noise.files import is_constant_in_groups, nominal_ratios
+from ncl_bench.noise.known import find_published
+
+SEEDS_TRIED = 100
+
+
+@dataclass(frozen=True)
+class NoiseIdentity:
+    """What an index is.
+
+    Attributes:
+        dataset: whose train split has this length, or None.
+        unit: what was moved; None where nothing was.
+        n_entries: length of the index as given.
+        per_image: whether it has one entry per image and not per caption.
+        sha256: hash (hex) of the index as given.
+        published: name of the shared file that holds it, or None.
+        ratio: nominal, published or guessed from the realised one; None where no round ratio explains it.
+        seed: that draws exactly this index, or None where none of those tried does.
+        balanced: whether every image still has as many captions as before.
+        realised_ratio: share of captions whose image is not their own.
+        all_good: share of images none of whose captions moved away.
+        some_good: share of images with some captions of their own and some moved away.
+        none_good: share of images all of whose captions moved away.
+    """
+
+    dataset: str | None
+    unit: NoiseUnit | None
+    n_entries: int
+    per_image: bool
+    sha256: str
+    published: str | None
+    ratio: float | None
+    seed: int | None
+    balanced: bool
+    realised_ratio: float
+    all_good: float
+    some_good: float
+    none_good: float
+
+
+def identify(
+    index: NDArray[np.int64],
+    *,
+    captions_per_image: int | None = None,
+    seeds: Iterable[int] = range(SEEDS_TRIED),
+) -> NoiseIdentity:
+    """Identify a noise index.
+
+    Args:
+        index: int64, the image of every caption or of every image of a train split.
+        captions_per_image: for a dataset that the benchmark does not hold, with one entry per caption; 1 for
+            one entry per image. Datasets of the benchmark are known by their length.
+        seeds: tried in this order where no published file matches.
+
+    Raises:
+        NoiseError: the length belongs to no dataset and ``captions_per_image`` is not given, or an entry is
+            no image.
+    """
+    dataset, per_image, each = _place(len(index), captions_per_image)
+    n_images = len(index) if per_image else len(index) // each
+    wrong = np.flatnonzero((index < 0) | (index >= n_images))
+    if len(wrong):
+        raise NoiseError(
+            f"noise index holds {index[wrong[0]]} at entry {wrong[0]}, expected images 0 to {n_images - 1}; "
+            "it is no noise index of this length"
+        )
+    whole_images = per_image or (each > 1 and is_constant_in_groups(index, each))
+    units = index[::each] if whole_images and not per_image else index
+    unit_each = 1 if whole_images else each
+    clean = clean_pairing(n_images, unit_each)
+    n_moved = int((units != clean).sum())
+    published = find_published(units)
+    ratios = [published.ratio] if published else nominal_ratios(n_moved, len(units))
+    drawn = _find_draw(units, unit_each, ratios, seeds) if n_moved and not published else None
+    good = (units == clean).reshape(n_images, unit_each).mean(axis=1)
+    unit: NoiseUnit = "image" if whole_images else "caption"
+    return NoiseIdentity(
+        dataset=dataset,
+        unit=unit if n_moved else None,
+        n_entries=len(index),
+        per_image=per_image,
+        sha256=noise_sha256(index),
+        published=published.title if published else None,
+        ratio=drawn[0] if drawn else next(iter(ratios), None),
+        seed=drawn[1] if drawn else published.seed if published else None,
+        balanced=bool((np.bincount(units, minlength=n_images) == unit_each).all()),
+        realised_ratio=n_moved / len(units),
+        all_good=float((good == 1).mean()),
+        some_good=float(((good > 0) & (good < 1)).mean()),
+        none_good=float((good == 0).mean()),
+    )
+
+
+def _place(n_entries: int, captions_per_image: int | None) -> tuple[str | None, bool, int]:
+    """Dataset, whether entries are images, and captions per image, from the length."""
+    if captions_per_image is not None:
+        if captions_per_image < 1 or n_entries == 0 or n_entries % captions_per_image:
+            raise NoiseError(
+                f"captions_per_image is {captions_per_image}, the noise index has {n_entries} entries; "
+                "expected a positive number that divides it"
+            )
+        return None, captions_per_image == 1, captions_per_image
+    synthetic = [spec for spec in DATASETS.values() if spec.noise == "synthetic"]
+    for spec in synthetic:
+        if n_entries in (spec.n_captions("train"), spec.images["train"]):
+            return spec.name, n_entries == spec.images["train"], spec.captions_per_image
+    known = ", ".join(
+        f"{spec.n_captions('train')} or {spec.images['train']} ({spec.name})" for spec in synthetic
+    )
+    raise NoiseError(
+        f"noise index has {n_entries} entries, the train splits have {known}; "
+        "give captions_per_image for a dataset of your own"
+    )
+
+
+def _find_draw(
+    units: NDArray[np.int64], each: int, ratios: Iterable[float], seeds: Iterable[int]
+) -> tuple[float, int] | None:
+    clean = clean_pairing(len(units) // each, each)
+    ratios = list(ratios)
+    for seed in seeds:
+        for ratio in ratios:
+            drawn = inject_noise(
+                clean, noise_ratio=ratio, noise_unit="caption", seed=seed, captions_per_image=each
+            )
+            if np.array_equal(drawn, units):
+                return ratio, seed
+    return None
+
+
+def describe(identity: NoiseIdentity) -> list[tuple[str, str]]:
+    """An identity as labelled lines for a reader."""
+    entries = "one per image" if identity.per_image else "one per caption"
+    unit: str = identity.unit or "none: nothing was moved"
+    if identity.unit == "image" and not identity.per_image:
+        unit = "image, although there is one entry per caption"
+    ratio = "no round ratio explains it" if identity.ratio is None else f"{identity.ratio:g}"
+    images = (
+        f"{identity.all_good:.2%} with all captions good, {identity.some_good:.2%} with some, "
+        f"{identity.none_good:.2%} with none"
+    )
+    return [
+        ("published as", identity.published or "not known"),
+        ("dataset", identity.dataset or "not one of the benchmark"),
+        ("unit", unit),
+        ("nominal ratio", ratio),
+        ("seed", "not found" if identity.seed is None else str(identity.seed)),
+        ("realised ratio", f"{identity.realised_ratio:.6f}"),
+        ("images", images),
+        ("balanced", "yes" if identity.balanced else "no: some images lost or gained captions"),
+        ("entries", f"{identity.n_entries:,}, {entries}"),
+        ("sha256", identity.sha256),
+    ]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from leaderboard.entries import Cell
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
-from ncl_bench.yaml_files import read_yaml
+from ncl_bench.schema import read_yaml
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
 RECIPES = Path(__file__).parents[1] / "baselines" / "recipes"

@@ -17,7 +17,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import write_text
-from ncl_bench.yaml_files import read_yaml
+from ncl_bench.schema import read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 

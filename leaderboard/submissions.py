@@ -28,11 +28,11 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
-from ncl_bench.evaluation.score_forms import MatrixScores, Sha256
+from ncl_bench.evaluation.score_forms import MatrixScores
 from ncl_bench.evaluation.submission import Submission
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.noise.known import published_name
-from ncl_bench.yaml_files import read_yaml
+from ncl_bench.schema import Sha256, read_yaml
 
 ROUNDING = 1e-9
 """By how much the same sum may differ between two machines."""
@@ -141,7 +141,7 @@ def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, 
         begun = (
             adding is not None and path.parent == adding.parent and path.name.startswith(f"{adding.stem}.")
         )
-        if path not in named and path.name != ".gitkeep" and not begun:
+        if path not in named and not begun:
             raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
     return files
 

@@ -1,5 +1,6 @@
 """Submissions on the digits with scores that need no training, and a leaderboard made of some."""
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -101,3 +102,15 @@ def small_board(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
             make(folder, method=method, ratio=ratio, difficulty=difficulty, seed=seed)
             add(folder, place / "board")
     return place / "board"
+
+
+@pytest.fixture
+def board(small_board: Path, tmp_path: Path) -> Path:
+    """A copy of the small leaderboard, for one test to change."""
+    return Path(shutil.copytree(small_board, tmp_path / "board"))
+
+
+@pytest.fixture
+def first_entry(board: Path) -> Path:
+    """The first entry file of that copy."""
+    return min((board / "submissions" / "digits").glob("*.yaml"))

@@ -15,11 +15,6 @@ from ncl_bench.errors import SubmissionError
 Maker = Callable[..., Path]
 
 
-@pytest.fixture
-def board(small_board: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(small_board, tmp_path / "board"))
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published rows, built into an empty folder."""

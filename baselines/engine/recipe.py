@@ -10,7 +10,7 @@ from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
-from ncl_bench.yaml_files import read_yaml
+from ncl_bench.schema import read_yaml
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 

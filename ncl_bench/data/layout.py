@@ -13,13 +13,14 @@ Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files w
 """
 
 import json
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
+from ncl_bench.schema import FileName, Record
 
 LAYOUT_VERSION = 1
 TABLES = ("captions", "images")
@@ -27,22 +28,7 @@ Dtype = Literal["float32", "float16"]
 Format = Literal["arrow", "parquet"]
 
 
-def _stays_inside(value: str) -> str:
-    path = PurePosixPath(value)
-    if path.is_absolute() or ".." in path.parts or "\0" in value:
-        raise ValueError("it must be a path below the folder")
-    return value
-
-
-FileName = Annotated[str, AfterValidator(_stays_inside)]
-"""A path below the folder that it is about, with ``/``."""
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FileRecord(_Record):
+class FileRecord(Record):
     """A source file, or a file of the prepared folder (whose sha256 is left out).
 
     Attributes:
@@ -58,7 +44,7 @@ class FileRecord(_Record):
     published: bool | None = None
 
 
-class Tokenization(_Record):
+class Tokenization(Record):
     """One way in which the captions were cut: a column of token ids.
 
     Attributes:
@@ -80,7 +66,7 @@ class Tokenization(_Record):
     origin: Literal["built", "imported", "shipped"]
 
 
-class SplitRecord(_Record):
+class SplitRecord(Record):
     """What one split holds."""
 
     images: int
@@ -89,7 +75,7 @@ class SplitRecord(_Record):
     files: tuple[FileRecord, ...]
 
 
-class Manifest(_Record):
+class Manifest(Record):
     """What a prepared folder is and where it comes from.
 
     Attributes:

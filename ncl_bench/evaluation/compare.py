@@ -9,7 +9,7 @@ from ncl_bench.evaluation.protocol import fold_size, protocol_result, protocols_
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.report import Opened
 from ncl_bench.evaluation.results import Interval
-from ncl_bench.evaluation.score_forms import Record
+from ncl_bench.schema import Record
 
 
 class Difference(Record):

@@ -21,11 +21,12 @@ from ncl_bench.evaluation.metrics import correspondence_metrics
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate_counted
 from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores, Record
+from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, Submission, read_submission
 from ncl_bench.evaluation.submission_scores import Source, check_sha256, open_file, open_source
 from ncl_bench.files import sha256_of_file, write_text
 from ncl_bench.npy import map_npy
+from ncl_bench.schema import Record
 
 RESULT_FILE = "result.json"
 

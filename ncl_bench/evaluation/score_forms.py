@@ -3,38 +3,9 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-)
+from pydantic import Field, field_validator
 
-FILL_IN = "FILL-IN"
-"""Stands in a template for what only the submitter knows."""
-
-
-def _is_filled_in(value: str) -> str:
-    if value == FILL_IN:
-        raise ValueError(f"replace {FILL_IN} by what it stands for")
-    return value
-
-
-Text = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=300),
-    AfterValidator(_is_filled_in),
-]
-Sha256 = Annotated[str, BeforeValidator(_is_filled_in), StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Record(BaseModel):
-    """A frozen model that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from ncl_bench.schema import FileName, Record, Sha256
 
 
 class ArrayFile(Record):
@@ -45,16 +16,13 @@ class ArrayFile(Record):
         sha256: of the file, in hex.
     """
 
-    file: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    file: FileName
     sha256: Sha256
 
     @field_validator("file")
     @classmethod
-    def _stays_inside(cls, value: str) -> str:
-        path = PurePosixPath(value)
-        if path.is_absolute() or ".." in path.parts or "\\" in value or "\0" in value:
-            raise ValueError("it must be a path below the submission folder")
-        if path.suffix != ".npy":
+    def _is_an_array(cls, value: str) -> str:
+        if PurePosixPath(value).suffix != ".npy":
             raise ValueError("it must be an .npy file")
         return value
 

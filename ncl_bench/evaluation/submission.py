@@ -26,13 +26,10 @@ from ncl_bench.evaluation.score_forms import (
     RankingScores,
     RankPair,
     RankScores,
-    Record,
     Scores,
-    Sha256,
-    Text,
 )
 from ncl_bench.files import write_text
-from ncl_bench.yaml_files import read_yaml
+from ncl_bench.schema import Record, Sha256, Text, read_yaml
 
 __all__ = [
     "ArrayFile",

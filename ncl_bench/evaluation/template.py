@@ -8,10 +8,10 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, one_line
 from ncl_bench.evaluation.claims import local_split
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
-from ncl_bench.evaluation.score_forms import FILL_IN
 from ncl_bench.evaluation.submission import SUBMISSION_FILE
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit, draw_noise
+from ncl_bench.schema import FILL_IN
 
 _TEMPLATE = """\
 # A submission to ncl-bench. Replace every {fill}, put the score file beside this file, then run:

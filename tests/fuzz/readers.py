@@ -35,7 +35,7 @@ from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import silent
-from ncl_bench.yaml_files import read_yaml
+from ncl_bench.schema import read_yaml
 
 HERE = Path(__file__).parent
 Read = Callable[[bytes], Any]

@@ -1,14 +1,46 @@
-"""YAML from strangers: small, without aliases or tags, and plain data only."""
+"""What typed files share: the frozen base model, checked texts and paths, and strict YAML."""
 
 import stat
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
 import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
 from ncl_bench.errors import SubmissionError
 
-LARGEST = 64 * 1024
+LARGEST_YAML = 64 * 1024
+FILL_IN = "FILL-IN"
+"""Stands in a template for what only the submitter knows."""
+
+
+class Record(BaseModel):
+    """A frozen model that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _is_filled_in(value: str) -> str:
+    if value == FILL_IN:
+        raise ValueError(f"replace {FILL_IN} by what it stands for")
+    return value
+
+
+def _stays_inside(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or "\\" in value or "\0" in value:
+        raise ValueError("it must be a path below the folder")
+    return value
+
+
+Text = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=300),
+    AfterValidator(_is_filled_in),
+]
+Sha256 = Annotated[str, BeforeValidator(_is_filled_in), StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_stays_inside)]
+"""A path below the folder that a record is about, with ``/``."""
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -27,11 +59,15 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         mapping = super().construct_mapping(node, deep)
         if len(mapping) != len(node.value):
-            raise yaml.constructor.ConstructorError(None, None, "a key stands twice", node.start_mark)
+            keys = [key.value for key, _ in node.value]
+            twice = next(key for n, (key, _) in enumerate(node.value) if key.value in keys[:n])
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {twice.value!r} stands twice", twice.start_mark
+            )
         return mapping
 
 
-def read_yaml(path: Path, *, largest: int = LARGEST) -> dict[str, Any]:
+def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Args:

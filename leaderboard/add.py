@@ -6,9 +6,8 @@ from leaderboard.evidence import score_files, write_evidence
 from leaderboard.methods import read_families
 from leaderboard.submissions import EntryFile, entry_of, entry_slug, identities, read_entry_files
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.report import evaluate_submission, open_submission
-from ncl_bench.evaluation.score_forms import MatrixScores, RankScores
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+from ncl_bench.evaluation.submission import MatrixScores, RankScores, Submission
 from ncl_bench.files import sole_owner, write_text
 
 

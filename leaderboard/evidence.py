@@ -23,8 +23,7 @@ from ncl_bench.evaluation.metrics import hits_per_image
 from ncl_bench.evaluation.protocol import evaluate_counted, fold_size, ranks_under
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores, RankPair, RankScores
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission import ArrayFile, MatrixScores, RankPair, RankScores, Submission
 from ncl_bench.evaluation.submission_scores import open_file, open_source
 from ncl_bench.files import scratch_folder, write_bytes
 from ncl_bench.npy import map_npy

@@ -28,8 +28,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
-from ncl_bench.evaluation.score_forms import MatrixScores
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission import MatrixScores, Submission
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.noise.known import published_name
 from ncl_bench.schema import Sha256, read_yaml

@@ -92,7 +92,7 @@ def test_damaged_data_is_broken(root: Path, name: str) -> None:
 def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    import torch
+    torch = pytest.importorskip("torch")
 
     device = SimpleNamespace(name="Example GPU", total_memory=8 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -2,12 +2,14 @@
 
 import itertools
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
+from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.schema import Record
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (
@@ -34,11 +36,22 @@ OptionalName = Annotated[str, StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()
 Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+Model = TypeVar("Model", bound=Record)
 
 
-class Cell(_Model):
+def checked(model: type[Model], content: Any, where: str) -> Model:
+    """Content as a record.
+
+    Raises:
+        SubmissionError: it does not fit; the sentence begins with ``where`` and names the field.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise SubmissionError(f"{where}: {first_problem(error)}") from None
+
+
+class Cell(Record):
     """What must be equal before two numbers may be compared.
 
     Attributes:
@@ -110,7 +123,7 @@ class Cell(_Model):
         )
 
 
-class Recalls(_Model):
+class Recalls(Record):
     """The six recalls in percent; None where a source does not give the value."""
 
     i2t_r1: Percent | None = None
@@ -141,7 +154,7 @@ class Recalls(_Model):
         return ""
 
 
-class Entry(_Model):
+class Entry(Record):
     """One result in one cell.
 
     Attributes:
@@ -184,8 +197,8 @@ class Entry(_Model):
     kind: Literal["method", "ablation", "oracle"] = "method"
     cell: Cell
     recalls: Recalls
-    intervals: dict[str, tuple[float, float]] = {}
-    spread: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    spread: dict[str, float] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     printed_r_sum: Annotated[float, Field(ge=0, le=600)] | None = None
     status: Status

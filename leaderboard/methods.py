@@ -5,21 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from leaderboard.entries import Cell
+from leaderboard.entries import Cell, checked
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import SubmissionError, first_problem
-from ncl_bench.schema import read_yaml
+from ncl_bench.errors import SubmissionError
+from ncl_bench.schema import Record, read_yaml
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
 RECIPES = Path(__file__).parents[1] / "baselines" / "recipes"
 
 
-class Family(BaseModel):
+class Family(Record):
     """One page: a method in all its published spellings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: Annotated[str, Field(max_length=120)]
     summary: Annotated[str, Field(max_length=900)]
@@ -29,7 +27,7 @@ class Family(BaseModel):
     source: str = ""
     recipes: str = ""
     ensemble_recipes: str = ""
-    recipe_suffixes: dict[str, str | None] = {}
+    recipe_suffixes: dict[str, str | None] = Field(default_factory=dict)
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
         """Whether a result stands for one network, for an average of several, or nobody says."""
@@ -57,10 +55,7 @@ def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
     families: dict[str, Family] = {}
     claimed: dict[str, str] = {}
     for key, content in read_yaml(path).items():
-        try:
-            families[key] = Family.model_validate(content)
-        except ValidationError as error:
-            raise SubmissionError(f"{path}: {key}: {first_problem(error)}") from None
+        families[key] = checked(Family, content, f"{path}: {key}")
         for name in {*families[key].names, key}:
             if claimed.setdefault(name, key) != key:
                 raise SubmissionError(

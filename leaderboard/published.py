@@ -9,23 +9,19 @@ import io
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from leaderboard.entries import Cell, Entry
+from leaderboard.entries import Cell, Entry, checked
 from leaderboard.methods import Family, commands, family_of
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import write_text
-from ncl_bench.schema import read_yaml
+from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 
 
-class Paper(BaseModel):
+class Paper(Record):
     """A paper, repository or poster that prints numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     short: str
     method: str
@@ -48,10 +44,8 @@ class Paper(BaseModel):
         )
 
 
-class Rule(BaseModel):
+class Rule(Record):
     """A remark and the lines of results.csv that it is about."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     where: dict[str, Any]
     note: str = ""
@@ -73,7 +67,7 @@ class Rule(BaseModel):
 def read_papers(folder: Path = PUBLISHED) -> dict[str, Paper]:
     """The papers by key."""
     path = folder / "sources.yaml"
-    return {key: _checked(Paper, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
+    return {key: checked(Paper, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
 
 
 def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Entry]:
@@ -90,7 +84,7 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
     papers, path = read_papers(folder), folder / "results.csv"
     rules_path = folder / "notes.yaml"
     listed = read_yaml(rules_path).get("rules", [])
-    rules = [_checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
+    rules = [checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
     used: set[int] = set()
     entries = []
     with path.open(encoding="utf-8", newline="") as stream:
@@ -120,7 +114,7 @@ def _entry(
         raise SubmissionError(
             f"{where}: method {facts['method']!r} is in no family of methods.yaml; name it in one"
         )
-    cell = _checked(Cell, _cell(facts), where)
+    cell = checked(Cell, _cell(facts), where)
     networks = families[key].networks(facts["method"], facts["backbone"])
     content: dict[str, Any] = {
         "method": facts["method"],
@@ -143,7 +137,7 @@ def _entry(
         content |= {name: value for name, value in facets.items() if value}
     content["notes"] = [rule.note for rule in rules if rule.note]
     content["doubts"] = [rule.doubt for rule in rules if rule.doubt]
-    entry: Entry = _checked(Entry, content, where)
+    entry = checked(Entry, content, where)
     return entry.model_copy(update={"doubts": (*entry.doubts, *_computed_doubts(entry))})
 
 
@@ -176,13 +170,6 @@ def _number(text: str) -> float | None:
         raise SubmissionError(
             f"{PUBLISHED / 'results.csv'} holds {text!r} where a number is expected"
         ) from None
-
-
-def _checked(model: Any, content: Any, where: str) -> Any:
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise SubmissionError(f"{where}: {first_problem(error)}") from None
 
 
 COLUMNS = (

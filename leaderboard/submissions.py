@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AliasChoices, Field, StringConstraints
 
-from leaderboard.entries import Cell, Entry
+from leaderboard.entries import Cell, Entry, checked
 from leaderboard.evidence import evaluate_evidence, packed_path
 from leaderboard.methods import (
     Family,
@@ -25,13 +25,13 @@ from leaderboard.methods import (
 )
 from leaderboard.significance import Hits
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import NclBenchError, SubmissionError, first_problem
+from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.noise.known import published_name
-from ncl_bench.schema import Sha256, read_yaml
+from ncl_bench.schema import Record, Sha256, read_yaml
 
 ROUNDING = 1e-9
 """By how much the same sum may differ between two machines."""
@@ -39,7 +39,7 @@ ORACLE = " (clean pairs only)"
 """Ends the name of a method that was told which pairs are wrong."""
 
 
-class EntryFile(BaseModel):
+class EntryFile(Record):
     """The content of an entry file.
 
     Attributes:
@@ -49,8 +49,6 @@ class EntryFile(BaseModel):
         submission: as submitted, with the scores replaced by the evidence.
         result: what ``ncl-bench evaluate`` said about the test split.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scores_sha256: Annotated[dict[str, Sha256], Field(min_length=1)]
     recomputed: Annotated[
@@ -98,10 +96,7 @@ def read_entry_file(path: Path) -> EntryFile:
     Raises:
         SubmissionError: with file and field.
     """
-    try:
-        file = EntryFile.model_validate(read_yaml(path))
-    except ValidationError as error:
-        raise SubmissionError(f"{path}: {first_problem(error)}") from None
+    file = checked(EntryFile, read_yaml(path), str(path))
     if "test" not in file.submission.scores:
         raise SubmissionError(
             f"{path}: submission.scores holds no test split; the leaderboard shows test results"
@@ -227,52 +222,15 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
     Raises:
         SubmissionError: a value cannot stand on the leaderboard, such as markup in a name.
     """
-    try:
-        return _entry(file, protocol, file.result.protocols[protocol], families, name)
-    except ValidationError as error:
-        raise SubmissionError(f"{name}: {first_problem(error)}") from None
-
-
-def _compare(path: Path, stated: Evaluation, evaluation: Evaluation) -> None:
-    """Refuse a file whose numbers are not those of its evidence."""
-    numbers, expected = _numbers(stated), _numbers(evaluation)
-    for name in expected | numbers:
-        have, want = numbers.get(name), expected.get(name)
-        if have is None or want is None or not math.isclose(have, want, rel_tol=0, abs_tol=ROUNDING):
-            raise SubmissionError(
-                f"{path}: result.{name} is {have}, the evidence gives {want}; "
-                "add the submission again with `ncl-bench leaderboard add`"
-            )
-
-
-def _numbers(evaluation: Evaluation) -> dict[str, float]:
-    """Every recall, both ends of its interval, and every sum, by protocol and name."""
-    numbers: dict[str, float] = {}
-    for protocol, result in evaluation.protocols.items():
-        numbers |= {f"{protocol}.{name}": value for name, value in result.recalls().items()}
-        for name, (low, high) in _intervals(result).items():
-            numbers |= {f"{protocol}.{name} (low)": low, f"{protocol}.{name} (high)": high}
-    return numbers
-
-
-def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
-    sides = {"i2t": result.i2t, "t2i": result.t2i}
-    return {
-        f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
+    result, submission, noise = file.result.protocols[protocol], file.submission, file.submission.noise
+    facts = {
+        "dataset": submission.dataset,
+        "protocol": protocol,
+        "noise_unit": noise.unit,
+        "noise_ratio": noise.ratio,
+        "text": _text(submission),
     }
-
-
-def _entry(
-    file: EntryFile, protocol: str, result: ProtocolResult, families: dict[str, Family], name: str
-) -> Entry:
-    submission, noise = file.submission, file.submission.noise
-    cell = Cell(
-        dataset=submission.dataset,
-        protocol=protocol,
-        noise_unit=noise.unit,
-        noise_ratio=noise.ratio,
-        text=_text(submission),
-    )
+    cell = checked(Cell, facts, name)
     key = family_of(submission.method, families) or own_key(submission.method)
     backbone = submission.backbone.replace("-infinity", "∞")
     networks = "single" if submission.networks == 1 else "ensemble"
@@ -311,7 +269,36 @@ def _entry(
             "precision": training.precision,
             "trained_on": (f"torch {training.torch}, {training.device}",),
         }
-    return Entry.model_validate(content)
+    return checked(Entry, content, name)
+
+
+def _compare(path: Path, stated: Evaluation, evaluation: Evaluation) -> None:
+    """Refuse a file whose numbers are not those of its evidence."""
+    numbers, expected = _numbers(stated), _numbers(evaluation)
+    for name in expected | numbers:
+        have, want = numbers.get(name), expected.get(name)
+        if have is None or want is None or not math.isclose(have, want, rel_tol=0, abs_tol=ROUNDING):
+            raise SubmissionError(
+                f"{path}: result.{name} is {have}, the evidence gives {want}; "
+                "add the submission again with `ncl-bench leaderboard add`"
+            )
+
+
+def _numbers(evaluation: Evaluation) -> dict[str, float]:
+    """Every recall, both ends of its interval, and every sum, by protocol and name."""
+    numbers: dict[str, float] = {}
+    for protocol, result in evaluation.protocols.items():
+        numbers |= {f"{protocol}.{name}": value for name, value in result.recalls().items()}
+        for name, (low, high) in _intervals(result).items():
+            numbers |= {f"{protocol}.{name} (low)": low, f"{protocol}.{name} (high)": high}
+    return numbers
+
+
+def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
+    sides = {"i2t": result.i2t, "t2i": result.t2i}
+    return {
+        f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
+    }
 
 
 def _notes(file: EntryFile) -> list[str]:

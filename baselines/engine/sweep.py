@@ -24,7 +24,7 @@ from baselines.engine.recipe import RECIPES, Recipe
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.kit.batches import Features
 from ncl_bench.errors import NclBenchError
-from ncl_bench.evaluation.output import evaluate_folder
+from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit

@@ -1,11 +1,20 @@
 """Commands from scores to numbers: evaluate, compare, and submission init, check and schema."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from ncl_bench.plugins import command_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ncl_bench.evaluation.compare import Difference
+    from ncl_bench.evaluation.results import Result
 
 Folder = Annotated[Path, typer.Argument(help="A folder with submission.yaml and the files that it names.")]
 Root = Annotated[
@@ -29,10 +38,10 @@ def evaluate(
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
-    from ncl_bench.evaluation.output import evaluate_folder, print_report
+    from ncl_bench.evaluation.evaluate import evaluate_folder
 
-    report, written = evaluate_folder(folder, to or folder, root=root, plot=plot, examples=examples)
-    print_report(report, written)
+    result, written = evaluate_folder(folder, to or folder, root=root, plot=plot, examples=examples)
+    _print_result(result, written)
 
 
 def compare(
@@ -50,10 +59,10 @@ def compare(
 
     Example: ncl-bench compare submissions/ncr submissions/crcl
     """
-    from ncl_bench.evaluation.output import compare_folders, print_comparison
+    from ncl_bench.evaluation.compare import compare_folders
 
     differences, notes = compare_folders(first, second, split, root=root, plot=plot)
-    print_comparison(differences, notes, (str(first), str(second)))
+    _print_comparison(differences, notes, (str(first), str(second)))
 
 
 submission = typer.Typer(help="Write, check and describe a submission.", no_args_is_help=True)
@@ -99,12 +108,12 @@ def check(folder: Folder, root: Root = None) -> None:
 
     Example: ncl-bench submission check submissions/x
     """
-    from ncl_bench.evaluation.report import open_submission
+    from ncl_bench.evaluation.evaluate import open_submission
 
     opened = open_submission(folder, root=root)
     for note in opened.notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"{folder} is complete; next: ncl-bench evaluate {quote(str(folder))}")
+    typer.echo(f"{folder} is complete; next: {command_name()} evaluate {quote(str(folder))}")
 
 
 @submission.command()
@@ -116,6 +125,52 @@ def schema() -> None:
     from ncl_bench.evaluation.submission import submission_schema
 
     typer.echo(json.dumps(submission_schema(), indent=2))
+
+
+def _print_result(result: "Result", written: list[Path]) -> None:
+    """Show a result on the terminal."""
+    from rich.console import Console
+
+    console = Console()
+    for evaluation in result.splits.values():
+        console.print(evaluation)
+    if result.correspondence is not None:
+        track = result.correspondence
+        console.print(
+            f"correspondence: AUROC {track.auroc:.4f}, average precision {track.average_precision:.4f}, "
+            f"accuracy {track.accuracy:.2f} % of {track.pairs:,} training pairs"
+        )
+    _print_notes(
+        console, [*result.notes, *(note for split in result.splits.values() for note in split.notes)]
+    )
+    for path in written:
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_comparison(differences: "dict[str, Difference]", notes: list[str], names: tuple[str, str]) -> None:
+    """Show a comparison on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        "protocol", *names, "difference", "95 % interval", title="rSum, paired bootstrap over images"
+    )
+    for protocol, found in differences.items():
+        low, high = found.interval
+        sums = [f"{value:.1f}" for value in found.r_sums]
+        table.add_row(protocol, *sums, f"{found.difference:+.1f}", f"{low:+.1f} to {high:+.1f}")
+    console = Console()
+    console.print(table)
+    for protocol, found in differences.items():
+        console.print(f"{protocol}: {found.verdict}", highlight=False, markup=False, soft_wrap=True)
+    _print_notes(console, notes)
+
+
+def _print_notes(console: "Console", notes: Iterable[str]) -> None:
+    from rich.text import Text
+
+    for note in notes:
+        console.print(Text.assemble(("note: ", "yellow"), note), soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:

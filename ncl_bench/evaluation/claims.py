@@ -12,8 +12,7 @@ from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.protocol import expected_shape
-from ncl_bench.evaluation.score_forms import ArrayFile
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission import ArrayFile, Submission
 from ncl_bench.evaluation.submission_scores import check_sha256, open_file
 from ncl_bench.noise.draw import (
     NoiseRecord,

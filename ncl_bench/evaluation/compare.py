@@ -1,13 +1,16 @@
 """Two submissions side by side: paired bootstrap over images of the difference of their rSum."""
 
+from pathlib import Path
+
 import numpy as np
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.evaluate import Opened, open_submission
+from ncl_bench.evaluation.figures import plot_difference
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, interval
 from ncl_bench.evaluation.protocol import fold_size, protocol_result, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
-from ncl_bench.evaluation.report import Opened
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.schema import Record
 
@@ -105,3 +108,31 @@ def check_comparable(first: Opened, second: Opened, split: str) -> list[str]:
         if stated[0] != stated[1]:
             notes.append(f"the two differ in {statement}: {stated[0]!r} and {stated[1]!r}")
     return notes
+
+
+def compare_folders(
+    first: Path, second: Path, split: str, *, root: Path | None = None, plot: Path | None = None
+) -> tuple[dict[str, Difference], list[str]]:
+    """Compare two submission folders.
+
+    Args:
+        first: one submission.
+        second: the other.
+        split: ``test`` or ``dev``.
+        root: folder of prepared datasets.
+        plot: SVG file for the differences under the default protocol.
+
+    Returns:
+        Protocol to difference, and notes on what else differs.
+    """
+    opened: tuple[Opened, Opened] = (open_submission(first, root=root), open_submission(second, root=root))
+    notes = check_comparable(*opened, split)
+    counted = (opened[0].sources[split].count(), opened[1].sources[split].count())
+    spec = opened[0].spec
+    differences = compare(counted, spec, split, (str(first), str(second)))
+    if plot is not None:
+        protocol = protocols_of(spec, split)[0]
+        ranks = [ranks_under(one, protocol) for one in counted]
+        samples = difference_samples(ranks[0], ranks[1], fold_size(protocol, len(ranks[0].i2t)))
+        plot_difference(plot, samples, (opened[0].submission.method, opened[1].submission.method))
+    return differences, notes

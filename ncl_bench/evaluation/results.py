@@ -1,23 +1,29 @@
 """The typed result of an evaluation: attributes, a table, a dict, JSON without NaN, pandas."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, ValidationError
 
+from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.files import write_text
+from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+RESULT_FILE = "result.json"
+
 Interval = tuple[float, float]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class _Finite(Record):
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
-class DirectionResult(_Record):
+class DirectionResult(_Finite):
     """One direction of retrieval.
 
     Attributes:
@@ -41,7 +47,7 @@ class DirectionResult(_Record):
     intervals: dict[str, Interval] | None = None
 
 
-class ProtocolResult(_Record):
+class ProtocolResult(_Finite):
     """One protocol.
 
     Attributes:
@@ -70,7 +76,7 @@ class ProtocolResult(_Record):
         return values | {"r_sum": self.r_sum}
 
 
-class Evaluation(_Record):
+class Evaluation(_Finite):
     """What the protocol says about one split of one dataset.
 
     Attributes:
@@ -121,11 +127,136 @@ class Evaluation(_Record):
         return pd.DataFrame(rows)
 
     def __rich__(self) -> "Table":
-        from ncl_bench.evaluation.table import results_table
-
         return results_table(self)
 
     def __str__(self) -> str:
-        from ncl_bench.evaluation.table import as_text
-
         return as_text(self)
+
+
+class CorrespondenceResult(_Finite):
+    """Correspondence track: how well the submitted probabilities separate true from false training pairs.
+
+    Attributes:
+        auroc: in [0, 1].
+        average_precision: in [0, 1].
+        accuracy: at 0.5, percent.
+        pairs: training captions.
+        true_pairs: of them, those paired with their own image.
+    """
+
+    auroc: float
+    average_precision: float
+    accuracy: float
+    pairs: int
+    true_pairs: int
+
+
+class Result(_Finite):
+    """Content of ``result.json``.
+
+    Attributes:
+        protocol_version: of the contract that the numbers follow.
+        status: ``submitted``: computed from the submitter's scores.
+        dataset: its name.
+        submission_sha256: of ``submission.yaml``.
+        files: path below the submission to sha256 of every array file, as verified.
+        splits: split to result.
+        correspondence: where probabilities were given.
+        notes: reasons to look again before trusting the numbers.
+        versions: of Python, numpy and ncl_bench, and the platform.
+        seconds: wall-clock time of counting and evaluating.
+        peak_memory_mb: largest resident memory of the process.
+    """
+
+    protocol_version: int
+    status: Literal["submitted"] = "submitted"
+    dataset: str
+    submission_sha256: str
+    files: dict[str, str]
+    splits: dict[str, Evaluation]
+    correspondence: CorrespondenceResult | None = None
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str]
+    seconds: float
+    peak_memory_mb: float
+
+    def to_json(self) -> str:
+        """JSON without NaN."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
+def write_result(folder: str | Path, result: Result) -> None:
+    """Write ``result.json`` whole or not at all.
+
+    Raises:
+        NclBenchError: the place cannot be written.
+    """
+    write_text(Path(folder) / RESULT_FILE, result.to_json())
+
+
+def read_result(folder: str | Path) -> Result:
+    """Read ``result.json`` of a folder.
+
+    Raises:
+        SubmissionError: it is missing, damaged or of another protocol version.
+    """
+    path = Path(folder) / RESULT_FILE
+    try:
+        return Result.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise SubmissionError(
+            f"cannot read {path}: {error.strerror}; run `ncl-bench evaluate {folder}`"
+        ) from None
+    except ValidationError as error:
+        raise SubmissionError(
+            f"{path}: {first_problem(error)}; run `ncl-bench evaluate {folder}` again"
+        ) from None
+
+
+COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")
+
+
+def results_table(evaluation: Evaluation) -> "Table":
+    """A rich table: one line per protocol and direction, 95 % intervals below the numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    title = f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("protocol")
+    table.add_column("")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for name, result in evaluation.protocols.items():
+        table.add_row(name, "i2t", *_cells(result.i2t), "")
+        table.add_row("", "t2i", *_cells(result.t2i), _sum(result), end_section=True)
+    return table
+
+
+def as_text(evaluation: Evaluation) -> str:
+    """The table and its notes as plain text."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=120, color_system=None)
+    console.print(results_table(evaluation))
+    for note in evaluation.notes:
+        console.print(f"note: {note}")
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().rstrip("\n")
+
+
+def _cells(direction: DirectionResult) -> list[str]:
+    intervals = direction.intervals or {}
+    recalls = [_number(getattr(direction, name), intervals.get(name)) for name in ("r1", "r5", "r10")]
+    ties = "unknown" if direction.tied_queries is None else f"{direction.tied_queries:,}"
+    return [*recalls, f"{direction.median_rank:.1f}", f"{direction.mean_rank:.1f}", ties]
+
+
+def _sum(result: ProtocolResult) -> str:
+    return _number(result.r_sum, result.r_sum_interval)
+
+
+def _number(value: float, interval: Interval | None) -> str:
+    return f"{value:.1f}" if interval is None else f"{value:.1f}\n{interval[0]:.1f}–{interval[1]:.1f}"

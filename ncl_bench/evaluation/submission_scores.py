@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.embeddings import EmbeddingRows, check_embeddings
-from ncl_bench.evaluation.matrix import ArrayRows, Rows
+from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows, Rows, check_embeddings
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
-from ncl_bench.evaluation.rankings import count_rankings
-from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks
-from ncl_bench.evaluation.score_forms import (
+from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_rankings
+from ncl_bench.evaluation.submission import (
     ArrayFile,
     EmbeddingScores,
     MatrixScores,
@@ -40,7 +38,7 @@ class Count(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class SplitScores:
     """Scores of one split, checked but not yet counted.
 
     Attributes:
@@ -80,7 +78,7 @@ def check_sha256(path: Path, entry: ArrayFile) -> None:
         )
 
 
-def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> Source:
+def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> SplitScores:
     """Open the scores of a split and check type, shape and hash of every file.
 
     Args:
@@ -102,15 +100,15 @@ def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> 
     return _ranks(folder, scores, spec, split)
 
 
-def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -> Source:
+def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -> SplitScores:
     path, header = open_file(folder, scores.matrix)
     check_matrix(header.shape, header.dtype, spec, split, str(path))
     check_sha256(path, scores.matrix)
     rows = ArrayRows(map_npy(path, header))
-    return Source(_counter(rows, spec, split, str(path)), _retriever(rows))
+    return SplitScores(_counter(rows, spec, split, str(path)), _retriever(rows))
 
 
-def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> Source:
+def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> SplitScores:
     arrays = []
     for entry, n in zip((scores.images, scores.captions), expected_shape(spec, split), strict=True):
         array = _open_array(folder, entry, "f", (n, None))
@@ -128,7 +126,7 @@ def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split:
             f"{captions.shape[1]}, expected one common, positive length; embed both in the joint space"
         )
     rows = EmbeddingRows(images, captions, scores.similarity)
-    return Source(_counter(rows, spec, split, f"{folder}: {scores.similarity}"), _retriever(rows))
+    return SplitScores(_counter(rows, spec, split, f"{folder}: {scores.similarity}"), _retriever(rows))
 
 
 def _retriever(rows: ArrayRows | EmbeddingRows) -> Callable[[str, int, int], list[int]]:
@@ -151,7 +149,7 @@ def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Count:
     return counted
 
 
-def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str) -> Source:
+def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str) -> SplitScores:
     n_images, n_captions = expected_shape(spec, split)
     i2t = _open_array(folder, scores.i2t, "iu", (n_images, n_captions))
     t2i = _open_array(folder, scores.t2i, "iu", (n_captions, n_images))
@@ -168,10 +166,10 @@ def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str
     def retrieved(direction: str, query: int, n: int) -> list[int]:
         return [int(item) for item in (i2t if direction == "i2t" else t2i)[query, :n]]
 
-    return Source(counted, retrieved)
+    return SplitScores(counted, retrieved)
 
 
-def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> Source:
+def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> SplitScores:
     whole = _rank_pair(folder, scores.ranks["whole"], spec, split, None)
     fold = split_fold_size(spec, split)
     folds = None if fold is None else _rank_pair(folder, scores.ranks["folds"], spec, split, fold)
@@ -182,7 +180,7 @@ def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> S
                 f"{direction} query {worse[0]} ranks worse within its fold than in the whole split, "
                 "which cannot be; count again"
             )
-    return Source(lambda on_rows=None: Counted(whole, folds, None, "int64"))
+    return SplitScores(lambda on_rows=None: Counted(whole, folds, None, "int64"))
 
 
 def _rank_pair(folder: Path, pair: RankPair, spec: DatasetSpec, split: str, fold: int | None) -> Ranks:

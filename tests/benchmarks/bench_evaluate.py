@@ -30,7 +30,7 @@ ROUNDS = 3
 MEASURE_MEMORY = """
 import json, sys
 from ncl_bench.evaluation import plausibility
-from ncl_bench.evaluation.report import peak_memory_mb
+from ncl_bench.evaluation.evaluate import peak_memory_mb
 from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.scores import open_scores
 before = peak_memory_mb()

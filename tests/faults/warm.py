@@ -20,7 +20,7 @@ from typing import Any
 TESTS = Path(__file__).parent.parent
 IMPORTED = {
     "prepare": ("ncl_bench.data.prepare",),
-    "evaluate": ("ncl_bench.evaluation.output", "matplotlib.backends.backend_svg"),
+    "evaluate": ("ncl_bench.evaluation.evaluate", "matplotlib.backends.backend_svg"),
     "submission": ("ncl_bench.evaluation.template",),
     "train": ("baselines.engine.score_run",),
     "plot": ("baselines.engine.plot", "matplotlib.backends.backend_svg"),

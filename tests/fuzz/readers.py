@@ -30,8 +30,7 @@ from ncl_bench.data.published import inspect, verify
 from ncl_bench.data.text import parse_vocabulary, tokenizer, train_bpe, vocabulary_json
 from ncl_bench.data.text.vocabulary import SPECIAL_WORDS, Vocabulary
 from ncl_bench.evaluation.claims import _compare_ids, _ids
-from ncl_bench.evaluation.score_forms import ArrayFile
-from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.submission import ArrayFile, read_submission
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import silent

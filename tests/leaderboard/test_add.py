@@ -18,9 +18,15 @@ from leaderboard.methods import read_families
 from leaderboard.submissions import entry_slug, noise_used, read_entry_file, read_submissions, recipe_commands
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation import protocol
-from ncl_bench.evaluation.report import evaluate_submission, open_submission
-from ncl_bench.evaluation.score_forms import MatrixScores, RankScores
-from ncl_bench.evaluation.submission import Noise, Submission, Training, read_submission
+from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+from ncl_bench.evaluation.submission import (
+    MatrixScores,
+    Noise,
+    RankScores,
+    Submission,
+    Training,
+    read_submission,
+)
 
 Maker = Callable[..., Path]
 

@@ -566,7 +566,7 @@ def test_unusual_layouts_are_read_right(
     layout: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
 ) -> None:
     from ncl_bench.evaluation.protocol import evaluate
-    from ncl_bench.evaluation.report import read_result
+    from ncl_bench.evaluation.results import read_result
 
     scores = layout(similarities())
     matrix = write_array(tmp_path, "test.npy", scores)

@@ -8,11 +8,10 @@ from oracles.bootstrap import resampled_recalls
 from oracles.ranks import ranks_by_definition
 
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation import embeddings, metrics
+from ncl_bench.evaluation import matrix, metrics
 from ncl_bench.evaluation.compare import compare, difference_samples
-from ncl_bench.evaluation.embeddings import EmbeddingRows
-from ncl_bench.evaluation.rankings import count_rankings
-from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
+from ncl_bench.evaluation.matrix import EmbeddingRows
+from ncl_bench.evaluation.ranks import Counted, Ranks, count_rankings, count_ranks
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
@@ -41,8 +40,8 @@ def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> No
     captions = np.repeat(images, 3, axis=0)
     found = []
     for tile in (4, 9, 1000):
-        monkeypatch.setattr(embeddings, "TILE_IMAGES", tile)
-        monkeypatch.setattr(embeddings, "TILE_CAPTIONS", 2 * tile)
+        monkeypatch.setattr(matrix, "TILE_IMAGES", tile)
+        monkeypatch.setattr(matrix, "TILE_CAPTIONS", 2 * tile)
         rows = EmbeddingRows(images, captions, "cosine")
         found.append(count_ranks(rows, captions_per_image=3, images_per_fold=10, block=block))
     for counted in found:

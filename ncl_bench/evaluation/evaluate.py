@@ -1,88 +1,43 @@
-"""From a submission folder to ``result.json``: check everything, count, and say what was found."""
+"""From a submission folder to ``result.json``: check everything, count, evaluate, and write what was asked for."""
 
-import json
 import platform
 import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, ValidationError
 
 from ncl_bench import __version__
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import ScoresError, SubmissionError, first_problem
-from ncl_bench.evaluation.claims import check_fingerprints, check_noise, check_order
+from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.evaluation.claims import check_fingerprints, check_noise, check_order, local_split
+from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
+from ncl_bench.evaluation.figures import plot_ranks
 from ncl_bench.evaluation.metrics import correspondence_metrics
-from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate_counted
+from ncl_bench.evaluation.protocol import (
+    PROTOCOL_VERSION,
+    evaluate_counted,
+    expected_shape,
+    protocols_of,
+    ranks_under,
+)
 from ncl_bench.evaluation.ranks import Counted, OnRows
-from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.score_forms import ArrayFile, MatrixScores
-from ncl_bench.evaluation.submission import SUBMISSION_FILE, Submission, read_submission
-from ncl_bench.evaluation.submission_scores import Source, check_sha256, open_file, open_source
-from ncl_bench.files import sha256_of_file, write_text
+from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Result, write_result
+from ncl_bench.evaluation.submission import (
+    SUBMISSION_FILE,
+    ArrayFile,
+    MatrixScores,
+    Submission,
+    read_submission,
+)
+from ncl_bench.evaluation.submission_scores import SplitScores, check_sha256, open_file, open_source
+from ncl_bench.files import sha256_of_file, sole_owner
 from ncl_bench.npy import map_npy
-from ncl_bench.schema import Record
-
-RESULT_FILE = "result.json"
-
-
-class CorrespondenceResult(Record):
-    """Correspondence track: how well the submitted probabilities separate true from false training pairs.
-
-    Attributes:
-        auroc: in [0, 1].
-        average_precision: in [0, 1].
-        accuracy: at 0.5, percent.
-        pairs: training captions.
-        true_pairs: of them, those paired with their own image.
-    """
-
-    auroc: float
-    average_precision: float
-    accuracy: float
-    pairs: int
-    true_pairs: int
-
-
-class Report(Record):
-    """Content of ``result.json``.
-
-    Attributes:
-        protocol_version: of the contract that the numbers follow.
-        status: ``submitted``: computed from the submitter's scores.
-        dataset: its name.
-        submission_sha256: of ``submission.yaml``.
-        files: path below the submission to sha256 of every array file, as verified.
-        splits: split to result.
-        correspondence: where probabilities were given.
-        notes: reasons to look again before trusting the numbers.
-        versions: of Python, numpy and ncl_bench, and the platform.
-        seconds: wall-clock time of counting and evaluating.
-        peak_memory_mb: largest resident memory of the process.
-    """
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    protocol_version: int
-    status: Literal["submitted"] = "submitted"
-    dataset: str
-    submission_sha256: str
-    files: dict[str, str]
-    splits: dict[str, Evaluation]
-    correspondence: CorrespondenceResult | None = None
-    notes: tuple[str, ...] = ()
-    versions: dict[str, str]
-    seconds: float
-    peak_memory_mb: float
-
-    def to_json(self) -> str:
-        """JSON without NaN."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True)
@@ -102,7 +57,7 @@ class Opened:
     folder: Path
     submission: Submission
     spec: DatasetSpec
-    sources: dict[str, Source]
+    sources: dict[str, SplitScores]
     probabilities: NDArray[np.floating] | None
     correspondence: NDArray[np.bool_] | None
     notes: tuple[str, ...]
@@ -123,7 +78,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
     folder = Path(folder)
     submission = read_submission(folder)
     spec = dataset_spec(submission.dataset)
-    sources: dict[str, Source] = {
+    sources: dict[str, SplitScores] = {
         split: open_source(folder, scores, spec, split) for split, scores in submission.scores.items()
     }
     notes = [*check_fingerprints(submission, spec, root), *check_order(folder, submission, spec, root)]
@@ -165,7 +120,7 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
 
 def evaluate_submission(
     opened: Opened, *, intervals: bool = True, on_rows: OnRows | None = None
-) -> tuple[Report, dict[str, Counted]]:
+) -> tuple[Result, dict[str, Counted]]:
     """Count and evaluate every split of a checked submission.
 
     Args:
@@ -174,7 +129,7 @@ def evaluate_submission(
         on_rows: called with the number of images of each block that is counted, from several threads.
 
     Returns:
-        The report, and the ranks of each split.
+        The result, and the ranks of each split.
 
     Raises:
         ScoresError: a score is not finite, or a ranking is no permutation.
@@ -192,7 +147,7 @@ def evaluate_submission(
             pairs=len(opened.correspondence),
             true_pairs=int(opened.correspondence.sum()),
         )
-    report = Report(
+    result = Result(
         protocol_version=PROTOCOL_VERSION,
         dataset=opened.spec.name,
         submission_sha256=sha256_of_file(opened.folder / SUBMISSION_FILE),
@@ -209,7 +164,7 @@ def evaluate_submission(
         seconds=round(time.perf_counter() - started, 3),
         peak_memory_mb=round(peak_memory_mb(), 1),
     )
-    return report, counted
+    return result, counted
 
 
 def peak_memory_mb() -> float:
@@ -222,29 +177,60 @@ def peak_memory_mb() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def write_result(folder: str | Path, report: Report) -> None:
-    """Write ``result.json`` whole or not at all.
+def evaluate_folder(
+    folder: Path, to: Path, *, root: Path | None = None, plot: bool = False, examples: int = 0
+) -> tuple[Result, list[Path]]:
+    """Evaluate a submission folder and write what was asked for; nothing is written before all is computed.
 
-    Raises:
-        NclBenchError: the place cannot be written.
+    Args:
+        folder: the submission.
+        to: folder of the output.
+        root: folder of prepared datasets.
+        plot: write histograms of ranks.
+        examples: worst failures of each direction to show; 0 for no page.
+
+    Returns:
+        The result, and the files written.
     """
-    write_text(Path(folder) / RESULT_FILE, report.to_json())
+    opened = open_submission(folder, root=root)
+    with sole_owner(to):
+        return _evaluate_opened(opened, to, root=root, plot=plot, examples=examples)
 
 
-def read_result(folder: str | Path) -> Report:
-    """Read ``result.json`` of a folder.
+def _evaluate_opened(
+    opened: Opened, to: Path, *, root: Path | None, plot: bool, examples: int
+) -> tuple[Result, list[Path]]:
+    n_images = sum(expected_shape(opened.spec, split)[0] for split in opened.sources)
+    with _counting_bar(n_images) as on_rows:
+        result, counted = evaluate_submission(opened, on_rows=on_rows)
+    pages = {}
+    for split in counted if examples else ():
+        gallery = Gallery(opened.spec, local_split(opened.spec, split, root, opened.submission.language))
+        pages[to / f"examples_{split}.html"] = (
+            worst_failures(counted[split].whole, opened.sources[split].retrieved, gallery, examples),
+            f"{opened.submission.method} on {opened.spec.title}, {split}: worst failures",
+        )
+    write_result(to, result)
+    for path, (failures, title) in pages.items():
+        write_examples(path, failures, title)
+    plots = {}
+    for split, ranks in counted.items() if plot else ():
+        for protocol in protocols_of(opened.spec, split):
+            title = f"{opened.submission.method} on {opened.spec.title}, {split}" + (
+                f" ({protocol})" if protocol != split else ""
+            )
+            plots[to / f"ranks_{split}_{protocol}.svg"] = (ranks_under(ranks, protocol), title)
+    for path, (shown, title) in plots.items():
+        plot_ranks(path, shown, title)
+    return result, [to / RESULT_FILE, *pages, *plots]
 
-    Raises:
-        SubmissionError: it is missing, damaged or of another protocol version.
-    """
-    path = Path(folder) / RESULT_FILE
-    try:
-        return Report.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise SubmissionError(
-            f"cannot read {path}: {error.strerror}; run `ncl-bench evaluate {folder}`"
-        ) from None
-    except ValidationError as error:
-        raise SubmissionError(
-            f"{path}: {first_problem(error)}; run `ncl-bench evaluate {folder}` again"
-        ) from None
+
+@contextmanager
+def _counting_bar(n_images: int) -> Iterator[OnRows]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("counting", total=n_images)
+        yield lambda rows: progress.advance(task, rows)

@@ -14,6 +14,7 @@ import typer
 from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
+from ncl_bench.plugins import command_name
 
 Unit = Annotated[
     Literal["caption", "image"],
@@ -136,7 +137,7 @@ def score(
     with _one_voice():
         submit(runs, to, root=root, device=device, devices=devices)
         if rank() == 0:
-            typer.echo(f"next: ncl-bench evaluate {quote(str(to))}")
+            typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")
 
 
 def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
@@ -256,4 +257,4 @@ def register(app: typer.Typer) -> None:
 
 def _say_how_to_score(run: Path, root: Path | None) -> None:
     where = "" if root is None else f" --root {quote(str(root))}"
-    typer.echo(f"next: ncl-bench score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")
+    typer.echo(f"next: {command_name()} score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")

@@ -47,6 +47,10 @@ class TrainingError(NclBenchError):
     """Training stopped: a non-finite loss, a damaged checkpoint, an output folder in use."""
 
 
+PLUGGABLE = ("dataset", "method", "backbone")
+"""Kinds of names that a plugin can register."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     """The sentence for a name that no registry holds.
 
@@ -58,7 +62,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     Returns:
         One sentence that lists the known names.
     """
-    return f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(known))}"
+    sentence = f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(known))}"
+    return f"{sentence}; or name the file that registers it with --plugin" if kind in PLUGGABLE else sentence
 
 
 def first_problem(error: "ValidationError") -> str:

@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
+from ncl_bench import plugins
 from ncl_bench.errors import NclBenchError
 
 
@@ -20,7 +21,7 @@ def worker_pool(
     """Freshly started worker processes, for the length of a block.
 
     They end with this process even if it is killed, and at once if the block raises. Ctrl-C, which a terminal sends
-    to all of them, is left to this process.
+    to all of them, is left to this process. They import its plugins.
 
     Args:
         n_workers: how many.
@@ -31,7 +32,8 @@ def worker_pool(
         NclBenchError: a worker died, as it does where memory is full.
     """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(n_workers, context, _begin, (initializer, *arguments)) as pool:
+    given = [plugin.given for plugin in plugins.loaded()]
+    with ProcessPoolExecutor(n_workers, context, _begin, (given, initializer, *arguments)) as pool:
         try:
             _start_all(pool)
             yield pool
@@ -58,7 +60,7 @@ def _start_all(pool: ProcessPoolExecutor) -> None:
         signal.signal(signal.SIGINT, ours)
 
 
-def _begin(initializer: Callable[..., None] | None, *arguments: Any) -> None:
+def _begin(given: list[str], initializer: Callable[..., None] | None, *arguments: Any) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -67,5 +69,6 @@ def _begin(initializer: Callable[..., None] | None, *arguments: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    plugins.load_plugins(given)
     if initializer is not None:
         initializer(*arguments)

@@ -1,18 +1,31 @@
 """The backbones, by name."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from baselines.backbones.saf import SAF
 from baselines.backbones.sgr import SGR
 from baselines.backbones.vse_infinity import VSEInfinity
+from baselines.kit import registry
 from baselines.kit.backbone import Backbone
 from ncl_bench.errors import RecipeError, unknown_name
 
-BACKBONES: dict[str, type[Backbone]] = {
-    "saf": SAF,
-    "sgr": SGR,
-    "vse_infinity": VSEInfinity,
-}
+BACKBONES: dict[str, type[Backbone]] = {}
+
+AnyBackbone = TypeVar("AnyBackbone", bound=type[Backbone])
+
+
+def register(backbone: AnyBackbone) -> AnyBackbone:
+    """Make a backbone known under its ``name``; also a decorator, for a backbone in a file of one's own.
+
+    Raises:
+        RecipeError: another backbone has this name, or the class lacks its name, title or ``Config``.
+    """
+    registry.add(BACKBONES, "backbone", backbone)
+    return backbone
+
+
+for _backbone in (SAF, SGR, VSEInfinity):
+    register(_backbone)
 
 
 def build_backbone(

@@ -91,6 +91,8 @@ def moments(scores: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tenso
 class SAF(SGRAF):
     """Similarity attention filtration."""
 
+    name = "saf"
+    title = "SAF"
     Config = SGRAFConfig
     published_sign = "sim_enc.SAF_module."
 

@@ -87,6 +87,8 @@ class GraphReasoning(nn.Module):
 class SGR(SGRAF):
     """Similarity graph reasoning."""
 
+    name = "sgr"
+    title = "SGR"
     Config = SGRConfig
     published_sign = "sim_enc.SGR_module."
 

@@ -108,6 +108,8 @@ class VSEInfinity(Backbone):
         vocabulary_size: rows of the word embedding.
     """
 
+    name = "vse_infinity"
+    title = "VSE-infinity"
     Config = VSEInfinityConfig
     similarity_range = (-1.0, 1.0)
     published_sign = "img_enc.gpool."

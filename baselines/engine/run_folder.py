@@ -1,7 +1,7 @@
 """A run folder: what was asked for, what came out, and which file holds what.
 
 ``run.json``            the recipe, noise, seed, dataset fingerprint and vocabulary; a run resumes only what it says;
-                        and on which torch and device it was trained, which may change
+                        and on which torch and device, and with which plugins it was trained, which may change
 ``checkpoints/``        the resumable state, last two
 ``best.safetensors``    weights of the networks chosen on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
@@ -20,6 +20,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.files import write_text
 from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.plugins import loaded
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,22 @@ class RunFolder:
         machines = described.get("trained_on") if goes_on else []
         if machines is not None and machine not in machines:
             self.write("run.json", described | {"trained_on": [*machines, machine]})
+
+    def add_plugins(self) -> str:
+        """Say in ``run.json`` which plugins train the run from here on.
+
+        Returns:
+            A sentence about plugins whose content was another before; empty where there is none.
+        """
+        described = self.read("run.json")
+        before = described.get("plugins", [])
+        now = [{"name": plugin.name, "sha256": plugin.sha256} for plugin in loaded()]
+        added = [plugin for plugin in now if plugin not in before]
+        if added:
+            self.write("run.json", described | {"plugins": [*before, *added]})
+        names = {plugin["name"] for plugin in before}
+        changed = [plugin["name"] for plugin in added if plugin["name"] in names]
+        return f"{self.path} was begun with another content of {', '.join(changed)}" if changed else ""
 
     def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
         if "imported" in found:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
+from baselines.backbones import BACKBONES
 from baselines.engine.devices import fabric_for
 from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import shipped_name
@@ -41,7 +42,6 @@ from ncl_bench.evaluation.submission import (
 )
 from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
 
-BACKBONE_TITLES = {"sgr": "SGR", "saf": "SAF", "vse_infinity": "VSE-infinity"}
 SCORES_FILE = "test.npy"
 
 
@@ -228,9 +228,7 @@ def _describe(
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
     title = method.title_of(recipe.method_config)
-    backbones = sorted(
-        {BACKBONE_TITLES.get(job.recipe.backbone["name"], job.recipe.backbone["name"]) for job in jobs}
-    )
+    backbones = sorted({BACKBONES[job.recipe.backbone["name"]].title for job in jobs})
     return Submission(
         protocol_version=PROTOCOL_VERSION,
         method=f"{title} (clean pairs only)" if recipe.clean_only else title,

@@ -5,6 +5,7 @@ that was killed goes on from its last whole epoch and ends with the same bits (o
 processes compute what one does, see :mod:`baselines.kit.distributed`; the first of them keeps the run folder.
 """
 
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -116,6 +117,8 @@ class Trainer:
                 done = 0 if state is None else state["epochs"]
                 if done < len(self.plans):
                     self.folder.add_machine(machine_of(self.fabric), goes_on=done > 0)
+                    if changed := self.folder.add_plugins():
+                        print(f"WARNING: {changed}", file=sys.stderr)
                 return state
 
             first = self._resume(from_first_rank(begin))

@@ -49,6 +49,10 @@ class Backbone(nn.Module, ABC):
     ``Config`` is its frozen model of options.
     """
 
+    name: ClassVar[str]
+    """In recipes, such as ``vse_infinity``."""
+    title: ClassVar[str]
+    """In results, such as ``VSE-infinity``."""
     Config: ClassVar[type[BaseModel]]
     similarity_range: ClassVar[tuple[float, float]]
     fixed_regions: ClassVar[bool] = False

@@ -75,8 +75,11 @@ class Method(nn.Module, ABC):
     buffers) of the method, so that ``state_dict`` carries all of it and a resumed run is exact.
     """
 
+    name: ClassVar[str]
+    """In recipes and commands, such as ``ncr``."""
     Config: ClassVar[type[BaseModel]]
     title: ClassVar[str]
+    """In results, such as ``NCR``."""
     paper: ClassVar[str] = ""
     n_networks: ClassVar[int] = 1
     extra_words: ClassVar[int] = 0

@@ -1,5 +1,8 @@
 """The methods, by name."""
 
+from typing import TypeVar
+
+from baselines.kit import registry
 from baselines.kit.method import Method
 from baselines.methods.crcl import CRCL
 from baselines.methods.gsc import GSC, GSCPlus
@@ -9,13 +12,20 @@ from baselines.methods.pc2 import PC2
 from baselines.methods.rcl import RCL
 from baselines.methods.triplet import Triplet
 
-METHODS: dict[str, type[Method]] = {
-    "crcl": CRCL,
-    "gsc": GSC,
-    "gsc_plus": GSCPlus,
-    "info_nce": InfoNCE,
-    "ncr": NCR,
-    "pc2": PC2,
-    "rcl": RCL,
-    "triplet": Triplet,
-}
+METHODS: dict[str, type[Method]] = {}
+
+AnyMethod = TypeVar("AnyMethod", bound=type[Method])
+
+
+def register(method: AnyMethod) -> AnyMethod:
+    """Make a method known under its ``name``; also a decorator, for a method in a file of one's own.
+
+    Raises:
+        RecipeError: another method has this name, or the class lacks its name, title or ``Config``.
+    """
+    registry.add(METHODS, "method", method)
+    return method
+
+
+for _method in (CRCL, GSC, GSCPlus, InfoNCE, NCR, PC2, RCL, Triplet):
+    register(_method)

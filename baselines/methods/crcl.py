@@ -102,6 +102,7 @@ def confident_label(labels: Tensor, threshold: float) -> Tensor:
 class CRCL(Method):
     """One network, renewed in every round; the labels stay."""
 
+    name = "crcl"
     title = "CRCL"
     paper = "https://arxiv.org/abs/2310.17468"
     Config = CRCLConfig

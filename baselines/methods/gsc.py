@@ -146,6 +146,7 @@ class Indicators(nn.Module):
 class GSC(Method):
     """One network, weighted by its own indicators of the epoch before."""
 
+    name = "gsc"
     title = "GSC"
     paper = "https://arxiv.org/abs/2405.16996"
     Config = GSCConfig
@@ -211,6 +212,7 @@ class GSC(Method):
 class GSCPlus(GSC):
     """Two networks, each weighted by the other's indicators."""
 
+    name = "gsc_plus"
     title = "GSC+"
     n_networks = 2
     variant = "gsc+"

@@ -38,6 +38,7 @@ class InfoNCEConfig(BaseModel):
 class InfoNCE(Method):
     """One network, one loss."""
 
+    name = "info_nce"
     title = "InfoNCE"
     paper = "https://arxiv.org/abs/1807.03748"
     Config = InfoNCEConfig

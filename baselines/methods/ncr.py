@@ -122,6 +122,7 @@ def soft_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Ten
 class NCR(Method):
     """Two networks, each trained on the division that the other one makes."""
 
+    name = "ncr"
     title = "NCR"
     paper = "https://proceedings.neurips.cc/paper/2021/hash/f5e62af885293cf4d511ceef31e61c80-Abstract.html"
     Config = NCRConfig

@@ -175,6 +175,7 @@ def warmup_triplet(similarities: Tensor, margin: float, pairs: str) -> Tensor:
 class PC2(Method):
     """Two networks with a pseudo-classifier each, trained on the division that the other one makes."""
 
+    name = "pc2"
     title = "PC2"
     paper = "https://arxiv.org/abs/2408.01349"
     Config = PC2Config

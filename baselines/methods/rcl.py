@@ -122,6 +122,7 @@ def complementary_contrastive(similarities: Tensor, negatives: Tensor, config: R
 class RCL(Method):
     """One network, trained on negatives alone."""
 
+    name = "rcl"
     title = "RCL"
     paper = "https://doi.org/10.1109/TPAMI.2023.3247939"
     Config = RCLConfig

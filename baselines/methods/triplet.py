@@ -44,6 +44,7 @@ class TripletConfig(BaseModel):
 class Triplet(Method):
     """One network, one loss."""
 
+    name = "triplet"
     title = "Triplet"
     paper = "https://arxiv.org/abs/1707.05612"
     Config = TripletConfig

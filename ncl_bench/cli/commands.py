@@ -11,6 +11,7 @@ import typer
 
 from ncl_bench import __version__
 from ncl_bench.cli import data, doctor, evaluate, noise
+from ncl_bench.plugins import load_plugins
 
 app = typer.Typer(
     name="ncl-bench",
@@ -34,8 +35,15 @@ def _options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A .py file or a module that registers methods, backbones or datasets; may be given again.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    load_plugins(plugin or ())
 
 
 for room in (data, noise, evaluate, doctor):

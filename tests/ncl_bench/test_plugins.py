@@ -1,0 +1,143 @@
+"""Code from outside: a file registers a method or a dataset, and every process of the command knows it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ncl_bench.errors import NclBenchError
+from ncl_bench.plugins import load_plugins
+from ncl_bench.processes import worker_pool
+
+METHOD = """
+from pydantic import BaseModel
+
+from baselines.methods import register
+from baselines.methods.triplet import Triplet, TripletConfig
+
+
+@register
+class {name}(Triplet):
+    name = "{name}"
+    title = "{name}"
+"""
+
+
+def ncl_bench(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ncl_bench.cli", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+def recipe(path: Path, method: str) -> None:
+    content = {
+        "dataset": "digits",
+        "batch_size": 128,
+        "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
+        "method": {"name": method, "epochs": 1},
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "--plugin mine.py does not exist"),
+        ("x = (\n", "--plugin mine.py, line 1: '(' was never closed"),
+        ("import torch_of_tomorrow\n", "--plugin mine.py, line 1: ModuleNotFoundError: No module named"),
+        ("\n\n1 / 0\n", "--plugin mine.py, line 3: ZeroDivisionError: division by zero"),
+        ("raise SystemExit\n", "--plugin mine.py, line 1: SystemExit"),
+        ("def f():\n    raise ValueError('so\\nso')\nf()", r"--plugin mine.py, line 2: ValueError: so\nso"),
+    ],
+)
+def test_a_plugin_that_fails_is_one_sentence(content: str | None, sentence: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "mine.py").write_text(content)
+    found = ncl_bench("--plugin", "mine.py", "datasets", cwd=tmp_path)
+    assert found.returncode == 2, found.stderr
+
+    assert found.stderr.startswith(f"ncl-bench: {sentence}")
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["nobody_wrote_this", "nobody.wrote.this"])
+def test_a_module_that_is_not_there_is_one_sentence(given: str) -> None:
+    with pytest.raises(NclBenchError, match=f"--plugin {given}: Python finds no module of this name"):
+        load_plugins([given])
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "method.txt").write_text("")
+    with pytest.raises(NclBenchError, match="is no Python file; give a file that ends in"):
+        load_plugins([str(tmp_path / "method.txt")])
+
+
+def test_a_plugin_imports_what_lies_beside_it_and_only_once(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_plugin.py").write_text("imported = []\n")
+    (tmp_path / "once.py").write_text("import beside_the_plugin\nbeside_the_plugin.imported.append(1)\n")
+    load_plugins([str(tmp_path / "once.py"), str(tmp_path / "once.py")])
+    assert sys.modules["beside_the_plugin"].imported == [1]
+
+
+def test_workers_import_the_plugins(tmp_path: Path) -> None:
+    (tmp_path / "counted.py").write_text("import os\nos.environ['COUNTED_PLUGIN'] = str(os.getpid())\n")
+    load_plugins([str(tmp_path / "counted.py")])
+    with worker_pool(1) as pool:
+        assert pool.submit(os.getenv, "COUNTED_PLUGIN").result() == str(pool.submit(os.getpid).result())
+
+
+@pytest.mark.usefixtures("signals_heard")
+def test_an_interruption_of_the_import_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(600)\n")
+    command = [sys.executable, "-m", "ncl_bench.cli", "--plugin", str(tmp_path / "slow.py"), "datasets"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "ncl-bench: stopped by Ctrl-C" in errors
+    assert "Traceback" not in errors
+
+
+def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path) -> None:
+    recipe(tmp_path / "mine.yaml", "unheard_of")
+    found = ncl_bench("train", "mine.yaml", "--to", "run", cwd=tmp_path)
+    assert found.returncode == 2
+    assert "unknown method 'unheard_of'" in found.stderr
+    assert "name the file that registers it with --plugin" in found.stderr
+
+
+def test_a_name_is_taken_once(tmp_path: Path) -> None:
+    (tmp_path / "again.py").write_text(METHOD.format(name="ncr"))
+    with pytest.raises(NclBenchError, match=r"again\.py, line 8: .*a method named 'ncr' exists already"):
+        load_plugins([str(tmp_path / "again.py")])
+
+
+def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(METHOD.format(name="of_a_plugin"))
+    recipe(tmp_path / "mine.yaml", "of_a_plugin")
+    options = ("--plugin", "mine.py")
+    swept = ncl_bench(
+        *options, "sweep", "mine.yaml", "--noise", "none", "--seed", 0, "--to", "swept", cwd=tmp_path
+    )
+    assert swept.returncode == 0, swept.stderr
+    run = next((tmp_path / "swept" / "runs").iterdir())
+    described = json.loads((run / "run.json").read_text())
+    assert [entry["name"] for entry in described["plugins"]] == ["mine.py"]
+
+    plugin.write_text(plugin.read_text() + "# corrected\n")
+    (max((run / "checkpoints").iterdir())).unlink()
+    (run / "result.json").unlink()
+    again = ncl_bench(*options, "train", "mine.yaml", "--to", run, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "was begun with another content of mine.py" in again.stderr
+    assert f"next: ncl-bench --plugin mine.py score {run}" in again.stdout
+    described = json.loads((run / "run.json").read_text())
+    assert [entry["name"] for entry in described["plugins"]] == ["mine.py", "mine.py"]

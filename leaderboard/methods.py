@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from baselines.recipes import recipe_names
 from leaderboard.entries import Cell, checked
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.schema import Record, read_yaml
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
-RECIPES = Path(__file__).parents[1] / "baselines" / "recipes"
 
 
 class Family(Record):
@@ -105,16 +106,17 @@ def commands(
         method, dataset, backbone and text.
     """
     names = _recipe_names(family, method, backbone, networks, cell)
-    if cell.noise_unit == "unknown" or not names or not all(map(recipe_exists, names)):
+    if cell.noise_unit == "unknown" or not names or not set(names) <= set(known_recipes()):
         return ()
     if printed and cell.noise_unit == "image":
         return command_lines(names, " --noise-file FILE --noise-unit image", cell.slug)
     return command_lines(names, drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit), cell.slug)
 
 
-def recipe_exists(name: str) -> bool:
-    """Whether this repository has a recipe, such as ``ncr/flickr30k_sgr``."""
-    return (RECIPES / f"{name}.yaml").is_file()
+@cache
+def known_recipes() -> tuple[str, ...]:
+    """Names of the recipes of this repository, such as ``ncr/flickr30k_sgr``, sorted."""
+    return tuple(recipe_names())
 
 
 def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
@@ -123,12 +125,12 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
     Synthetic noise of 40 % of the captions stands as an example.
     """
     found = []
-    for folder in filter(None, (family.recipes, family.ensemble_recipes)):
-        for path in sorted((RECIPES / folder).glob("*.yaml")):
-            dataset = DATASETS.get(str(read_yaml(path).get("dataset")))
-            ratio = 0.4 if dataset is not None and dataset.noise == "synthetic" else 0.0
-            name = f"{folder}/{path.stem}"
-            found.append((name, command_lines([name], drawn_noise(ratio, "caption"), path.stem)))
+    for name in known_recipes():
+        method, ending = name.split("/")
+        if method in (family.recipes, family.ensemble_recipes):
+            synthetic = DATASETS[ending.split("_")[0]].noise == "synthetic"
+            options = drawn_noise(0.4 if synthetic else 0.0, "caption")
+            found.append((name, command_lines([name], options, ending)))
     return found
 
 

@@ -20,8 +20,8 @@ from leaderboard.methods import (
     commands,
     drawn_noise,
     family_of,
+    known_recipes,
     own_key,
-    recipe_exists,
 )
 from leaderboard.significance import Hits
 from ncl_bench.data import DATASETS
@@ -310,7 +310,7 @@ def _notes(file: EntryFile) -> list[str]:
 def _check_recipes(submission: Submission, name: str) -> None:
     """Refuse recipes that this repository does not have: nobody could train the row with them."""
     for recipe in submission.recipes:
-        if not recipe_exists(recipe):
+        if recipe not in known_recipes():
             raise SubmissionError(
                 f"{name}: recipes names {recipe!r}, which this repository does not have; choose from "
                 "`ncl-bench recipes`, or leave recipes out for training code of your own"

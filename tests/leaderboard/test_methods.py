@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from baselines.recipes import recipe_names
 from leaderboard.entries import Cell
-from leaderboard.methods import RECIPES, commands, family_recipes, own_key, read_families
+from leaderboard.methods import commands, family_recipes, own_key, read_families
 from leaderboard.published import read_published
 from ncl_bench.errors import SubmissionError
 
@@ -74,13 +75,13 @@ def test_every_command_names_a_recipe_that_exists() -> None:
     lines += [line for family in families.values() for _, recipe in family_recipes(family) for line in recipe]
     named = set(re.findall(r"ncl-bench train (\S+)", "\n".join(lines)))
     assert len(named) > 20
-    assert all((RECIPES / f"{name}.yaml").is_file() for name in named)
+    assert named <= set(recipe_names())
 
 
-def test_every_recipe_folder_has_a_page() -> None:
+def test_every_method_with_recipes_has_a_page() -> None:
     families = read_families().values()
-    assert {path.name for path in RECIPES.iterdir() if path.is_dir()} <= {
-        folder for family in families for folder in (family.recipes, family.ensemble_recipes)
+    assert {name.split("/")[0] for name in recipe_names()} <= {
+        method for family in families for method in (family.recipes, family.ensemble_recipes)
     }
 
 

@@ -2,15 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
+from ncl_bench.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,17 @@ class Setting:
         n_regions: regions per image.
         vocabulary_size: rows of the word embedding.
         make_network: builds one freshly initialised backbone; each call draws new weights.
+        batch_size: pairs in a full batch.
+        trusted_ids: int64, pairs that are known to match, as many as :meth:`Method.extra_clean_data` asks for. They
+            are not among ``TrainingBatches.pair_ids``; ``TrainingBatches.read`` reads them.
     """
 
     n_pairs: int
     n_regions: int
     vocabulary_size: int
     make_network: Callable[[], Backbone]
+    batch_size: int = 128
+    trusted_ids: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,78 @@ def stepwise(learning_rate: float, decay: float, every: int, epochs: int) -> lis
     return [learning_rate * decay ** (epoch // every) for epoch in range(epochs)]
 
 
+class StepDecay(BaseModel):
+    """The schedule of most papers: one phase, ``train``, whose learning rate falls in steps.
+
+    Attributes:
+        epochs: passes over the pairs.
+        learning_rate: of Adam.
+        lr_update: epochs between decays.
+        lr_decay: factor of a decay.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: Annotated[int, Field(ge=1)] = 40
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    lr_update: Annotated[int, Field(ge=1)] = 30
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    def plan(self) -> list[EpochPlan]:
+        """Every epoch, in order."""
+        rates = stepwise(self.learning_rate, self.lr_decay, self.lr_update, self.epochs)
+        return [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
+
+
+class WarmUpThenStepDecay(StepDecay):
+    """A phase ``warmup`` at a constant learning rate, whose epochs are not chosen on dev, before the step decay.
+
+    Attributes:
+        warmup_epochs: before the first of ``epochs``; decays are counted after them.
+        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default.
+    """
+
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
+
+    def plan(self) -> list[EpochPlan]:
+        """Every epoch, in order."""
+        rate = self.warmup_learning_rate or self.learning_rate
+        warmup = [EpochPlan(0, epoch, "warmup", rate, select=False) for epoch in range(self.warmup_epochs)]
+        return warmup + super().plan()
+
+
 class Step(Protocol):
     """One optimiser step, done by the engine: backward, clip, update, log, refuse non-finite losses."""
 
-    def __call__(self, network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
-        """Update ``network`` by the scalar ``loss``; ``terms`` are its named parts, for the log."""
+    def __call__(
+        self,
+        modules: nn.Module | Sequence[nn.Module],
+        loss: Tensor,
+        batch: Batch,
+        *,
+        clip: bool = True,
+        **terms: Tensor,
+    ) -> None:
+        """Update one or several of :meth:`Method.trained_modules`, each with its own optimiser.
+
+        The gradient reaches the parameters that these optimisers hold, and no others.
+
+        Args:
+            modules: usually one network.
+            loss: scalar.
+            batch: the loss's pairs, named where the loss is not finite.
+            clip: cut the gradient of each module to the recipe's length.
+            terms: named parts of the loss, for the log.
+        """
         ...
 
 
 class Method(nn.Module, ABC):
     """A way to train one or two networks on noisy pairs.
+
+    A method is its loss and its algorithm box: ``name``, ``title``, ``Config`` and :meth:`train_epoch`. With a
+    ``Config`` derived from :class:`StepDecay` or :class:`WarmUpThenStepDecay` it has a schedule; Adam is its optimiser.
 
     State that outlives a batch lives in :class:`~baselines.kit.pair_memory.PairMemory` buffers (or other registered
     buffers) of the method, so that ``state_dict`` carries all of it and a resumed run is exact.
@@ -97,6 +165,11 @@ class Method(nn.Module, ABC):
         """Name in results; a control with several forms says which one it is."""
         return cls.title
 
+    @classmethod
+    def extra_clean_data(cls, config: Any) -> int:
+        """How many training pairs the method must know to match; the submission says so."""
+        return 0
+
     def make_network(self) -> Backbone:
         """One fresh network; a method that adds a head overrides this."""
         return self.setting.make_network()
@@ -105,13 +178,29 @@ class Method(nn.Module, ABC):
         """Replace every network by a freshly initialised one; memories stay."""
         self.networks = nn.ModuleList(self.make_network() for _ in range(self.n_networks))
 
-    @abstractmethod
-    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """A fresh optimiser over one network."""
+    def trained_modules(self) -> Sequence[nn.Module]:
+        """What has an optimiser of its own: the networks, and whatever else ``step`` is called with."""
+        return list(self.networks)
 
-    @abstractmethod
+    def make_optimizer(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        """A fresh optimiser over one of :meth:`trained_modules`; Adam with its defaults, as in most papers."""
+        return torch.optim.Adam(module.parameters(), lr=learning_rate)
+
+    def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
+        """Of a module's optimiser in an epoch; the plan's for every module by default."""
+        return plan.learning_rate
+
     def plan(self) -> Sequence[EpochPlan]:
-        """Every epoch of the run, in order."""
+        """Every epoch of the run, in order; a pure function of the config, whose schedule it is by default.
+
+        Raises:
+            RecipeError: the config has no schedule.
+        """
+        if not isinstance(self.config, StepDecay):
+            raise RecipeError(
+                f"method {self.name} has no schedule; derive its Config from StepDecay, or give the method a plan()"
+            )
+        return self.config.plan()
 
     @abstractmethod
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
@@ -125,3 +214,15 @@ class Method(nn.Module, ABC):
             correspondence afterwards; nothing flows back.
         """
         return {}
+
+    def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:
+        """What a finished network ranks by, and what is averaged over networks: the similarities by default.
+
+        Args:
+            network: one of :attr:`networks`.
+            similarities: float ``(n_images, captions)``, of this network.
+
+        Returns:
+            float, same shape, entry by entry.
+        """
+        return similarities

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,8 +51,9 @@ def signals_heard() -> Iterator[None]:
     heard = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
     }
+    if sys.platform != "win32":
+        heard[signal.SIGHUP] = signal.SIG_DFL
     before = {number: signal.signal(number, handler) for number, handler in heard.items()}
     yield
     for number, handler in before.items():

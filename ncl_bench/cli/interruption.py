@@ -12,8 +12,9 @@ from typing import Any
 _STOPS = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "a request to terminate",
-    signal.SIGHUP: "the end of its terminal",
 }
+if sys.platform != "win32":
+    _STOPS[signal.SIGHUP] = "the end of its terminal"
 
 
 class _Stopped(KeyboardInterrupt):

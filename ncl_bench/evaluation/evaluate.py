@@ -1,7 +1,7 @@
 """From a submission folder to ``result.json``: check everything, count, evaluate, and write what was asked for."""
 
 import platform
-import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -162,19 +162,25 @@ def evaluate_submission(
             "platform": platform.platform(terse=True),
         },
         seconds=round(time.perf_counter() - started, 3),
-        peak_memory_mb=round(peak_memory_mb(), 1),
+        peak_memory_mb=peak_memory_mb(),
     )
     return result, counted
 
 
-def peak_memory_mb() -> float:
-    """Largest resident memory of this process so far, in MiB."""
+def peak_memory_mb() -> float | None:
+    """Largest resident memory of this process so far, in MiB; None where the system does not say (Windows)."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
-        return int(peak) / 1024
+        return round(int(peak) / 1024, 1)
     except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        pass
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others KiB
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
 
 
 def evaluate_folder(

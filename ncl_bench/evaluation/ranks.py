@@ -171,7 +171,8 @@ def count_ranks(
     geometry = Geometry(n_images, n_captions, captions_per_image, images_per_fold or n_images)
     size = max(1, min(block, LARGEST_BLOCK, n_images))
     blocks = list(geometry.blocks(size))
-    n_workers = max(1, min(threads or len(os.sched_getaffinity(0)), len(blocks)))
+    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    n_workers = max(1, min(threads or ours or 1, len(blocks)))
     own = scores.own(captions_per_image)
     workers = [_Worker(scores, own, geometry, size, on_rows) for _ in range(n_workers)]
 

@@ -165,7 +165,7 @@ class Result(_Finite):
         notes: reasons to look again before trusting the numbers.
         versions: of Python, numpy and ncl_bench, and the platform.
         seconds: wall-clock time of counting and evaluating.
-        peak_memory_mb: largest resident memory of the process.
+        peak_memory_mb: largest resident memory of the process; None where the system does not say.
     """
 
     protocol_version: int
@@ -178,7 +178,7 @@ class Result(_Finite):
     notes: tuple[str, ...] = ()
     versions: dict[str, str]
     seconds: float
-    peak_memory_mb: float
+    peak_memory_mb: float | None
 
     def to_json(self) -> str:
         """JSON without NaN."""

@@ -12,6 +12,8 @@ import pytest
 from ncl_bench.cli.interruption import stoppable
 
 pytestmark = pytest.mark.usefixtures("signals_heard")
+if sys.platform == "win32":
+    pytest.skip("Windows sends no signals to a process", allow_module_level=True)
 
 SIGNALS = pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name

@@ -69,7 +69,7 @@ def test_a_foreign_script_gets_the_numbers_of_the_definition(run: Callable, tmp_
     assert f"{expected['r_sum']:.1f}" in ran.out
     assert report["versions"]["numpy"] == np.__version__
     assert report["seconds"] > 0
-    assert report["peak_memory_mb"] > 0
+    assert report["peak_memory_mb"] is None if sys.platform == "win32" else report["peak_memory_mb"] > 0
 
 
 @pytest.fixture(scope="module")

@@ -61,19 +61,42 @@ def _one_voice() -> Iterator[None]:
         raise
 
 
-def recipes(
-    pattern: Annotated[str, typer.Argument(help="Show the names that contain this.")] = "",
-) -> None:
-    """List the shipped recipes.
+recipes_app = typer.Typer(
+    help="The shipped recipes: what is trained on what, with which options.", invoke_without_command=True
+)
 
-    Example: ncl-bench recipes digits
+
+@recipes_app.callback()
+def list_recipes(
+    context: typer.Context,
+    match: Annotated[str, typer.Option(help="List only the names that contain this.")] = "",
+) -> None:
+    """List the shipped recipes, or show one in full.
+
+    Example: ncl-bench recipes --match digits
     """
-    folder = Path(__file__).parent / "recipes"
-    names = [path.relative_to(folder).with_suffix("").as_posix() for path in sorted(folder.rglob("*.yaml"))]
-    shown = [name for name in names if pattern in name]
-    if not shown:
-        raise NclBenchError(f"no recipe's name contains {pattern!r}; see all with `ncl-bench recipes`")
-    typer.echo("\n".join(shown))
+    if context.invoked_subcommand:
+        return
+    from baselines.recipes import recipe_names
+
+    names = [name for name in recipe_names() if match in name]
+    if not names:
+        raise NclBenchError(f"no recipe's name contains {match!r}; see all with `ncl-bench recipes`")
+    typer.echo("\n".join(names))
+
+
+@recipes_app.command()
+def show(recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a recipe.")]) -> None:
+    """Print every option of a recipe, with its command and the numbers that papers print for it.
+
+    The output is a recipe file of its own: write it to a file, change what you like, and train that file.
+
+    Example: ncl-bench recipes show ncr/flickr30k_sgr
+    """
+    _require_torch()
+    from baselines.published.numbers import described
+
+    typer.echo(described(recipe))
 
 
 def train(
@@ -251,10 +274,13 @@ def quickstart(
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app, and its check to `ncl-bench doctor`."""
     doctor.CHECKS.append(cuda_devices)
-    for command in (recipes, train, score, plot, import_checkpoint, sweep, quickstart):
+    app.add_typer(recipes_app, name="recipes")
+    for command in (train, score, plot, import_checkpoint, sweep, quickstart):
         app.command()(command)
 
 
 def _say_how_to_score(run: Path, root: Path | None) -> None:
     where = "" if root is None else f" --root {quote(str(root))}"
-    typer.echo(f"next: {command_name()} score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}")
+    typer.echo(
+        f"next: {command_name()} score {quote(str(run))}{where} --to {quote(f'submissions/{run.name}')}"
+    )

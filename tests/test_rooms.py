@@ -60,7 +60,7 @@ def test_training_methods_never_read_the_truth() -> None:
 WRONG = {
     "unknown dataset": (("datasets", "show", "flickr"), "unknown dataset 'flickr'"),
     "unknown recipe": (("train", "ncr/flickr", "--to", "{tmp}/run"), "no recipe 'ncr/flickr'"),
-    "no such recipes": (("recipes", "Flickr30K"), "no recipe's name contains 'Flickr30K'"),
+    "no such recipes": (("recipes", "--match", "Flickr30K"), "no recipe's name contains 'Flickr30K'"),
     "ratio of one": (
         ("train", "ncr/digits_vse_infinity", "--noise-ratio", "1.0", "--to", "{tmp}/run"),
         "expected a number in [0, 1)",

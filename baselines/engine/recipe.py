@@ -1,18 +1,17 @@
-"""Recipes: YAML read into frozen models that refuse unknown keys."""
+"""Recipes: what is trained on what, from a YAML file or by the name of a shipped recipe."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
+from baselines.recipes import recipe_names, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
 from ncl_bench.schema import read_yaml
-
-RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 class Recipe(BaseModel):
@@ -25,8 +24,8 @@ class Recipe(BaseModel):
         batch_size: pairs in a batch, at least 2.
         gradient_clip: largest gradient norm over all parameters of a network.
         clean_only: train on the truly clean pairs alone: an upper-bound control, not a method.
-        backbone: ``name`` and the options of the backbone.
-        method: ``name`` and the options of the method.
+        backbone: ``name`` and every option of the backbone; options that are not given get their defaults.
+        method: ``name`` and every option of the method, likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,6 +39,16 @@ class Recipe(BaseModel):
     backbone: dict[str, Any]
     method: dict[str, Any]
 
+    @field_validator("backbone")
+    @classmethod
+    def _every_backbone_option(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return _complete("backbone", options, BACKBONES)
+
+    @field_validator("method")
+    @classmethod
+    def _every_method_option(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return _complete("method", options, METHODS)
+
     @model_validator(mode="after")
     def _knows_what_is_clean(self) -> Self:
         if self.clean_only and self.dataset in DATASETS and DATASETS[self.dataset].noise == "natural":
@@ -50,71 +59,89 @@ class Recipe(BaseModel):
 
     @property
     def backbone_config(self) -> Any:
-        """The backbone's options, validated."""
-        return _validated("backbone", self.backbone, {name: cls.Config for name, cls in BACKBONES.items()})
+        """The backbone's options, typed."""
+        return _config("backbone", self.backbone, BACKBONES)
 
     @property
     def method_config(self) -> Any:
-        """The method's options, validated."""
-        return _validated("method", self.method, {name: cls.Config for name, cls in METHODS.items()})
+        """The method's options, typed."""
+        return _config("method", self.method, METHODS)
 
     @classmethod
     def load(cls, source: str | Path) -> Self:
         """Read and check a recipe.
 
         Args:
-            source: path of a YAML file, or the name of a shipped recipe such as ``ncr/digits_vse_infinity``.
+            source: path of a YAML file; or a name such as ``ncr/digits_vse_infinity``. A method without shipped
+                recipes, as one of a plugin, has one of this kind for every dataset and backbone: its defaults.
 
         Raises:
             RecipeError: no such recipe, not YAML, an unknown key or name, or a value out of range.
         """
-        path = find_recipe(source)
         try:
-            content = read_yaml(path)
+            if Path(source).is_file():
+                return cls.from_dict(read_yaml(Path(source)), where=str(source))
+            name = str(source)
+            return cls.from_dict(named_content(name), where=f"recipe {name}")
         except SubmissionError as error:
             raise RecipeError(str(error)) from None
-        return cls.from_dict(content, where=str(path))
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], *, where: str = "recipe") -> Self:
         """Check a recipe's content; ``where`` opens the error messages."""
         try:
-            recipe = cls.model_validate(content)
+            return cls.model_validate(content)
         except ValidationError as error:
             raise RecipeError(f"{where}: {first_problem(error)}") from None
-        try:
-            _ = recipe.backbone_config, recipe.method_config
         except RecipeError as error:
             raise RecipeError(f"{where}: {error}") from None
-        return recipe
+
+
+def named_content(name: str) -> dict[str, Any]:
+    """Content of the recipe of a name, as a file of its own would say it.
+
+    Raises:
+        RecipeError: no recipe has this name.
+    """
+    method, _, ending = name.partition("/")
+    dataset = next((key for key in DATASETS if ending.startswith(f"{key}_")), "")
+    variant = ending.removeprefix(f"{dataset}_")
+    backbone = next((key for key in BACKBONES if f"{variant}_".startswith(f"{key}_")), "")
+    names = recipe_names()
+    ships = any(each.startswith(f"{method}/") for each in names)
+    if name not in names and (ships or method not in METHODS or not dataset or variant != backbone):
+        raise RecipeError(_no_recipe(name, [each for each in names if each.startswith(f"{method}/")]))
+    content = {key: value for key, value in written(name).items() if key != "note"}
+    sections = {"backbone": {"name": backbone}, "method": {"name": method}}
+    for key, section in sections.items():
+        section.update(content.get(key, {}))
+    return {"dataset": dataset, **content, **sections}
 
 
 def shipped_name(recipe: Recipe) -> str | None:
     """Name of the shipped recipe with this content, or None."""
-    for path in sorted(RECIPES.rglob("*.yaml")):
-        if Recipe.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) == recipe:
-            return str(path.relative_to(RECIPES).with_suffix(""))
-    return None
+    beginning = f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
+    names = [name for name in recipe_names() if name.startswith(beginning)]
+    return next((name for name in names if Recipe.load(name) == recipe), None)
 
 
-def find_recipe(source: str | Path) -> Path:
-    """Path of a recipe given as a file or by its name below ``baselines/recipes``."""
-    shipped = RECIPES / f"{source}.yaml"
-    for candidate in (Path(source), shipped):
-        if candidate.is_file():
-            return candidate
-    names = (str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
-    near = [name for name in sorted(names) if str(source).split("/")[0] == name.split("/")[0]]
+def _no_recipe(name: str, near: list[str]) -> str:
     hint = f"; known for this method: {', '.join(near)}" if near else "; see `ncl-bench recipes`"
-    raise RecipeError(f"no recipe {str(source)!r}: neither a file nor a shipped recipe{hint}")
+    return f"no recipe {name!r}: neither a file nor a shipped recipe{hint}"
 
 
-def _validated(kind: str, options: dict[str, Any], models: dict[str, type[BaseModel]]) -> Any:
+def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:
+    """Options in the ``Config`` of the class that they name."""
     rest = dict(options)
     name = rest.pop("name", None)
-    if name not in models:
-        raise RecipeError(unknown_name(kind, name, models))
+    if name not in registry:
+        raise RecipeError(unknown_name(kind, name, registry))
     try:
-        return models[name].model_validate(rest)
+        return registry[name].Config.model_validate(rest)
     except ValidationError as error:
         raise RecipeError(f"{kind}: {first_problem(error)}") from None
+
+
+def _complete(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the defaults of those that are not given, as plain values."""
+    return {"name": options.get("name"), **_config(kind, options, registry).model_dump(mode="json")}

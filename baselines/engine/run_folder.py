@@ -10,6 +10,7 @@
 """
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from baselines.engine.recipe import Recipe
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import RecipeError, TrainingError
 from ncl_bench.files import write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.plugins import loaded
@@ -70,7 +71,7 @@ class Job:
     def identity(self, train: PairedDataset) -> dict[str, Any]:
         """What must be equal for a run to resume, as JSON values."""
         return {
-            "recipe": self.recipe.model_dump(),
+            "recipe": self.recipe.model_dump(mode="json"),
             "seed": self.seed,
             "precision": self.precision,
             "fingerprint": train.fingerprint,
@@ -148,6 +149,8 @@ class RunFolder:
                 f"{self.path} holds imported weights, which are not trained on; choose a new folder with --to"
             )
         wanted = json.loads(json.dumps(wanted))
+        with suppress(RecipeError):  # runs of before recorded only the options that their recipe gave
+            found = {**found, "recipe": Recipe.from_dict(found.get("recipe")).model_dump(mode="json")}
         for key in wanted:
             if found.get(key) != wanted[key]:
                 name, there, asked = _difference(key, found.get(key), wanted[key])

@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from baselines.engine.progress import TrainingProgress, progress_bar
-from baselines.engine.recipe import RECIPES, Recipe
+from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.kit.batches import Features
+from baselines.recipes import recipe_names
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
@@ -37,8 +38,8 @@ _FILES = ("runs", "submissions", "leaderboard", "table.csv")
 
 def digits_recipes() -> list[str]:
     """Names of the recipes whose results make the table of digits: all methods and controls on VSE-infinity."""
-    names = (f"{path.parent.name}/{path.stem}" for path in RECIPES.glob("*/digits_vse_infinity*.yaml"))
-    return sorted(name for name in names if not name.endswith("_paper_labels"))
+    names = [name for name in recipe_names() if "/digits_vse_infinity" in name]
+    return [name for name in names if not name.endswith("_paper_labels")]
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,17 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     assert outcome(tmp_path / "run") == before
 
 
+def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path: Path) -> None:
+    folder, wanted = RunFolder(tmp_path / "run"), job(TRIPLET)
+    identity = wanted.identity(wanted.load("train"))
+    given = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": TRIPLET}
+    folder.claim({**identity, "recipe": given})
+    folder.claim(identity)
+    other = job({**TRIPLET, "margin": 0.3})
+    with pytest.raises(TrainingError, match=r"another recipe\.method\.margin \(0\.2 there, 0\.3 asked for\)"):
+        folder.claim(other.identity(other.load("train")))
+
+
 def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do(tmp_path: Path) -> None:
     content = {
         "dataset": "digits",

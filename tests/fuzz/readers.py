@@ -14,10 +14,12 @@ from typing import Any
 import miniatures
 import numpy as np
 import submission_folders
+import yaml
 
 from baselines.engine.checkpoint import latest_state, save_state
-from baselines.engine.recipe import RECIPES, Recipe
+from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
+from baselines.recipes import recipe_names
 from leaderboard.evidence import _unpacked, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_of, entry_slug, read_entry_file
@@ -174,7 +176,8 @@ def leaderboard_row(folder: Path) -> Reader:
 
 def recipe(folder: Path) -> Reader:
     path = folder / "recipe.yaml"
-    seeds = [file.read_bytes() for file in sorted(RECIPES.glob("*/digits*.yaml"))[:6]]
+    names = [name for name in recipe_names() if "/digits" in name][:6]
+    seeds = [yaml.safe_dump(Recipe.load(name).model_dump()).encode() for name in names]
 
     def read(content: bytes) -> None:
         path.write_bytes(content)

@@ -1,0 +1,199 @@
+"""What papers print for a recipe: the lines that ``ncl-bench recipes show`` writes above it.
+
+Numbers come from ``leaderboard/published``, as printed. For each cell the row of the paper that introduced the method
+is taken; where that has none, the first of another paper that tells the unit of its noise. Rows on images come from
+noise files that no seed draws, so their command takes a file.
+"""
+
+import csv
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from baselines.backbones import BACKBONES
+from baselines.engine.recipe import Recipe
+from baselines.methods import METHODS
+from baselines.recipes import written
+from ncl_bench.data import DATASETS, dataset_spec
+from ncl_bench.errors import RecipeError, SubmissionError
+from ncl_bench.schema import read_yaml
+
+PUBLISHED = Path(__file__).parents[2] / "leaderboard" / "published"
+UNITS = ("none", "caption", "image", "natural")
+RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+COLUMNS = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"
+
+PRINTED = {
+    "crcl": "CRCL-{backbone}",
+    "gsc": "GSC-{backbone} (single network)",
+    "gsc_plus": "GSC-{backbone}",
+    "ncr": "NCR",
+    "pc2": "PC2",
+    "rcl": "RCL-{backbone}",
+    "triplet": "{backbone}",
+    "triplet/clean": "{backbone}-C",
+    "triplet/warmup": "{backbone}*",
+}
+"""Method, or method/variant, to the name in the papers' tables."""
+AVERAGED = {"crcl": "CRCL-SGRAF", "rcl": "RCL-SGRAF", "triplet": "SGRAF"}
+"""Method to the name of the mean of its SGR and its SAF network."""
+
+Row = Mapping[str, str]
+
+
+def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
+    """Rows of ``results.csv``, each with its paper ``short``, that paper's method ``family``, and its ``code``.
+
+    Raises:
+        RecipeError: the published numbers are not there.
+    """
+    try:
+        papers = read_yaml(folder / "sources.yaml", largest=10_000_000)
+        with (folder / "results.csv").open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, SubmissionError) as error:
+        raise RecipeError(f"the papers' numbers are not there ({error}); install ncl-bench again") from None
+    for row in rows:
+        paper = papers[row["source"]]
+        row |= {"short": paper["short"], "family": paper["method"], "code": paper.get("code", "")}
+    return rows
+
+
+def described(name: str) -> str:
+    """A recipe as a YAML file with every option; one that has a name has its comments on top.
+
+    Args:
+        name: of a recipe, or the path of a recipe file.
+
+    Raises:
+        RecipeError: no such recipe, or it is refused.
+    """
+    recipe = Recipe.load(name)
+    content = {key: value for key, value in recipe.model_dump(mode="json").items() if value is not None}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip()
+    if Path(name).is_file():
+        return text
+    return f"{comments(name, recipe, published_rows(), written(name).get('note', ''))}\n{text}"
+
+
+def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> str:
+    """What stands above a recipe: what it is, its command, its note, and the numbers that papers print for it.
+
+    Args:
+        name: of the recipe, such as ``ncr/flickr30k_sgr``.
+        recipe: of that name.
+        rows: of :func:`published_rows`.
+        note: a sentence about the recipe; empty for none.
+
+    Returns:
+        Lines that begin with ``#``, without the line end after the last.
+    """
+    lines = [_title(recipe)]
+    notes = [note] if note else []
+    if recipe.dataset == "digits":
+        return _commented([*lines, _command(name, "--noise-ratio 0.6 "), *_wrapped(notes)])
+    own = _best_rows(rows, recipe, _printed(name, recipe), _backbone(recipe))
+    averaged: list[Row] = []
+    method, backbone = recipe.method["name"], recipe.backbone["name"]
+    if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
+        averaged = _best_rows(rows, recipe, AVERAGED[method], "SGRAF")
+    lines += [_command(name, _noise([*own, *averaged], recipe.dataset))]
+    lines += _wrapped([*notes, *_about_noise_files([*own, *averaged])])
+    if own:
+        lines += _table(f"Published results of {_printed(name, recipe)}:", own)
+    if averaged:
+        other = name.removesuffix(backbone) + ("saf" if backbone == "sgr" else "sgr")
+        lines += _table(f"Averaged with {other}, as {AVERAGED[method]}:", averaged)
+    return _commented(lines if own or averaged else [*lines, "No published result."])
+
+
+def _title(recipe: Recipe) -> str:
+    title = METHODS[recipe.method["name"]].title_of(recipe.method_config)
+    if recipe.clean_only:
+        title += " on the truly clean pairs alone (an upper bound, not a method)"
+    tokens = f" ({recipe.tokenizer} tokens)" if recipe.tokenizer else ""
+    backbone, dataset = _backbone(recipe), dataset_spec(recipe.dataset).title
+    if recipe.dataset == "digits":
+        return f"{title}: a small {backbone} on {dataset}, minutes on a CPU."
+    return f"{title}: {backbone} on {dataset}{tokens}."
+
+
+def _backbone(recipe: Recipe) -> str:
+    """As papers print it."""
+    return BACKBONES[recipe.backbone["name"]].title.replace("-infinity", "∞")
+
+
+def _printed(name: str, recipe: Recipe) -> str:
+    """Name of a recipe's method in the papers' tables; empty where none prints it."""
+    method, variant = recipe.method["name"], name.rsplit("_", 1)[-1]
+    template = PRINTED.get(f"{method}/{variant}", PRINTED.get(method, ""))
+    return template.format(backbone=_backbone(recipe))
+
+
+def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, backbone: str) -> list[Row]:
+    """One row per protocol, unit and ratio: of the method's own paper, else the first."""
+    family = recipe.method["name"].removesuffix("_plus")
+    wanted = (method, backbone, recipe.dataset, recipe.tokenizer or "")
+    chosen: dict[tuple[int, int, float], Row] = {}
+    protocols = DATASETS[recipe.dataset].protocols
+    for row in rows:
+        facts = tuple(row[key] for key in ("method", "backbone", "dataset", "tokenizer"))
+        if facts != wanted or row["noise_unit"] not in UNITS:
+            continue
+        ratio = float(row["noise_ratio"] or 0)
+        cell = (protocols.index(row["protocol"]), UNITS.index(row["noise_unit"]), ratio)
+        if cell not in chosen or (row["family"] == family) > (chosen[cell]["family"] == family):
+            chosen[cell] = row
+    return [chosen[cell] for cell in sorted(chosen)]
+
+
+def _noise(rows: Sequence[Row], dataset: str) -> str:
+    if DATASETS[dataset].noise == "natural":
+        return ""
+    noisy = [row for row in rows if row["noise_unit"] in ("caption", "image")]
+    if noisy and noisy[0]["noise_unit"] == "image":
+        return "--noise-file FILE --noise-unit image "
+    ratio = noisy[0]["noise_ratio"] if noisy else "0.4"
+    return f"--noise-ratio {ratio} --noise-unit caption "
+
+
+def _about_noise_files(rows: Sequence[Row]) -> list[str]:
+    files = dict.fromkeys(row["code"] for row in rows if row["noise_unit"] == "image")
+    if not files:
+        return []
+    return [
+        f"The rows on images were trained with noise files of {' and '.join(files)}, which no seed draws: give one "
+        "with --noise-file FILE --noise-unit image. Alone, --noise-unit image draws another noise, and its results "
+        "belong to another cell."
+    ]
+
+
+def _wrapped(sentences: Iterable[str]) -> list[str]:
+    return [line for each in sentences for line in textwrap.wrap(each, 110, break_on_hyphens=False)]
+
+
+def _command(name: str, noise: str) -> str:
+    method, ending = name.split("/")
+    run = method if ending == "digits_vse_infinity" else f"{method}-{ending}"
+    return f"ncl-bench train {name} {noise}--to runs/{run}"
+
+
+def _table(caption: str, rows: Sequence[Row]) -> list[str]:
+    return ["", caption, f"{'':26}{COLUMNS}", *map(_line, rows)]
+
+
+def _line(row: Row) -> str:
+    unit, ratio = row["noise_unit"], row["noise_ratio"]
+    noise = {"none": "no noise", "natural": "natural noise"}.get(unit) or f"{unit}s {100 * float(ratio):g} %"
+    recalls = [row[key] for key in RECALLS]
+    total = row["r_sum"] or (f"{math.fsum(map(float, recalls)):.1f}" if all(recalls) else "-")
+    widths = (7, 6, 6, 10, 6, 6)
+    numbers = "".join(f"{value or '-':>{width}}" for value, width in zip(recalls, widths, strict=True))
+    return f"{row['protocol'] + ', ' + noise:26}{numbers}{total:>8}   {row['short']}; {row['table']}"
+
+
+def _commented(lines: Iterable[str]) -> str:
+    return "\n".join(f"# {line}".rstrip() for line in lines)

@@ -1,0 +1,221 @@
+"""The comments above a recipe: what it is, its command, and the numbers as printed."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from baselines.engine.recipe import Recipe
+from baselines.published.numbers import PUBLISHED, comments, described, published_rows
+from baselines.recipes import recipe_names
+from leaderboard.methods import base_name, read_families
+from leaderboard.published import read_papers, read_published
+from ncl_bench.cli import app
+from ncl_bench.errors import RecipeError
+
+SHIPPED = recipe_names()
+ROWS = published_rows()
+
+
+def above(name: str, folder: Path | None = None) -> str:
+    """The comments of a shipped recipe, from the numbers in a folder."""
+    return comments(name, Recipe.load(name), ROWS if folder is None else published_rows(folder))
+
+
+def published(folder: Path, *rows: dict[str, str]) -> Path:
+    """A folder of published numbers with these rows."""
+    facts = {
+        "table": "Table 1",
+        "protocol": "1k",
+        "noise_unit": "caption",
+        "noise_ratio": "0.2",
+        "tokenizer": "",
+    }
+    recalls = dict.fromkeys(("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10"), "10.1")
+    full = [
+        {**facts, **recalls, "dataset": "flickr30k", "backbone": "SGR", "r_sum": "", **row} for row in rows
+    ]
+    with (folder / "results.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, full[0])
+        writer.writeheader()
+        writer.writerows(full)
+    sources = {
+        "ncr2021": {"short": "NCR, NeurIPS 2021", "method": "ncr", "code": "https://ncr.example"},
+        "other": {"short": "Other", "method": "x", "code": "https://other.example"},
+    }
+    (folder / "sources.yaml").write_text(yaml.safe_dump(sources))
+    return folder
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shown_recipe_says_its_command_and_is_the_recipe(name: str, tmp_path: Path) -> None:
+    text = described(name)
+    first, command = text.splitlines()[:2]
+    assert first.startswith("# ")
+    assert command.startswith(f"# ncl-bench train {name} ")
+    own = tmp_path / "own.yaml"
+    own.write_text(text, encoding="utf-8")
+    assert Recipe.load(own) == Recipe.load(name)
+
+
+def test_a_shown_recipe_has_every_option() -> None:
+    content = yaml.safe_load(described("gsc/flickr30k_sgr"))
+    for section in ("backbone", "method"):
+        config = getattr(Recipe.load("gsc/flickr30k_sgr"), f"{section}_config")
+        assert content[section].keys() == {"name", *config.model_dump()}
+
+
+def test_recipes_are_listed_and_shown_on_the_command_line(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    assert run(app, ["recipes"]).stdout.split() == SHIPPED
+    listed = run(app, ["recipes", "--match", "coco_sgr"]).stdout.split()
+    assert listed == [name for name in SHIPPED if "coco_sgr" in name]
+    assert run(app, ["recipes", "show", "ncr/coco_sgr"]).stdout == described("ncr/coco_sgr") + "\n"
+
+
+def test_a_recipe_file_is_shown_without_the_numbers_of_papers(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("dataset: coco\nbackbone: {name: sgr}\nmethod: {name: ncr, margin: 0.3}\n")
+    assert yaml.safe_load(described(str(own)))["method"]["margin"] == 0.3
+    assert "#" not in described(str(own))
+
+
+def test_comments_of_a_real_cell_shows_the_printed_numbers() -> None:
+    """NCR, Table 1: Flickr30K at 20 %."""
+    lines = above("ncr/flickr30k_sgr").splitlines()
+    line = next(line for line in lines if "captions 20 %" in line)
+    assert line.split()[5:] == [
+        *("75.0", "93.9", "97.5", "58.3", "83.0", "89.0", "496.7"),
+        "NCR,",
+        "NeurIPS",
+        "2021;",
+        "Table",
+        "1",
+    ]
+
+
+def test_own_paper_comes_before_others_and_unknown_units_are_left_out(tmp_path: Path) -> None:
+    folder = published(
+        tmp_path,
+        {"source": "other", "method": "NCR", "i2t_r1": "50.0"},
+        {"source": "ncr2021", "method": "NCR", "i2t_r1": "60.0"},
+        {"source": "other", "method": "NCR", "noise_ratio": "0.4", "i2t_r1": "40.0"},
+        {"source": "other", "method": "NCR", "noise_unit": "unknown", "noise_ratio": "0.6", "i2t_r1": "30.0"},
+        {"source": "other", "method": "NCR", "backbone": "SAF", "noise_ratio": "0.8", "i2t_r1": "20.0"},
+    )
+    text = above("ncr/flickr30k_sgr", folder)
+    assert [number in text for number in ("60.0", "40.0", "50.0", "30.0", "20.0")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path: Path) -> None:
+    folder = published(
+        tmp_path,
+        {"source": "ncr2021", "method": "NCR", "noise_ratio": "0.2"},
+        {"source": "ncr2021", "method": "NCR", "noise_ratio": "0.4", "r_sum": "61.5"},
+        {"source": "ncr2021", "method": "NCR", "noise_ratio": "0.6", "i2t_r5": ""},
+    )
+    lines = above("ncr/flickr30k_sgr", folder).splitlines()[-3:]
+    assert [line.split()[11] for line in lines] == ["60.6", "61.5", "-"]
+    assert "-" in lines[2].split()[5:11]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("triplet/flickr30k_sgr", "results of SGR:"),
+        ("triplet/flickr30k_sgr_warmup", "results of SGR*:"),
+        ("triplet/flickr30k_saf_clean", "results of SAF-C:"),
+        ("triplet/flickr30k_saf_clean", "truly clean pairs alone"),
+        ("crcl/coco_vse_infinity", "results of CRCL-VSE∞:"),
+        ("crcl/coco_sgr", "Averaged with crcl/coco_saf, as CRCL-SGRAF:"),
+        ("gsc_plus/cc152k_sgr", "results of GSC-SGR:"),
+        ("pc2/now_sgr_bert", "poster, NoW with bert"),
+        ("info_nce/flickr30k_sgr", "No published result."),
+    ],
+)
+def test_each_recipe_is_compared_with_the_rows_of_its_name(name: str, expected: str) -> None:
+    assert expected in above(name)
+
+
+def test_commands_take_the_noise_of_the_published_rows() -> None:
+    image = above("rcl/flickr30k_sgr")
+    caption = above("ncr/flickr30k_sgr")
+    natural = above("ncr/cc152k_sgr")
+    assert "--noise-file FILE --noise-unit image --to runs/rcl-flickr30k_sgr" in image
+    assert "--noise-ratio 0.2 --noise-unit caption --to runs/ncr-flickr30k_sgr" in caption
+    assert "ncl-bench train ncr/cc152k_sgr --to runs/ncr-cc152k_sgr" in natural
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_rows_on_images_name_the_files_that_no_seed_draws(name: str) -> None:
+    """The files of DECL and RCL; an image-unit noise that is drawn is another one."""
+    lines = [line[2:] for line in above(name).splitlines()]
+    assert not any("--noise-ratio" in line and "--noise-unit image" in line for line in lines)
+    text = " ".join(lines)
+    on_images = re.search(r", images \d+ %", text) is not None
+    assert on_images == ("give one with --noise-file FILE --noise-unit image." in text)
+    assert on_images == ("Alone, --noise-unit image draws another noise" in text)
+
+
+def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path: Path) -> None:
+    by_image = {"noise_unit": "image", "method": "NCR"}
+    folder = published(
+        tmp_path,
+        {"source": "ncr2021", "noise_ratio": "0.2", **by_image},
+        {"source": "other", "noise_ratio": "0.4", **by_image},
+    )
+    text = above("ncr/flickr30k_sgr", folder)
+    assert "files of https://ncr.example and https://other.example, which" in text.replace("\n# ", " ")
+
+
+@pytest.mark.parametrize("backbone", ["sgr", "saf"])
+def test_notes_of_the_files_are_shown_where_they_hold(backbone: str) -> None:
+    said = "# The published code documents no schedule for CC152K; this is the one for Flickr30K.\n"
+    assert said in described(f"rcl/cc152k_{backbone}")
+    assert said not in described(f"rcl/flickr30k_{backbone}")
+    assert "# The published script sets no intra_modal_weight" in described(f"gsc/coco_{backbone}")
+
+
+def test_digits_recipes_get_their_command_alone() -> None:
+    assert above("ncr/digits_vse_infinity").splitlines() == [
+        "# NCR: a small VSE∞ on Digits, minutes on a CPU.",
+        "# ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr",
+    ]
+
+
+def test_missing_numbers_are_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"the papers' numbers are not there \(.*sources.yaml.*install"):
+        published_rows(tmp_path)
+
+
+def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
+    page = (PUBLISHED.parents[1] / "docs" / "reproduce.md").read_text(encoding="utf-8").replace("\\*", "*")
+    table = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page, re.MULTILINE))
+    del table["paper"]
+    families, sources = read_families(), read_papers()
+    methods = {name.split("/")[0] for name in SHIPPED}
+    implemented = {
+        key: family.title.split(",")[0]
+        for key, family in families.items()
+        if family.source and family.recipes in methods
+    }
+    assert set(table) == set(implemented.values())
+    without: set[str] = set()
+    for key, paper in implemented.items():
+        rows = [row for row in read_published(families) if sources[row.source].method == key]
+        assert table[paper].split(", ") == sorted({row.method for row in rows if row.command})
+        known = [row for row in rows if row.cell.noise_unit != "unknown" and families[row.family].recipes]
+        without |= {row.method for row in known if not row.command}
+    ablations = {name for name in without if base_name(name) != name}
+    assert ablations
+    excepted = page.split("Without one are", 1)[1].split("\n\n")[0]
+    assert without - ablations == set(re.findall(r"\b[A-Z0-9]+(?:[-+][\w∞]+)+", excepted))

@@ -1,0 +1,200 @@
+"""Recipes: every shipped one loads, everything else is refused with one sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from baselines.backbones import BACKBONES
+from baselines.engine.recipe import Recipe, shipped_name
+from baselines.methods import METHODS
+from baselines.recipes import recipe_names
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import RecipeError
+
+SHIPPED = recipe_names()
+RESOLVED = Path(__file__).with_name("resolved.json")
+GOOD = {"dataset": "digits", "backbone": {"name": "vse_infinity"}, "method": {"name": "ncr"}}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
+    recipe = Recipe.load(name)
+    folder, stem = name.split("/")
+    assert recipe.method["name"] == folder
+    assert stem.startswith(f"{recipe.dataset}_{recipe.backbone['name']}")
+    spec = DATASETS[recipe.dataset]
+    assert recipe.language is None or recipe.language in spec.languages
+    assert isinstance(recipe.method_config, METHODS[folder].Config)
+    assert isinstance(recipe.backbone_config, BACKBONES[recipe.backbone["name"]].Config)
+
+
+def test_a_name_means_the_same_training_as_ever() -> None:
+    """A default that changes must not change what a known name trains; a new option is a new key, and may come."""
+    known = json.loads(RESOLVED.read_text(encoding="utf-8"))
+    assert known.keys() <= set(SHIPPED)
+    for name, content in known.items():
+        resolved = Recipe.load(name).model_dump(mode="json")
+        for section in ("backbone", "method"):
+            assert content[section].items() <= resolved.pop(section).items(), name
+        given = {key: value for key, value in resolved.items() if value is not None}
+        assert given == {key: value for key, value in content.items() if key not in ("backbone", "method")}, (
+            name
+        )
+
+
+def test_a_recipe_holds_every_option_however_it_was_written() -> None:
+    recipe = Recipe.from_dict(GOOD)
+    spelled_out = {**GOOD, "method": {"name": "ncr", "margin": 0.2}}
+    assert Recipe.from_dict(spelled_out) == recipe
+    assert Recipe.from_dict(json.loads(recipe.model_dump_json())) == recipe
+    assert recipe.method["epochs"] == recipe.method_config.epochs
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_is_known_by_its_content(name: str) -> None:
+    assert shipped_name(Recipe.load(name)) == name
+
+
+def test_a_changed_recipe_has_no_name() -> None:
+    recipe = Recipe.load("ncr/digits_vse_infinity").model_dump()
+    assert shipped_name(Recipe.from_dict({**recipe, "batch_size": 64})) is None
+
+
+def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(METHODS, "mine", METHODS["triplet"])
+    recipe = Recipe.load("mine/digits_sgr")
+    assert recipe.method_config == METHODS["mine"].Config()
+    assert recipe.backbone == Recipe.load("triplet/digits_sgr").backbone
+    assert recipe.batch_size == 32
+    assert shipped_name(recipe) is None
+    for wrong in ("mine/digits", "mine/digits_sgr_clean", "mine/mnist_sgr", "mine/digits_clip", "mine"):
+        with pytest.raises(RecipeError, match=f"no recipe '{wrong}'"):
+            Recipe.load(wrong)
+
+
+def test_an_unknown_key_in_a_shipped_file_is_refused_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.engine.recipe.written", lambda name: {"method": {"marginn": 1}})
+    with pytest.raises(RecipeError, match="recipe ncr/coco_sgr: method: unknown key 'marginn'"):
+        Recipe.load("ncr/coco_sgr")
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_has_a_digits_recipe(method: str) -> None:
+    recipe = Recipe.load(f"{method}/digits_vse_infinity")
+    assert recipe.dataset == "digits"
+
+
+def test_recipes_carry_the_published_schedules() -> None:
+    """The schedules of the published runs (one line of each paper's section on details, or its scripts)."""
+    for name, wanted in {
+        "ncr/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 40, "lr_update": 30, "margin": 0.2},
+        "ncr/coco_sgr": {"warmup_epochs": 10, "epochs": 20, "lr_update": 10, "learning_rate": 2e-4},
+        "ncr/cc152k_sgr": {"warmup_epochs": 10, "epochs": 40, "lr_update": 30},
+        "pc2/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 50, "noisy_from_epoch": 25, "classes": 128},
+        "pc2/now_sgr": {"warmup_epochs": 10, "epochs": 50, "entropy_weight": 10.0, "lr_update": 30},
+        "rcl/flickr30k_saf": {"temperature": 0.05, "penalty": "log", "epochs": 30, "lr_update": 15},
+        "rcl/coco_sgr": {"penalty": "log", "epochs": 20, "learning_rate": 5e-4, "lr_update": 10},
+        "triplet/flickr30k_sgr_warmup": {"warmup_epochs": 5, "negatives": "hardest"},
+    }.items():
+        config = Recipe.load(name).method_config
+        assert {key: getattr(config, key) for key in wanted} == wanted, name
+
+
+@pytest.mark.parametrize("tokens", ["jieba", "bpe", "bert"])
+@pytest.mark.parametrize("method", ["ncr", "pc2", "triplet"])
+def test_noise_of_web_has_a_recipe_for_each_published_tokenizer(method: str, tokens: str) -> None:
+    suffix = "" if tokens == "jieba" else f"_{tokens}"
+    assert Recipe.load(f"{method}/now_sgr{suffix}").tokenizer == tokens
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name.endswith("_clean")])
+def test_clean_recipes_see_clean_pairs_alone(name: str) -> None:
+    assert Recipe.load(name).clean_only
+
+
+def test_all_other_recipes_see_all_pairs() -> None:
+    others = [name for name in SHIPPED if not name.endswith("_clean")]
+    assert others
+    assert not any(Recipe.load(name).clean_only for name in others)
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**GOOD, **changes}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (changed(epocs=3), "unknown key 'epocs'"),
+        (changed(method={"name": "ncr", "marginn": 0.1}), "unknown key 'marginn'"),
+        (changed(backbone={"name": "vse_infinity", "dropout": 0.1}), "unknown key 'dropout'"),
+        (changed(method={"name": "nrc"}), "unknown method 'nrc'; choose one of: .*ncr"),
+        (changed(method={"margin": 0.2}), "unknown method None"),
+        (changed(backbone={"name": "clip"}), "unknown backbone 'clip'; choose one of: .*vse_infinity"),
+        (changed(method={"name": "ncr", "margin": -1}), "margin is -1"),
+        (changed(method={"name": "ncr", "epochs": 0}), "epochs is 0"),
+        (changed(method={"name": "pc2", "classes": 1}), "classes is 1"),
+        (changed(method={"name": "pc2", "entropy": "none"}), "entropy is 'none'"),
+        (changed(method={"name": "rcl", "penalty": "cos"}), "penalty is 'cos'"),
+        (changed(batch_size=1), "batch_size is 1"),
+        (changed(gradient_clip=0), "gradient_clip is 0"),
+        (changed(clean_only="perhaps"), "clean_only is 'perhaps'"),
+        (
+            changed(clean_only=True, dataset="now"),
+            "nobody knows which pairs of now are clean; leave clean_only",
+        ),
+        (changed(method="ncr"), "method is 'ncr'"),
+        ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
+    ],
+)
+def test_wrong_content_is_refused_with_one_sentence(
+    content: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(RecipeError, match=message) as refusal:
+        Recipe.load(path)
+    sentence = str(refusal.value)
+    assert str(path) in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1, 2", "is not plain YAML"),
+        ("- 1\n- 2\n", "holds list, expected"),
+        ("", "holds NoneType, expected"),
+        ("!!python/object/apply:os.getcwd []", "is not plain YAML"),
+    ],
+)
+def test_other_files_are_refused_with_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=message) as refusal:
+        Recipe.load(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="is not plain YAML"):
+        Recipe.load(path)
+
+
+def test_unknown_recipe_names_those_of_its_method() -> None:
+    with pytest.raises(RecipeError, match=r"no recipe 'ncr/mnist'.*ncr/digits_vse_infinity"):
+        Recipe.load("ncr/mnist")
+    with pytest.raises(RecipeError, match=r"no recipe 'nrc'.*ncl-bench recipes"):
+        Recipe.load("nrc")
+
+
+def test_recipes_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Recipe.from_dict(GOOD).batch_size = 3

@@ -10,11 +10,10 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TESTS = Path(__file__).parent
+BACKBONES, METHODS = ("backbones", "sgraf_parity", "vse_infinity"), ("ncr", "crcl", "gsc", "pc2")
 COMPARISONS = [
-    *(f"baselines/backbones/test_{name}.py" for name in ("backbones", "sgraf_parity", "vse_infinity")),
-    *(f"baselines/methods/test_{name}.py" for name in ("ncr", "crcl", "gsc", "pc2")),
-    *(f"baselines/test_{name}.py" for name in ("mixture", "losses")),
-    *(f"ncl_bench/test_{name}.py" for name in ("metrics", "noise")),
+    str(next(TESTS.rglob(f"test_{name}.py")))
+    for name in (*BACKBONES, *METHODS, "mixture", "losses", "metrics", "noise")
 ]
 
 
@@ -22,10 +21,7 @@ def compare(**environment: str) -> None:
     """Run the comparisons in a process of their own; none may be skipped."""
     command = [sys.executable, "-m", "pytest", "-rs", "-m", "not gpu and not slow", "-p", "no:cacheprovider"]
     run = subprocess.run(
-        [*command, *(str(TESTS / file) for file in COMPARISONS)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
+        [*command, *COMPARISONS], env=os.environ | environment, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout
     assert "SKIPPED" not in run.stdout

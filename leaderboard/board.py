@@ -179,7 +179,7 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         what = (entry.method, entry.backbone, entry.features, entry.networks, entry.extra, entry.kind)
-        how = (entry.noise, entry.selection, entry.precision)
+        how = (entry.noise, entry.selection, entry.precision, entry.settings)
         same = (*what, entry.cell, *how, entry.paper, entry.code)
         groups.setdefault((number,) if entry.status == "reported" else same, []).append(entry)
     return [_merged(group) for group in groups.values()]

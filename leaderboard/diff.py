@@ -20,6 +20,7 @@ _IDENTITY = (
     "noise",
     "selection",
     "precision",
+    "settings",
     "source",
     "table",
 )
@@ -92,8 +93,10 @@ def _place(line: Line) -> str:
 
 def _name(line: Line) -> str:
     backbone = f" ({line['backbone']})" if line["backbone"] and line["backbone"] not in line["method"] else ""
-    reduced = f" ({line['precision']})" if line["precision"] not in ("", "32-true") else ""
-    return f"**{escape(line['method'] + backbone + reduced)}**"
+    differs = [line["precision"]] if line["precision"] not in ("", "32-true") else []
+    differs += filter(None, [line["settings"]])
+    changed = f" ({', '.join(differs)})" if differs else ""
+    return f"**{escape(line['method'] + backbone + changed)}**"
 
 
 def _new(line: Line) -> str:

@@ -32,6 +32,7 @@ UNITS: dict[Unit, str] = {
 """The noise units in words, in the order in which boards are shown."""
 PROTOCOLS = {"1k": "1K test", "5fold-1k": "mean of five 1K folds", "5k": "5K test", "200": "200 test images"}
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Setting = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]+=[\w .,:;+'-]*$", max_length=120)]
 OptionalName = Annotated[str, StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80)]
 Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
 
@@ -184,6 +185,7 @@ class Entry(Record):
         selection: split on which the checkpoint was chosen, ``none`` for the last epoch; empty where the source
             does not say. An entry chosen on ``test`` takes no rank.
         precision: arithmetic of the training; empty where it was not recorded.
+        settings: what was changed in the recipe, such as ``method.epochs=10``.
         trained_on: versions of torch and devices, as the engine recorded them.
         notes: remarks. doubts: reasons not to trust the number; an entry with one takes no rank.
     """
@@ -212,6 +214,7 @@ class Entry(Record):
     noise: str = ""
     selection: Selection = ""
     precision: Precision = ""
+    settings: tuple[Setting, ...] = ()
     trained_on: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
@@ -224,8 +227,13 @@ class Entry(Record):
 
     @property
     def label(self) -> str:
-        """The method, with the precision where that is a reduced one: ``NCR (bf16-mixed)``."""
-        return f"{self.method} ({self.precision})" if self.reduced else self.method
+        """The method, with a reduced precision and changed settings: ``NCR (bf16-mixed, method.epochs=10)``."""
+        return f"{self.method} ({', '.join(self.differs)})" if self.differs else self.method
+
+    @property
+    def differs(self) -> tuple[str, ...]:
+        """How the training differs from the recipe in float32."""
+        return (self.precision, *self.settings) if self.reduced else self.settings
 
     @property
     def reduced(self) -> bool:

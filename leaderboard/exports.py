@@ -22,6 +22,7 @@ _FACTS = (
     "noise",
     "selection",
     "precision",
+    "settings",
     "kind",
     "status",
     "source",
@@ -54,7 +55,7 @@ def csv_text(boards: Iterable[Board]) -> str:
             [
                 "" if rank is None else rank,
                 *("" if cell[name] is None else _shown(cell[name]) for name in _CELL),
-                *(getattr(entry, name) for name in _FACTS),
+                *(_shown(getattr(entry, name)) for name in _FACTS),
                 *(_shown(value) for value in entry.recalls.values.values()),
                 _shown(entry.r_sum),
                 _shown(entry.spread.get("r_sum")),
@@ -121,7 +122,11 @@ def bibtex_text(papers: Mapping[str, Paper]) -> str:
 
 
 def _shown(value: object) -> str:
-    return "" if value is None else f"{round(value, 4):g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{round(value, 4):g}"
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return "" if value is None else str(value)
 
 
 def _rounded(value: object) -> object:

@@ -6,6 +6,7 @@ and compares.
 
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -83,7 +84,7 @@ def entry_slug(submission: Submission) -> str:
     parts += [] if not noise.ratio else [f"{100 * noise.ratio:g}"]
     spec = DATASETS[submission.dataset]
     parts += [] if submission.language == spec.languages[0] else [submission.language]
-    parts += [other_noise(submission), reduced_precision(submission)]
+    parts += [other_noise(submission), reduced_precision(submission), *changed_settings(submission)]
     parts += ["seed" + "-".join(map(str, submission.training_seeds))]
     return re.sub(
         r"[^a-z0-9.]+", "-", "-".join(parts).lower().replace("∞", "infinity").replace("+", " plus")
@@ -153,6 +154,7 @@ def identities(file: EntryFile) -> tuple[tuple[object, ...], ...]:
         *(str(value) for value in content.values()),
         noise,
         reduced_precision(submission),
+        *changed_settings(submission),
     )
     scores = ("the same scores", *sorted(file.scores_sha256.values()))
     return runs, scores
@@ -162,6 +164,13 @@ def reduced_precision(submission: Submission) -> str:
     """The precision of the training where it is recorded and below that of float32."""
     precision = submission.training.precision if submission.training else "32-true"
     return "" if precision == "32-true" else precision
+
+
+def changed_settings(submission: Submission) -> tuple[str, ...]:
+    """What was changed in the recipes, such as ``method.epochs=10``, by name."""
+    settings = submission.training.settings if submission.training else {}
+    texts = {name: yaml.safe_dump(value).removesuffix("...\n").strip() for name, value in settings.items()}
+    return tuple(f"{name}={text}" for name, text in sorted(texts.items()))
 
 
 def noise_used(submission: Submission) -> str:
@@ -241,7 +250,7 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
     elif key in families:
         command = commands(families[key], submission.method, backbone, networks, cell)
     values = result.recalls()
-    content = {
+    content: dict[str, Any] = {
         "method": submission.method,
         "family": key,
         "backbone": backbone,
@@ -267,6 +276,7 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
     if training is not None:
         content |= {
             "precision": training.precision,
+            "settings": changed_settings(submission),
             "trained_on": (f"torch {training.torch}, {training.device}",),
         }
     return checked(Entry, content, name)
@@ -318,7 +328,7 @@ def _check_recipes(submission: Submission, name: str) -> None:
 
 
 def recipe_commands(submission: Submission, cell: Cell) -> tuple[str, ...]:
-    """The command lines of a row that states its recipes: on its noise, with its first seed, in its precision."""
+    """The command lines of a row that states its recipes: on its noise, with its first seed and settings."""
     noise, seed, training = submission.noise, submission.training_seeds[0], submission.training
     options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
     if noise.unit in ("caption", "image") and noise.seed is None:
@@ -327,6 +337,7 @@ def recipe_commands(submission: Submission, cell: Cell) -> tuple[str, ...]:
         options += f" --noise-seed {noise.seed}"
     options += f" --seed {seed}" if seed else ""
     options += f" --precision {training.precision}" if training and reduced_precision(submission) else ""
+    options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(submission))
     return command_lines(submission.recipes, options, cell.slug)
 
 

@@ -36,6 +36,7 @@ def _is_something(value: str) -> str:
 TextIfAny = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=300), AfterValidator(_is_something)
 ]
+SettingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=60)]
 RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Unit = Literal["none", "caption", "image", "natural"]
@@ -179,11 +180,13 @@ class Training(Record):
         precision: arithmetic of the networks.
         torch: version of torch; several are joined by " + ".
         device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
+        settings: what was changed in the recipes, such as ``method.epochs: 10``.
     """
 
     precision: Literal["32-true", "tf32", "bf16-mixed"]
     torch: Text
     device: Text
+    settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
 
 
 class Submission(Record):

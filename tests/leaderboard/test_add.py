@@ -12,6 +12,7 @@ import yaml
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build
+from leaderboard.diff import diff
 from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
@@ -167,8 +168,22 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker
     assert page.count("selection: test") == 1
 
 
-def training(precision: str) -> Training:
-    return Training.model_validate({"precision": precision, "torch": "2.9.0", "device": "NVIDIA H200"})
+def training(precision: str = "32-true", **settings: Any) -> Training:
+    content = {"precision": precision, "torch": "2.9.0", "device": "NVIDIA H200", "settings": settings}
+    return Training.model_validate(content)
+
+
+def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: Path) -> None:
+    board, changed = tmp_path / "board", training(**{"method.epochs": 10, "batch_size": 32})
+    add(make(tmp_path / "recipe"), board)
+    path = add(make(tmp_path / "changed", difficulty=1.6, training=changed), board)
+    assert path.stem == "crcl-vse-infinity-caption-40-batch-size-32-method.epochs-10-seed0"
+    labels = {entry.label for entry in read_content(board, published=False).entries}
+    assert labels == {"CRCL", "CRCL (batch_size=32, method.epochs=10)"}
+    build(board, board / "site", published=False)
+    assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
+    assert '"batch_size=32, method.epochs=10"' in (board / "site/data/leaderboard.csv").read_text("utf-8")
+    assert diff(board, board, published=False) == "No row of the leaderboard moved.\n"
 
 
 def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
@@ -205,6 +220,10 @@ def test_the_same_run_in_another_precision_is_another_row(make: Maker, tmp_path:
         ({"training_seeds": (3,)}, "--noise-ratio 0.4 --noise-unit caption --seed 3"),
         ({"training": training("tf32")}, "--noise-ratio 0.4 --noise-unit caption --precision tf32"),
         ({"training": training("32-true")}, "--noise-ratio 0.4 --noise-unit caption"),
+        (
+            {"training": training(**{"method.name": "a b", "compile": True})},
+            "--noise-ratio 0.4 --noise-unit caption --set compile=true --set 'method.name=a b'",
+        ),
         ({"noise": {"seed": 7}}, "--noise-ratio 0.4 --noise-unit caption --noise-seed 7"),
         ({"noise": {"seed": None}}, "--noise-file FILE --noise-unit caption"),
     ],

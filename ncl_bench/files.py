@@ -1,6 +1,5 @@
 """Files that are either whole or absent, and places that one process owns at a time."""
 
-import fcntl
 import glob
 import hashlib
 import os
@@ -10,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from ncl_bench.errors import NclBenchError
 
@@ -66,16 +67,17 @@ def sole_owner(place: Path) -> Iterator[None]:
     """Hold a folder or a file for this process; the lock goes with the process, however it ends.
 
     What killed processes left unfinished in the folder is removed first. The lock file lies in the system's
-    temporary folder, so that it is not among what a folder holds; a process that is not killed removes it.
+    temporary folder and stays there, empty, so that it is not among what a folder holds.
 
     Raises:
         NclBenchError: another process holds the place, or it cannot be locked.
     """
     key = hashlib.sha256(os.fsencode(os.path.realpath(place))).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"ncl-bench-{os.getuid()}-{key}.lock"
+    path = Path(tempfile.gettempdir()) / f"ncl-bench-{_user()}-{key}.lock"
+    lock = FileLock(path, mode=0o600)
     try:
-        lock = _locked(path)
-    except BlockingIOError:
+        lock.acquire(blocking=False)
+    except Timeout:
         message = f"{place} is in use by another ncl-bench process; wait for it or choose another"
         raise NclBenchError(message) from None
     except OSError as error:
@@ -87,8 +89,7 @@ def sole_owner(place: Path) -> Iterator[None]:
                 _remove(leftover)
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(lock)
+        lock.release()
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def scratch_folder() -> Iterator[Path]:
     Raises:
         NclBenchError: there is no place for it.
     """
-    place, name = Path(tempfile.gettempdir()), f".ncl-bench-{os.getuid()}"
+    place, name = Path(tempfile.gettempdir()), f".ncl-bench-{_user()}"
     folder = place / f"{name}.{os.getpid()}.tmp"
     try:
         for leftover in place.glob(f"{name}.*.tmp"):
@@ -118,22 +119,8 @@ def scratch_folder() -> Iterator[Path]:
         _remove(folder)
 
 
-def _locked(path: Path) -> int:
-    """A descriptor that holds the lock of a file which still has this name.
-
-    Raises:
-        BlockingIOError: another process holds it.
-    """
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(lock).st_nlink:  # 0: its last owner removed it between the two calls
-                return lock
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
+def _user() -> str:
+    return str(os.getuid()) if hasattr(os, "getuid") else Path.home().name
 
 
 def is_leftover(path: Path) -> bool:

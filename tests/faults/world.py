@@ -160,7 +160,8 @@ class World:
 
 
 def digest(folder: Path) -> dict[str, str]:
-    """sha256 of every file by path, and every folder; what is measured or logged with the time is left out.
+    """sha256 of every file by path, and every folder; locks, and what is measured or logged with the
+    time, are left out.
 
     A checkpoint counts by its content, bit by bit: pickling writes equal objects in different bytes if they are the
     same object in one process and not in the other.
@@ -168,7 +169,7 @@ def digest(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if "/tensorboard/" in name:
+        if "/tensorboard/" in name or path.suffix == ".lock":
             continue
         if path.suffix == ".pt":  # its name ends in a hash of its bytes
             name = name[: name.index(".", name.index("epoch-"))]

@@ -17,8 +17,10 @@ Root = Annotated[Path, typer.Option("--root", help="Folder that holds submission
 @board.command()
 def build(
     root: Root = ROOT,
-    to: Annotated[Path, typer.Option("--to", help="Folder of the site.")] = Path("site"),
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; check rows and tables.")] = False,
+    to: Annotated[Path, typer.Option("--to", help="Folder to write the site to.")] = Path("site"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the rows and the tables of README.md, and write nothing.")
+    ] = False,
     tables: Annotated[
         bool, typer.Option("--tables", help="For maintainers: write the tables of README.md too.")
     ] = False,
@@ -36,7 +38,9 @@ def build(
     )
     typer.echo(f"{built.entries:,} rows in {len(built.files)} files")
     if built.behind:
-        typer.echo(f"the tables in {root / 'README.md'} are behind the rows; they are written after merging")
+        typer.echo(
+            f"the tables in {root / 'README.md'} are older than the rows; they are written again after merging"
+        )
     if not check:
         typer.echo(f"look at {to / 'index.html'}")
 
@@ -46,12 +50,13 @@ def add(
     folder: Annotated[Path, typer.Argument(help="The submission folder.")],
     root: Root = ROOT,
     data_root: Annotated[
-        Path | None, typer.Option(help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+        Path | None,
+        typer.Option(help="Folder of prepared datasets. Default: the environment's NCL_BENCH_DATA."),
     ] = None,
     recomputed: Annotated[
-        str, typer.Option(help="For maintainers: how the scores, which are not kept, were evaluated again.")
+        str, typer.Option(help="For maintainers: how they evaluated scores again that are not kept.")
     ] = "",
-    reproduced: Annotated[str, typer.Option(help="For maintainers: how the method was trained again.")] = "",
+    reproduced: Annotated[str, typer.Option(help="For maintainers: how they trained the method again.")] = "",
 ) -> None:
     """Check a submission, evaluate it again, and write its row with the evidence beside it.
 
@@ -89,14 +94,13 @@ def diff(
 def export(
     to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
     root: Root = ROOT,
-    hub: Annotated[bool, typer.Option("--hub", help="In the forms that the Hugging Face Hub reads.")] = True,
     repository: Annotated[
         str, typer.Option(help="Id of the benchmark's dataset repository on the Hub.")
     ] = "ncl-bench/ncl-bench",
 ) -> None:
-    """Write the evaluated rows as the Hub's eval.yaml, .eval_results and model-index metadata.
+    """Write the evaluated rows as the Hugging Face Hub reads them: eval.yaml, .eval_results and model-index metadata.
 
-    Example: ncl-bench leaderboard export --hub --to hub
+    Example: ncl-bench leaderboard export --to hub
     """
     from leaderboard.hub import export as run
 

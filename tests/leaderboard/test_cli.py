@@ -31,7 +31,7 @@ def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
     assert (tmp_path / "site" / "index.html").is_file()
     checked = run("build", *options, "--check")
     assert checked.returncode == 0
-    assert "README.md are behind the rows" in checked.stdout
+    assert "README.md are older than the rows" in checked.stdout
 
 
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:

@@ -26,19 +26,19 @@ from typing import Annotated, ClassVar, cast
 
 import torch
 from numpy.random import RandomState
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, IntraModal
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import info_nce
-from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 
 
-class GSCConfig(BaseModel):
+class GSCConfig(StepDecay):
     """Every constant of the paper, in its order.
 
     Attributes:
@@ -53,15 +53,12 @@ class GSCConfig(BaseModel):
         lr_decay: factor of a decay (section 4.2: 0.2).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     cross_modal_temperature: Annotated[float, Field(gt=0)] = 0.07
     intra_modal_temperature: Annotated[float, Field(gt=0)] = 1.0
     intra_modal_weight: Annotated[float, Field(ge=0)] = 0.01
     cross_modal_momentum: Annotated[float, Field(ge=0, le=1)] = 0.7
     intra_modal_momentum: Annotated[float, Field(ge=0, le=1)] = 0.7
     epochs: Annotated[int, Field(ge=1)] = 60
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
     lr_update: Annotated[int, Field(ge=1)] = 15
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.2
 
@@ -157,16 +154,6 @@ class GSC(Method):
         super().__init__(config, setting)
         indicators = nn.ModuleList(Indicators(setting.n_pairs) for _ in range(self.n_networks))
         self.indicators = cast(Sequence[Indicators], indicators)
-
-    def plan(self) -> Sequence[EpochPlan]:
-        """One phase with step decay."""
-        c = self.config
-        rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
-        return [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
-
-    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """Adam with default parameters (section 4.2)."""
-        return torch.optim.Adam(network.parameters(), lr=learning_rate)
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Algorithm 1."""

@@ -30,12 +30,12 @@ from itertools import repeat
 from typing import Annotated, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import hardest_triplet, hinge_costs, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import clean_posterior, is_clean
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
@@ -43,7 +43,7 @@ from baselines.kit.randomness import derive_seed
 Curve = Literal["exponential", "linear", "sin"]
 
 
-class NCRConfig(BaseModel):
+class NCRConfig(WarmUpThenStepDecay):
     """Every constant of the paper, in its order.
 
     Attributes:
@@ -60,19 +60,12 @@ class NCRConfig(BaseModel):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     margin: Annotated[float, Field(ge=0)] = 0.2
     clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
     curve: Curve = "exponential"
     curve_base: Annotated[float, Field(gt=1)] = 10.0
     label_shape: Literal["published", "paper"] = "published"
     warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    epochs: Annotated[int, Field(ge=1)] = 40
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
-    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    lr_update: Annotated[int, Field(ge=1)] = 30
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
 def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
@@ -120,7 +113,7 @@ def soft_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Ten
 
 
 class NCR(Method):
-    """Two networks, each trained on the division that the other one makes."""
+    """Two networks, each trained on the division that the other one makes; their optimisers go on after the warm-up."""
 
     name = "ncr"
     title = "NCR"
@@ -138,20 +131,6 @@ class NCR(Method):
         super().__init__(config, setting)
         memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))
         self.clean_probability = cast(Sequence[PairMemory], memories)
-
-    def plan(self) -> Sequence[EpochPlan]:
-        """Warm-up at constant rate, then Algorithm 1 with step decay; the optimisers go on."""
-        c = self.config
-        warmup_rate = c.warmup_learning_rate or c.learning_rate
-        warmup = [
-            EpochPlan(0, epoch, "warmup", warmup_rate, select=False) for epoch in range(c.warmup_epochs)
-        ]
-        rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
-        return warmup + [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
-
-    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """Adam with default parameters (section 4.2)."""
-        return torch.optim.Adam(network.parameters(), lr=learning_rate)
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Algorithm 1."""

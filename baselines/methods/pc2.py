@@ -35,17 +35,18 @@ Deviations between paper and published code; we follow the code unless said othe
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.backbones.encoders import valid_items
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
+from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import clean_posterior, is_clean
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
@@ -60,7 +61,7 @@ from baselines.methods.pseudo_classifier import (
 )
 
 
-class PC2Config(BaseModel):
+class PC2Config(WarmUpThenStepDecay):
     """Every constant of the paper, in its order.
 
     Attributes:
@@ -88,8 +89,6 @@ class PC2Config(BaseModel):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     margin: Annotated[float, Field(ge=0)] = 0.2
     clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
     classes: Annotated[int, Field(ge=2)] = 128
@@ -108,10 +107,6 @@ class PC2Config(BaseModel):
     warmup_epochs: Annotated[int, Field(ge=0)] = 5
     epochs: Annotated[int, Field(ge=1)] = 50
     noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
-    warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    lr_update: Annotated[int, Field(ge=1)] = 30
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
 def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,23 +201,15 @@ class PC2(Method):
         return network
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Warm-up at constant rate, then fresh optimisers and step decay."""
-        c = self.config
-        warmup_rate = c.warmup_learning_rate or c.learning_rate
-        warmup = [
-            EpochPlan(0, epoch, "warmup", warmup_rate, select=False) for epoch in range(c.warmup_epochs)
-        ]
-        rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
-        return warmup + [
-            EpochPlan(
-                0, epoch, "train", rate, new_optimizers=epoch == 0, forget_best=epoch == c.noisy_from_epoch
+        """Fresh optimisers after the warm-up; the best score on dev is forgotten where noisy batches begin."""
+        return [
+            replace(
+                plan, new_optimizers=plan.epoch == 0, forget_best=plan.epoch == self.config.noisy_from_epoch
             )
-            for epoch, rate in enumerate(rates)
+            if plan.phase == "train"
+            else plan
+            for plan in self.config.plan()
         ]
-
-    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """Adam with default parameters (section 5.2)."""
-        return torch.optim.Adam(network.parameters(), lr=learning_rate)
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Warm-up, or one epoch of division and training."""

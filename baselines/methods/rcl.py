@@ -27,15 +27,14 @@ Deviations and choices of the published code; we follow it unless said otherwise
   * The published code cannot read CC152K's captions; we can.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor, nn
+from pydantic import Field
+from torch import Tensor
 
 from baselines.kit.batches import TrainingBatches
-from baselines.kit.method import EpochPlan, Method, Step, stepwise
+from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10
@@ -43,7 +42,7 @@ EPSILON = 1e-10
 Penalty = Literal["log", "tan", "abs", "exp", "gce", "info_nce"]
 
 
-class RCLConfig(BaseModel):
+class RCLConfig(StepDecay):
     """Every constant of the method.
 
     Attributes:
@@ -59,16 +58,12 @@ class RCLConfig(BaseModel):
         lr_decay: factor of a decay (code: 0.1).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     temperature: Annotated[float, Field(gt=0)] = 0.05
     penalty: Penalty = "log"
     q: Annotated[float, Field(gt=0, le=1)] = 0.2
     negative_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
     epochs: Annotated[int, Field(ge=1)] = 30
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
     lr_update: Annotated[int, Field(ge=1)] = 15
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
 def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:
@@ -132,16 +127,6 @@ class RCL(Method):
     def title_of(cls, config: RCLConfig) -> str:
         """Says where the penalty is not that of the paper's main table."""
         return cls.title if config.penalty == "log" else f"{cls.title} ({config.penalty})"
-
-    def plan(self) -> Sequence[EpochPlan]:
-        """One phase with step decay."""
-        c = self.config
-        rates = stepwise(c.learning_rate, c.lr_decay, c.lr_update, c.epochs)
-        return [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
-
-    def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """Adam with default parameters (published code)."""
-        return torch.optim.Adam(network.parameters(), lr=learning_rate)
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """One pass over all pairs."""

@@ -12,7 +12,7 @@ import typer
 
 from baselines.engine.devices import fabric_for, set_products
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.score_run import chosen_networks
+from baselines.engine.score_run import chosen_method
 from baselines.engine.similarities import score
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.protocol import evaluate, selection_images
@@ -61,7 +61,7 @@ def precision_effects(run: RunFolder, *, device: str = "auto", root: Path | None
     try:
         for precision in precisions:
             set_products(precision)
-            networks = chosen_networks(replace(job, precision=precision), run, place)
+            networks = chosen_method(replace(job, precision=precision), run, place).networks
             similarities.append(score(networks, dev, n_images=n_images, device=place))
     finally:
         set_products("32-true")

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,16 @@ import torch
 from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load
-from torch import nn
 
 from baselines.backbones import BACKBONES
 from baselines.engine.devices import fabric_for
 from baselines.engine.progress import progress_bar
-from baselines.engine.recipe import shipped_name
+from baselines.engine.recipe import Recipe, shipped_name
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.engine.similarities import score_blocks
 from baselines.engine.train import build_method
 from baselines.kit.distributed import from_first_rank, rank
+from baselines.kit.method import Method
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
@@ -83,11 +84,7 @@ def submit(
     test = jobs[0].load("test")
     _check_vocabulary(runs[0], described[0], test)
     fabric = fabric_for(device, jobs[0].precision, devices)
-    networks = [
-        network
-        for job, folder in zip(jobs, folders, strict=True)
-        for network in chosen_networks(job, folder, fabric.device)
-    ]
+    methods = [chosen_method(job, folder, fabric.device) for job, folder in zip(jobs, folders, strict=True)]
     key = json.dumps([described, finished], sort_keys=True)
     with ExitStack() as held_open:
 
@@ -98,7 +95,9 @@ def submit(
 
         def finish() -> Submission:
             matrix = _whole_matrix(to)
-            submission = _describe(jobs, described, test, len(networks), matrix)
+            submission = _describe(
+                jobs, described, test, sum(len(method.networks) for method in methods), matrix
+            )
             write_submission(to, submission)
             (to / _JOURNAL).unlink(missing_ok=True)
             return submission
@@ -107,21 +106,20 @@ def submit(
         if done < len(test):
             shown = console or Console(stderr=True)
             _score_the_rest(
-                networks, test, to, key, done, fabric.device, shown if rank() == 0 else Console(quiet=True)
+                methods, test, to, key, done, fabric.device, shown if rank() == 0 else Console(quiet=True)
             )
         return from_first_rank(finish)
 
 
-def chosen_networks(job: Job, folder: RunFolder, device: torch.device) -> nn.ModuleList:
-    """The networks of a finished run that were best on dev, in evaluation mode."""
+def chosen_method(job: Job, folder: RunFolder, device: torch.device) -> Method:
+    """The method of a finished run with the networks that were best on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed)
     try:
         method.networks.load_state_dict(load(folder.best.read_bytes()))
     except (OSError, SafetensorError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
         raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None
-    method.eval()
-    return method.networks.to(device)
+    return method.eval().to(device)
 
 
 _PART = f".{SCORES_FILE}.part"
@@ -141,7 +139,7 @@ def _captions_done(to: Path, key: str) -> int:
 
 
 def _score_the_rest(
-    networks: Sequence[nn.Module],
+    methods: Sequence[Method],
     test: PairedDataset,
     to: Path,
     key: str,
@@ -155,9 +153,17 @@ def _score_the_rest(
         options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
         _take_space(to / _PART)
+    networks = [(method, network) for method in methods for network in method.networks]
     with progress_bar(console) as bar:
         task = bar.add_task("score", total=len(test), completed=done, state="")
-        blocks = score_blocks(networks, test, n_images=test.n_images, device=device, first_caption=done)
+        blocks = score_blocks(
+            [network for _, network in networks],
+            test,
+            n_images=test.n_images,
+            device=device,
+            first_caption=done,
+            rank_by=[partial(method.ranking_scores, network) for method, network in networks],
+        )
         for captions, block in blocks:
             assert matrix is not None
             matrix[:, captions] = block
@@ -243,7 +249,7 @@ def _describe(
         noise=_noise(described[0]["noise"], spec.noise),
         training_seeds=tuple(sorted({entry["seed"] for entry in described})),
         selection_split=max((entry["selection"] for entry in imported), key=_SELECTIONS.index, default="dev"),
-        extra_clean_data="the true correspondence of the training pairs" if recipe.clean_only else "",
+        extra_clean_data=_clean_data(method, recipe),
         pretrained_encoder="",
         hardware="unknown" if training is None else training.device,
         hours=None,
@@ -252,6 +258,13 @@ def _describe(
         notes=" ".join(map(_origin, imported)),
         scores={"test": MatrixScores(matrix=matrix)},
     )
+
+
+def _clean_data(method: type[Method], recipe: Recipe) -> str:
+    if recipe.clean_only:
+        return "the true correspondence of the training pairs"
+    trusted = method.extra_clean_data(recipe.method_config)
+    return f"{trusted} training pairs that are known to match" if trusted else ""
 
 
 _SELECTIONS = ("dev", "none", "test")

@@ -1,5 +1,7 @@
 """One optimiser step: backward, mean over the ranks, clip, update; and the running mean of what it saw."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from lightning_fabric import Fabric
@@ -15,7 +17,7 @@ class OptimiserStep:
 
     Args:
         fabric: device and arithmetic.
-        gradient_clip: largest length of a network's gradient, after the mean over the ranks.
+        gradient_clip: largest length of a module's gradient, after the mean over the ranks.
     """
 
     def __init__(self, fabric: Fabric, gradient_clip: float) -> None:
@@ -23,11 +25,18 @@ class OptimiserStep:
         self._clip = gradient_clip
         self.optimizers: dict[nn.Module, torch.optim.Optimizer] = {}
         self.count = 0
-        self._sums: dict[str, float] = {}
-        self._steps_in_epoch = 0
+        self._seen: dict[str, list[float]] = {}
 
-    def __call__(self, network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
-        """Update ``network`` by the scalar ``loss``; ``terms`` are its named parts, for the log.
+    def __call__(
+        self,
+        modules: nn.Module | Sequence[nn.Module],
+        loss: Tensor,
+        batch: Batch,
+        *,
+        clip: bool = True,
+        **terms: Tensor,
+    ) -> None:
+        """Update modules by the scalar ``loss``; see :class:`baselines.kit.method.Step`.
 
         Raises:
             TrainingError: the loss is not finite.
@@ -38,19 +47,28 @@ class OptimiserStep:
             ids = batch.pair_ids.tolist()
             shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
             raise TrainingError(f"the loss is {seen[0]} at step {self.count + 1} (pairs {shown})")
-        optimizer = self.optimizers[network]
-        optimizer.zero_grad(set_to_none=True)
-        self._fabric.backward(loss)
-        average_gradients(network.parameters())
-        torch.nn.utils.clip_grad_norm_(network.parameters(), self._clip)
-        optimizer.step()
+        trained = [modules] if isinstance(modules, nn.Module) else modules
+        updated = {module: _parameters(self.optimizers[module]) for module in trained}
+        for module in updated:
+            self.optimizers[module].zero_grad(set_to_none=True)
+        self._fabric.backward(loss, inputs=[parameter for each in updated.values() for parameter in each])
+        for module, parameters in updated.items():
+            average_gradients(parameters)
+            optimizer = self.optimizers[module]
+            if clip:
+                self._fabric.clip_gradients(module, optimizer, max_norm=self._clip, error_if_nonfinite=False)
+            optimizer.step()
         self.count += 1
-        self._steps_in_epoch += 1
         for name, value in zip(named, seen, strict=True):
-            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._seen.setdefault(name, []).append(value)
 
     def epoch_means(self) -> dict[str, float]:
-        """Mean of the loss and its terms over the steps since the last call."""
-        means = {name: total / self._steps_in_epoch for name, total in self._sums.items()}
-        self._sums, self._steps_in_epoch = {}, 0
+        """Mean of the loss and of each term over the steps that named it since the last call."""
+        means = {name: sum(values) / len(values) for name, values in self._seen.items()}
+        self._seen = {}
         return means
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    groups = (group["params"] for group in optimizer.param_groups)
+    return [parameter for group in groups for parameter in group if parameter.requires_grad]

@@ -7,6 +7,7 @@ processes compute what one does, see :mod:`baselines.kit.distributed`; the first
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
 
     Args:
         job: recipe, noise and precision.
-        train: the training split, read for its sizes only.
-        seed: of the initialisation.
+        train: the training split; its features are not read.
+        seed: of the initialisation, and of the choice of trusted pairs.
     """
     recipe = job.recipe
     method = METHODS[recipe.method["name"]]
@@ -59,10 +60,47 @@ def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
         network.mixed = job.precision == "bf16-mixed"
         return network
 
-    setting = Setting(len(train), train.n_regions, vocabulary_size, make_network)
+    trusted = train.pair_ids[trusted_rows(method, recipe.method_config, train, seed)]
+    setting = Setting(
+        len(train),
+        train.n_regions,
+        vocabulary_size,
+        make_network,
+        recipe.batch_size,
+        torch.from_numpy(trusted),
+    )
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "networks", 0))
         return method(recipe.method_config, setting)
+
+
+def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
+    """The pairs that a method is given as known to match, the same at every noise; ascending rows of ``train``.
+
+    Raises:
+        TrainingError: it asks for such pairs, and nobody knows them, or there are not as many.
+    """
+    n = method.extra_clean_data(config)
+    if n == 0:
+        return np.empty(0, np.int64)
+    if dataset_spec(train.name).noise == "natural":
+        raise TrainingError(
+            f"{method.title} needs {n} pairs that are known to match, and {train.name} does not say which do; "
+            "train it on a dataset with synthetic noise"
+        )
+    if n > len(train):
+        raise TrainingError(
+            f"{method.title} needs {n} pairs that are known to match, but {train.name} has {len(train)} training "
+            "pairs; ask for fewer"
+        )
+    return np.sort(np.random.default_rng(derive_seed(seed, "trusted")).choice(len(train), n, replace=False))
+
+
+def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
+    """The training split with some pairs put right."""
+    caption_to_image = train.caption_to_image.copy()
+    caption_to_image[rows] = train.pair_ids[rows] // train.captions_per_image
+    return replace(train, caption_to_image=caption_to_image)
 
 
 class Trainer:
@@ -93,6 +131,11 @@ class Trainer:
         if self.fabric.device.type != "cuda":
             _refuse_what_needs_cuda(job, features, self.fabric.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
+        recipe = job.recipe
+        self.trusted = trusted_rows(
+            METHODS[recipe.method["name"]], recipe.method_config, self.train_split, job.seed
+        )
+        self.train_split = with_own_images(self.train_split, self.trusted)
         self.correspondence = hidden_correspondence(self.train_split)
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
         self.plans = list(self.method.plan())
@@ -153,14 +196,15 @@ class Trainer:
                 self.method.renew_networks()
                 self.method.to(self.fabric.device)
         if index == 0 or plan.new_networks or plan.new_optimizers:
-            self._make_optimizers(plan.learning_rate)
-        for optimizer in self.step.optimizers.values():
+            self._make_optimizers(plan)
+        for module, optimizer in self.step.optimizers.items():
             for group in optimizer.param_groups:
-                group["lr"] = plan.learning_rate
+                group["lr"] = self.method.learning_rate(module, plan)
 
-    def _make_optimizers(self, learning_rate: float) -> None:
+    def _make_optimizers(self, plan: EpochPlan) -> None:
         self.step.optimizers = {
-            network: self.method.make_optimizer(network, learning_rate) for network in self.method.networks
+            module: self.method.make_optimizer(module, self.method.learning_rate(module, plan))
+            for module in self.method.trained_modules()
         }
 
     def _score_dev(self) -> NDArray[np.float32]:
@@ -215,6 +259,7 @@ class Trainer:
         rows = np.arange(len(self.train_split))
         if self.job.recipe.clean_only and self.correspondence is not None:
             rows = np.flatnonzero(self.correspondence)
+        rows = np.setdiff1d(rows, self.trusted, assume_unique=True)
         return TrainingBatches(
             self.train_split,
             batch_size=self.job.recipe.batch_size,
@@ -226,7 +271,7 @@ class Trainer:
         )
 
     def _state(self) -> dict[str, Any]:
-        optimizers = [self.step.optimizers[network].state_dict() for network in self.method.networks]
+        optimizers = [self.step.optimizers[module].state_dict() for module in self.method.trained_modules()]
         return {
             "epochs": len(self.history),
             "steps": self.step.count,
@@ -248,9 +293,9 @@ class Trainer:
         if state is None:
             return 0
         self.method.load_state_dict(state["method"])
-        self._make_optimizers(self.plans[0].learning_rate)
-        for network, saved in zip(self.method.networks, state["optimizers"], strict=True):
-            self.step.optimizers[network].load_state_dict(saved)
+        self._make_optimizers(self.plans[0])
+        for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):
+            self.step.optimizers[module].load_state_dict(saved)
         self.history, self.step.count = state["history"], state["steps"]
         return int(state["epochs"])
 

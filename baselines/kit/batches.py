@@ -53,15 +53,18 @@ class Batch:
         return replace(self, **{name: x.to(device, non_blocking=True) for name, x in vars(self).items()})
 
 
-def collate(dataset: PairedDataset, rows: Ids, resident: Tensor | None = None) -> Batch:
+def collate(
+    dataset: PairedDataset, rows: Ids, resident: Tensor | None = None, *, image_rows: Ids | None = None
+) -> Batch:
     """Read pairs from a dataset.
 
     Args:
         dataset: any split.
         rows: int64 ``(pairs,)``, positions in this dataset, in any order.
         resident: the dataset's image features on a device; from the dataset by default.
+        image_rows: int64 ``(pairs,)``, pairs whose images stand beside the captions; ``rows`` by default.
     """
-    images = dataset.caption_to_image[rows]
+    images = dataset.caption_to_image[rows if image_rows is None else image_rows]
     if resident is None:
         features = torch.from_numpy(dataset.image_features[images]).float()
     else:
@@ -128,15 +131,18 @@ class TrainingBatches:
         """Every pair that may be visited, int64 ``(n,)``, ascending."""
         return torch.from_numpy(self._rows)
 
-    def shuffled(self, *purpose: object, pair_ids: Tensor | None = None) -> Iterator[Batch]:
+    def shuffled(
+        self, *purpose: object, pair_ids: Tensor | None = None, batch_size: int | None = None
+    ) -> Iterator[Batch]:
         """One pass over the pairs in random order.
 
         Args:
             purpose: names the order within the epoch, such as ``("clean", 0)``.
             pair_ids: int64, the pairs to visit; all by default.
+            batch_size: pairs in a batch; the recipe's by default.
         """
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
-        return self._read(self._order(rows, self.epoch_key, purpose))
+        return self._read(self._order(rows, self.epoch_key, purpose, batch_size))
 
     def covering(self, *purpose: object) -> Iterator[Batch]:
         """One pass over all pairs in random order that leaves none out: a single left-over pair joins the last batch.
@@ -149,16 +155,30 @@ class TrainingBatches:
             blocks[-2:] = [np.concatenate(blocks[-2:])]
         return self._read(blocks)
 
-    def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
+    def endless(self, *purpose: object, pair_ids: Tensor, batch_size: int | None = None) -> Iterator[Batch]:
         """Passes over the pairs without end, each in its own order; needs at least two pairs."""
         if len(pair_ids) < 2:
             raise ValueError("an endless pass needs at least two pairs")
         rows, key = pair_ids.cpu().numpy(), self.epoch_key
-        return self._read(chosen for turn in count() for chosen in self._order(rows, key, (*purpose, turn)))
+        orders = (self._order(rows, key, (*purpose, turn), batch_size) for turn in count())
+        return self._read(chosen for order in orders for chosen in order)
 
-    def _order(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Iterator[Ids]:
+    def read(self, pair_ids: Tensor, images_of: Tensor | None = None) -> Batch:
+        """Some pairs, in the given order; they need not be among :attr:`pair_ids`.
+
+        Args:
+            pair_ids: int64 ``(n,)``.
+            images_of: int64 ``(n,)``, pairs whose images stand beside the captions; their own by default.
+        """
+        rows = pair_ids.cpu().numpy()
+        images = rows if images_of is None else images_of.cpu().numpy()
+        return collate(self._dataset, rows, self._resident, image_rows=images).to(self._device)
+
+    def _order(
+        self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...], batch_size: int | None
+    ) -> Iterator[Ids]:
         order = self._permutation(rows, key, purpose)
-        return (chosen for chosen in in_blocks(order, self.batch_size) if len(chosen) > 1)
+        return (chosen for chosen in in_blocks(order, batch_size or self.batch_size) if len(chosen) > 1)
 
     def _permutation(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Ids:
         seed = derive_seed(self.seed, "order", *key, *purpose)

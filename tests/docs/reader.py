@@ -14,6 +14,7 @@ import pytest
 from givens import GIVENS
 
 from baselines.methods import METHODS
+from ncl_bench import plugins
 from ncl_bench.cli import main
 from ncl_bench.data import DATASETS
 from ncl_bench.data.origins import ORIGINS
@@ -29,7 +30,7 @@ APPENDED = {
 """A checkout's leaderboard is left alone: its commands work on one of the reader's own."""
 
 
-REGISTRIES = (METHODS, DATASETS, ORIGINS, PUBLISHED)
+REGISTRIES = (METHODS, DATASETS, ORIGINS, PUBLISHED, plugins._loaded)
 
 
 @contextmanager

@@ -1,0 +1,280 @@
+"""BiCro: Noisy Correspondence Rectification via Bi-directional Cross-modal Similarity Consistency.
+
+Yang et al., CVPR 2023. https://arxiv.org/abs/2303.12419
+
+Images that are alike should have captions that are alike. How well a pair agrees with trustworthy pairs, its anchors,
+on how alike they are tells how far the pair itself matches; this soft label becomes the margin of a triplet loss.
+Two networks divide the pairs and make labels for each other, as in NCR.
+
+The published code is followed; the paper's text was not at hand. Deviations:
+  * The abstract takes anchors from the clean side of the division; the code takes those of the clean batch with the
+    best margins, also as anchors of the noisy batch, and gives clean pairs labels of at least 0.5.
+  * Noisy batches are trained on from epoch ``epochs // 2`` on, each before the clean batch that gave its anchors.
+  * The margin made of label j stands in column j of both directions: right for captions as queries, but an image's
+    costs have the margins of its negatives. ``label_shape: published`` keeps that, ``paper`` gives every pair its own
+    margin in both directions.
+  * Three faults of the code are repaired unless ``faults: published``. (1) Labels of a clean batch other than those of
+    the anchors land on the wrong pairs: the pair with the k-th worst margin gets the label made for the k-th pair of
+    the batch. (2) The mixture is evaluated at a loss of exactly 0, where it has no value, so the pair with the smallest
+    loss counts as noisy; repaired, it is evaluated at 0.0001, as in the fit. (3) If every pair counts as clean, the
+    threshold becomes the probability of an arbitrary pair; repaired, the lowest hundredth is noisy.
+  * Two anchors' similarities that are both 0 agree by 0; the code goes on with NaN.
+  * A warm-up batch too small for the kept share keeps one pair. A batch of one ends the code's epoch; we leave a single
+    left-over pair out. A side of the division with fewer than two pairs, with which the code stops, is skipped.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.beta_mixture import BetaMixture, fitted_for
+from baselines.kit.distributed import from_first_rank
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
+from baselines.methods.ncr import Curve, soft_margin
+
+Faults = Literal["repaired", "published"]
+
+MIXTURE_UPDATES = 10
+DENSITY_FLOOR = 1e-12
+EDGE = 1e-4
+
+
+class BiCroConfig(WarmUpThenStepDecay):
+    """Every constant of the paper, in its order.
+
+    Attributes:
+        margin: alpha, at least 0 (code: 0.2).
+        clean_threshold: pairs with a probability above it are clean, in [0, 1) (scripts: 0.5).
+        mixture: what the losses are divided by (scripts: ``beta``; ``gaussian`` is NCR's).
+        label_threshold: labels up to it become 0; None keeps all (scripts: 0.5).
+        curve: how a label becomes a margin (scripts: ``exponential``).
+        curve_base: of the exponential curve, above 1 (code: 10).
+        label_shape: see Deviations.
+        faults: see Deviations.
+        kept_share: of a warm-up batch, the pairs with the smallest losses, in (0, 1] (scripts: 0.3).
+        warmup_epochs: (scripts: 10).
+        epochs: after the warm-up (scripts: 40).
+        learning_rate: of Adam (scripts: 2e-4).
+        lr_update: epochs between decays, counted after the warm-up (scripts: 30).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    margin: Annotated[float, Field(ge=0)] = 0.2
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    mixture: Literal["beta", "gaussian"] = "beta"
+    label_threshold: Annotated[float, Field(ge=0, lt=1)] | None = 0.5
+    curve: Curve = "exponential"
+    curve_base: Annotated[float, Field(gt=1)] = 10.0
+    label_shape: Literal["published", "paper"] = "published"
+    faults: Faults = "repaired"
+    kept_share: Annotated[float, Field(gt=0, le=1)] = 0.3
+    warmup_epochs: Annotated[int, Field(ge=0)] = 10
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    lr_update: Annotated[int, Field(ge=1)] = 30
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+
+def smallest_losses(similarities: Tensor, margin: float, share: float) -> Tensor:
+    """Triplet losses of the pairs that fit best, the given share of them, at least one."""
+    losses = mean_triplet(similarities, margin)
+    return losses.topk(max(int(share * len(losses)), 1), largest=False).values
+
+
+def loss_mixture(normalised: Tensor) -> BetaMixture:
+    """The beta mixture over losses in [0, 1]; component 0 starts at small losses."""
+    start = BetaMixture(
+        *(torch.tensor(pair, dtype=torch.float64) for pair in ((1.0, 2.0), (2.0, 1.0), (0.5, 0.5)))
+    )
+    return fitted_for(normalised.clamp(EDGE, 1 - EDGE), start, MIXTURE_UPDATES, DENSITY_FLOOR)
+
+
+def first_component(mixture: BetaMixture, values: Tensor) -> Tensor:
+    """Posterior of component 0, float64 ``(n,)``; where both densities are tiny, 0."""
+    densities = mixture.log_densities(values).exp()
+    return densities[:, 0] / (densities.sum(dim=1) + DENSITY_FLOOR)
+
+
+def beta_posterior(losses: Tensor, faults: Faults = "repaired") -> Tensor:
+    """Probability that each pair is clean, ``(n,)``: posterior of the component that started at small losses.
+
+    It need not fall with the loss. At a loss of exactly 1, where no component has a density, it is 0.
+    """
+    normalised = torch.from_numpy(min_max_normalised(losses.cpu().numpy())).double()
+    evaluated = normalised if faults == "published" else normalised.clamp(min=EDGE)
+    return first_component(loss_mixture(normalised), evaluated).nan_to_num(0.0).to(losses)
+
+
+def divided(probability: Tensor, threshold: float, faults: Faults = "repaired") -> Tensor:
+    """The clean pairs, bool ``(n,)``."""
+    if faults == "repaired":
+        return is_clean(probability, threshold)
+    if probability.min() > threshold:
+        threshold = float(probability[len(probability) // 100])
+    return probability > threshold
+
+
+def anchors_first(similarities: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Positions of the tenth of a batch with the best margins, and of the others by rising margin."""
+    advantage = (margin - mean_triplet(similarities, margin) / 2).clamp(0, margin)
+    order, n_anchors = advantage.argsort(), len(advantage) // 10 + 1
+    return order[-n_anchors:], order[:-n_anchors]
+
+
+def overall(encoded: Encoded) -> Tensor:
+    """One vector per image or caption, ``(n, dim)``: the mean of its regions or words."""
+    if encoded.vectors.dim() == 2:
+        return encoded.vectors
+    return encoded.vectors.sum(dim=1) / encoded.lengths[:, None]
+
+
+def cosines(items: Tensor, anchors: Tensor) -> Tensor:
+    """Cosine of every item with every anchor, float ``(n, anchors)``."""
+    return nn.functional.cosine_similarity(items[:, None], anchors[None], dim=2)
+
+
+def agreement(alike: Tensor, other_side: Tensor) -> Tensor:
+    """How far the other side agrees on the nearest anchor, ``(n,)``, at most 1; negative if its cosine is.
+
+    Args:
+        alike: cosines ``(n, anchors)`` in the modality that picks the nearest anchor.
+        other_side: the same pairs and anchors in the other modality.
+    """
+    there, nearest = alike.max(dim=1)
+    back = other_side.gather(1, nearest[:, None]).squeeze(1)
+    ratio = there / back
+    return ratio.where(ratio < 1, back / there).nan_to_num(0.0)
+
+
+def consistency(images: Tensor, captions: Tensor) -> Tensor:
+    """Mean agreement in both directions, ``(n,)``, from cosines with the anchors' images and captions."""
+    return (agreement(images, captions) + agreement(captions, images)) / 2
+
+
+def soft_label(consistency: Tensor, threshold: float | None) -> Tensor:
+    """Consistency in [0, 1], 0 up to the threshold."""
+    if threshold is not None:
+        consistency = consistency.where(consistency > threshold, 0.0)
+    return consistency.clamp(0, 1)
+
+
+def clean_labels(labels: Tensor, anchors: Tensor, others: Tensor, faults: Faults = "repaired") -> Tensor:
+    """Labels of a clean batch, ``(B,)``: 1 for anchors, for the others their own (or, as published, another pair's)."""
+    source = labels[others] if faults == "repaired" else labels[: len(others)]
+    return torch.ones_like(labels).scatter(0, others, source)
+
+
+def soft_triplet(similarities: Tensor, labels: Tensor, config: BiCroConfig) -> Tensor:
+    """Hardest negatives, margin from the labels ``(B,)``; ``(B,)``."""
+    margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
+    rows, columns = margins[:, None], margins[None, :]
+    return hardest_triplet(similarities, columns if config.label_shape == "published" else rows, columns)
+
+
+class BiCro(Method):
+    """Two networks, each trained on the division and the labels that the other one makes."""
+
+    name = "bicro"
+    title = "BiCro"
+    paper = "https://arxiv.org/abs/2303.12419"
+    Config = BiCroConfig
+    config: BiCroConfig
+    n_networks = 2
+
+    @classmethod
+    def title_of(cls, config: BiCroConfig) -> str:
+        """Says where the code's faults are kept or labels have the paper's shape."""
+        notes = ["the code's faults"] * (config.faults == "published")
+        notes += ["the paper's label shape"] * (config.label_shape == "paper")
+        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
+
+    def __init__(self, config: BiCroConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))
+        self.clean_probability = cast(Sequence[PairMemory], memories)
+
+    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Warm-up, or division and training."""
+        c = self.config
+        if plan.phase == "warmup":
+            for k, network in enumerate(self.networks):
+                for batch in batches.shuffled("warmup", k):
+                    losses = smallest_losses(network.train()(batch), c.margin, c.kept_share)
+                    step(network, losses.sum(), batch)
+            return
+        self.co_divide(plan, batches)
+        for k in range(self.n_networks):
+            self.train_network(k, plan, batches, step)
+
+    @torch.no_grad()
+    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
+        """Clean probability of every pair under either network: a mixture over per-pair losses."""
+        self.eval()
+        losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
+        for batch in batches.covering("divide"):
+            for of_network, network in zip(losses, self.networks, strict=True):
+                of_network[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(of_network)
+        ids = batches.pair_ids.to(losses[0].device)
+        for k, memory in enumerate(self.clean_probability):
+            seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
+            memory.write(ids, self.posterior(losses[k][ids], seed))
+
+    def posterior(self, losses: Tensor, seed: int) -> Tensor:
+        """Probability of pairs with these losses to be clean, ``(n,)``."""
+        if self.config.mixture == "gaussian":
+            return clean_posterior(losses, random_state=seed)
+        return from_first_rank(lambda: beta_posterior(losses.cpu(), self.config.faults))
+
+    def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """Network k on its peer's division and labels; later every clean batch follows a noisy one."""
+        c, network, peer = self.config, self.networks[k], self.networks[1 - k]
+        probability = self.clean_probability[1 - k]
+        ids = batches.pair_ids.to(probability.values.device)
+        clean = divided(probability.read(ids), c.clean_threshold, c.faults)
+        noisy_ids = ids[~clean]
+        train_noisy = plan.epoch >= c.epochs // 2 and len(noisy_ids) > 1
+        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else None
+        for batch in batches.shuffled("clean", k, pair_ids=ids[clean]):
+            noisy = None if noisy_batches is None else next(noisy_batches)
+            labels, noisy_labels = self.labels(peer, batch, noisy)
+            if noisy is not None and noisy_labels is not None:
+                step(network, soft_triplet(network.train()(noisy), noisy_labels, c).sum(), noisy)
+            step(network, soft_triplet(network.train()(batch), labels, c).sum(), batch)
+
+    @torch.no_grad()
+    def labels(self, network: nn.Module, clean: Batch, noisy: Batch | None) -> tuple[Tensor, Tensor | None]:
+        """Labels of a clean batch, and of a noisy one, by a network in evaluation mode."""
+        c = self.config
+        backbone = cast(Backbone, network.eval())
+        images, captions = encoded(backbone, clean)
+        anchors, others = anchors_first(backbone.compare(images, captions), c.margin)
+        sides = [overall(side) for side in (images, captions)]
+        anchor_sides = [side[anchors] for side in sides]
+
+        def consistency_of(sides: Sequence[Tensor]) -> Tensor:
+            return consistency(*(cosines(*both) for both in zip(sides, anchor_sides, strict=True)))
+
+        own = soft_label((1 + consistency_of(sides)) / 2, c.label_threshold)
+        labels = clean_labels(own, anchors, others, c.faults)
+        if noisy is None:
+            return labels, None
+        noisy_sides = [overall(side) for side in encoded(backbone, noisy)]
+        return labels, soft_label(consistency_of(noisy_sides), c.label_threshold)
+
+    def estimates(self) -> dict[str, Tensor]:
+        """The mean clean probability of both networks."""
+        return {"clean_probability": torch.stack([m.values for m in self.clean_probability]).mean(dim=0)}
+
+
+def encoded(backbone: Backbone, batch: Batch) -> tuple[Encoded, Encoded]:
+    """Images and captions of a batch in the joint space."""
+    images = backbone.encode_images(batch.image_features, batch.image_lengths)
+    return images, backbone.encode_captions(batch.caption_tokens, batch.caption_lengths)

@@ -1,0 +1,79 @@
+"""RINCE: Robust Contrastive Learning against Noisy Views. Chuang et al., CVPR 2022.
+
+https://arxiv.org/abs/2201.04309
+
+InfoNCE with an exponent: q near 0 is InfoNCE, which pulls hardest at the pairs that fit worst; q = 1 is a symmetric
+loss, to which noisy pairs matter no more than others.
+
+The paper is about views of images. Tables of noisy correspondence know a "RINCE-SGR" (GSC, Tables 1 and 2), whose code
+is not published: what follows is our composition, so its numbers need not be theirs.
+  * The published loss is applied to rows and to columns of the batch's similarities, as they are (for SGR after the
+    sigmoid); mean of both directions, mean over the pairs.
+  * lambda 0.01 and q 0.1 are the defaults of GSC's options, temperature 0.07 is that of its scripts, which pass
+    q 0.01: a value at which little distinguishes RINCE from InfoNCE.
+  * Optimiser and schedule are GSC's; one network, no warm-up.
+"""
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from baselines.kit.batches import TrainingBatches
+from baselines.kit.method import EpochPlan, Method, Step, StepDecay
+
+
+class RINCEConfig(StepDecay):
+    """Every constant of the paper, in its order.
+
+    Attributes:
+        exponent: q, in (0, 1] (GSC's options: 0.1).
+        density_weight: lambda, of the sum over all candidates, in (0, 1] (GSC's options: 0.01).
+        temperature: of the similarities, above 0 (GSC's scripts: 0.07).
+        epochs: passes over the pairs (GSC's code: 60).
+        learning_rate: of Adam (GSC: 2e-4).
+        lr_update: epochs between decays (GSC: 15).
+        lr_decay: factor of a decay (GSC: 0.2).
+    """
+
+    exponent: Annotated[float, Field(gt=0, le=1)] = 0.1
+    density_weight: Annotated[float, Field(gt=0, le=1)] = 0.01
+    temperature: Annotated[float, Field(gt=0)] = 0.07
+    epochs: Annotated[int, Field(ge=1)] = 60
+    lr_update: Annotated[int, Field(ge=1)] = 15
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+
+def robust_info_nce(own: Tensor, candidates: Tensor, exponent: float, density_weight: float) -> Tensor:
+    """``(-exp(q own) + (lambda sum exp(candidates))^q) / q`` per query, ``(n,)``; it may be negative.
+
+    Args:
+        own: float ``(n,)``, similarity with the match, over the temperature.
+        candidates: float ``(n, m)``, likewise with every candidate, the match among them.
+        exponent: q.
+        density_weight: lambda.
+    """
+    density = candidates.logsumexp(dim=1) + math.log(density_weight)
+    return ((exponent * density).exp() - (exponent * own).exp()) / exponent
+
+
+class RINCE(Method):
+    """One network, one loss."""
+
+    name = "rince"
+    title = "RINCE"
+    paper = "https://arxiv.org/abs/2201.04309"
+    Config = RINCEConfig
+    config: RINCEConfig
+
+    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """One pass over all pairs."""
+        c, network = self.config, self.networks[0].train()
+        for batch in batches.shuffled("train"):
+            logits = network(batch) / c.temperature
+            images, captions = (
+                robust_info_nce(logits.diagonal(), candidates, c.exponent, c.density_weight)
+                for candidates in (logits, logits.T)
+            )
+            step(network, (images + captions).mean() / 2, batch)

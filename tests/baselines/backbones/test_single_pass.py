@@ -1,0 +1,99 @@
+"""Similarities in one pass: the numbers of the blocks, and what the blocks cannot do."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from baselines.backbones import BACKBONES
+from baselines.kit.backbone import Encoded
+from baselines.backbones.sgraf import SGRAF
+from baselines.backbones.single_pass import all_logits, own_logits
+
+LENGTHS = torch.tensor([4, 2, 5, 3])
+N_REGIONS, FEATURES, WORDS = 3, 6, 9
+
+
+def network_of(name: str) -> SGRAF:
+    """A small network of random weights in float64, without dropout."""
+    torch.manual_seed(3)
+    backbone = BACKBONES[name]
+    config = backbone.Config(embed_size=5, word_dim=4, sim_dim=4, dropout=0.0, block_captions=2)
+    return backbone(config, FEATURES, N_REGIONS, WORDS).double()  # type: ignore[call-arg, return-value]
+
+
+def encoded(network: SGRAF) -> tuple[Encoded, Encoded]:
+    random = torch.Generator().manual_seed(4)
+    features = torch.randn(len(LENGTHS), N_REGIONS, FEATURES, generator=random, dtype=torch.float64)
+    tokens = torch.randint(WORDS, (len(LENGTHS), int(LENGTHS.max())), generator=random)
+    images = network.encode_images(features, torch.full((len(LENGTHS),), N_REGIONS))
+    return images, network.encode_captions(tokens, LENGTHS)
+
+
+@pytest.mark.parametrize("name", ["sgr", "saf"])
+@pytest.mark.parametrize("training", [True, False])
+def test_numbers_and_running_statistics_are_those_of_the_blocks(name: str, training: bool) -> None:
+    blocks, whole = (network_of(name).train(training) for _ in range(2))
+    expected, found = blocks.similarities(*encoded(blocks)), all_logits(whole, *encoded(whole)).sigmoid()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for key, value in blocks.state_dict().items():
+        torch.testing.assert_close(whole.state_dict()[key], value, rtol=1e-12, atol=1e-12)
+    expected.sum().backward()
+    found.sum().backward()
+    for (key, weight), other in zip(blocks.named_parameters(), whole.parameters(), strict=True):
+        if weight.grad is not None:
+            torch.testing.assert_close(other.grad, weight.grad, rtol=1e-9, atol=1e-12, msg=key)
+
+
+@pytest.mark.parametrize("name", ["sgr", "saf"])
+def test_own_similarities_are_the_diagonal(name: str) -> None:
+    network = network_of(name).eval()
+    found, expected = (of(network, *encoded(network)) for of in (own_logits, all_logits))
+    torch.testing.assert_close(found, expected.diagonal(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sgr", "saf"])
+@pytest.mark.parametrize("of", [all_logits, own_logits])
+def test_gradients_can_be_differentiated(name: str, of: object) -> None:
+    network = network_of(name).train()
+    weight = network.local_nodes.weight
+    direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+
+    def gradient() -> Tensor:
+        loss = of(network, *encoded(network)).sigmoid().square().sum()  # type: ignore[operator]
+        return torch.autograd.grad(loss, network.words.embedding.weight, create_graph=True)[0].square().sum()
+
+    (second,) = torch.autograd.grad(gradient(), weight)
+    ends = []
+    for move in (1e-6, -1e-6):
+        with torch.no_grad():
+            weight += move * direction
+        ends.append(gradient().item())
+        with torch.no_grad():
+            weight -= move * direction
+    assert (second * direction).sum().item() == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4)
+
+
+class Whole(nn.Module):
+    """All similarities, as a module's call."""
+
+    def __init__(self, network: SGRAF) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self) -> Tensor:
+        return all_logits(self.network, *encoded(self.network))
+
+
+@pytest.mark.parametrize("name", ["sgr", "saf"])
+def test_exchanged_weights_hold_in_the_backward_pass(name: str) -> None:
+    network, other = Whole(network_of(name).eval()), Whole(network_of(name).eval())
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(1.5)
+    exchanged = {key: weight.detach().clone().requires_grad_() for key, weight in other.named_parameters()}
+    functional_call(network, exchanged, ()).square().sum().backward()
+    other().square().sum().backward()
+    for key, weight in other.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(exchanged[key].grad, weight.grad, rtol=1e-9, atol=1e-12, msg=key)

@@ -1,0 +1,434 @@
+"""BiCro against the published code's numbers, and what it does where that code stops or errs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_parity import (
+    PRECISIONS,
+    SUFFIXES,
+    Arrays,
+    Golden,
+    RecordingStep,
+    StoredBatches,
+    assert_gradients,
+    batch_of,
+    gradients_of,
+    in_our_names,
+    names_between,
+    network_of,
+    state_of,
+    tensor,
+)
+from numpy.random import RandomState
+from torch import Tensor, nn
+
+import baselines.methods.bicro as bicro
+from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import Batch
+from baselines.kit.beta_mixture import BetaMixture, fitted_for
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Setting
+from baselines.kit.mixture import is_clean, min_max_normalised, mixture_posterior
+from baselines.methods.bicro import (
+    BiCro,
+    BiCroConfig,
+    agreement,
+    anchors_first,
+    beta_posterior,
+    clean_labels,
+    cosines,
+    divided,
+    first_component,
+    loss_mixture,
+    overall,
+    smallest_losses,
+    soft_label,
+    soft_triplet,
+)
+from baselines.methods.ncr import soft_margin
+
+TIED = ("all_equal", "ties", "near_0_and_1")
+CURVES = ("exponential", "linear", "sin")
+MARGIN = BiCroConfig().margin
+HALVES = {"first_half": 0, "second_half": 20}
+
+
+def assert_near(found: Tensor, stored: Arrays, name: str, relative: float, absolute: float = 0.0) -> None:
+    """Within a share of the largest entry, or absolutely; either suffices."""
+    want = stored[name]
+    tolerance = max(relative * np.abs(want).max(), absolute)
+    np.testing.assert_allclose(found.detach(), want, rtol=0, atol=tolerance, err_msg=name)
+
+
+def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> None:
+    stored = golden("Q_bicro_losses")
+    labels, column = tensor(stored["labels"]), tensor(stored["labels_column"])
+    losses: dict[str, Any] = {
+        "warmup": lambda s: mean_triplet(s, MARGIN).sum(),
+        "eval_loss": lambda s: mean_triplet(s, MARGIN),
+        "hard": lambda s: hardest_triplet(s, MARGIN).sum(),
+        "warmup_sele.rate0.3": lambda s: smallest_losses(s, MARGIN, 0.3).sum(),
+        "warmup_sele.rate0.5": lambda s: smallest_losses(s, MARGIN, 0.5).sum(),
+        "mean.vector.exponential": lambda s: mean_triplet(s, soft_margin(labels, MARGIN)[None]).sum(),
+        "noise_hard.tem0.5": lambda s: (soft_triplet(s, labels, BiCroConfig()) * (labels > 0.5)).sum(),
+    }
+    for curve in CURVES:
+        config, margins = BiCroConfig(curve=curve), soft_margin(column, MARGIN, curve)
+        losses[f"hard.vector.{curve}"] = lambda s, c=config: soft_triplet(s, labels, c).sum()
+        losses[f"hard.column.{curve}"] = lambda s, m=margins, c=curve: hardest_triplet(
+            s, m.T if c == "exponential" else m, m
+        ).sum()
+    for matrix in names_between(stored, "scores."):
+        for mode, loss_of in losses.items():
+            scores, name = tensor(stored[f"scores.{matrix}"]).requires_grad_(), f"{matrix}.{mode}"
+            loss = loss_of(scores)
+            loss.sum().backward()
+            assert_near(loss, stored, f"{name}.value", 2e-6)
+            if matrix not in TIED:
+                assert_near(scores.grad, stored, f"{name}.grad", 2e-4)
+    compared = {name.split(".", 1)[1].rsplit(".", 1)[0] for name in stored if name.endswith(".value")}
+    assert compared == set(losses)
+
+
+def test_anchors_match_the_published_code(golden: Golden) -> None:
+    stored = golden("Q_bicro_losses")
+    for matrix in names_between(stored, "scores."):
+        scores = tensor(stored[f"scores.{matrix}"])
+        advantage = (MARGIN - mean_triplet(scores, MARGIN) / 2).clamp(0, MARGIN)
+        name = f"{matrix}.predict_clean"
+        np.testing.assert_allclose(advantage, stored[f"{name}.p"], rtol=0, atol=1e-6)
+        anchors, others = anchors_first(scores, MARGIN)
+        np.testing.assert_allclose(
+            advantage[torch.cat([others, anchors])],
+            stored[f"{name}.p"][np.concatenate([stored[f"{name}.others"], stored[f"{name}.anchors"]])],
+            rtol=0,
+            atol=1e-6,
+        )
+        if matrix == "smooth":  # the others have ties
+            np.testing.assert_array_equal(anchors, stored[f"{name}.anchors"])
+            np.testing.assert_array_equal(others, stored[f"{name}.others"])
+
+
+@pytest.mark.parametrize("network", ["A", "B"])
+def test_mixtures_of_losses_match_the_published_code(network: str, golden: Golden) -> None:
+    stored = golden("Q_bicro_mixture")
+    for case in names_between(stored, "", f".loss_{network}"):
+        losses = tensor(stored[f"{case}.loss_{network}"])
+        normalised = torch.from_numpy(min_max_normalised(losses.numpy()))
+        np.testing.assert_allclose(normalised, stored[f"{case}.norm_loss_{network}"], rtol=0, atol=1e-6)
+        mixture, name = loss_mixture(normalised), f"{case}.bmm_{network}"
+        for found, of in ((mixture.alpha, "alphas"), (mixture.beta, "betas"), (mixture.weights, "weight")):
+            np.testing.assert_allclose(found, stored[f"{name}.{of}"].ravel(), rtol=1e-3)
+        want = stored[f"{case}.bmm.prob_{network}"].ravel()
+        np.testing.assert_allclose(first_component(mixture, normalised.double()), want, rtol=0, atol=1e-4)
+        published = beta_posterior(losses, "published")
+        np.testing.assert_allclose(published, np.nan_to_num(want), rtol=0, atol=1e-4)
+        pred = stored[f"{case}.bmm.pred_{network}"].ravel()
+        np.testing.assert_array_equal(divided(published, 0.5, "published"), pred)
+        repaired = divided(beta_posterior(losses), 0.5).numpy()
+        assert set(np.flatnonzero(repaired != pred)) <= {losses.argmin().item()}
+        assert repaired[losses.argmin()] or not np.isnan(want[losses.argmin()])
+
+
+def test_gaussian_mixtures_match_the_published_code(golden: Golden) -> None:
+    stored = golden("Q_bicro_mixture")
+    for case in names_between(stored, "", ".gmm.np_seed"):
+        random = RandomState(int(stored[f"{case}.gmm.np_seed"]))
+        for network in "AB":  # from one stream
+            normalised = stored[f"{case}.norm_loss_{network}"]
+            found = torch.from_numpy(mixture_posterior(normalised, larger_mean=False, random_state=random))
+            np.testing.assert_allclose(found, stored[f"{case}.gmm.prob_{network}"], rtol=0, atol=1e-5)
+            np.testing.assert_array_equal(is_clean(found, 0.5), stored[f"{case}.gmm.pred_{network}"])
+            means = stored[f"{case}.gmm_{network}.means"]
+            weighted = np.average(normalised, weights=found)
+            assert weighted == pytest.approx(means.min(), abs=0.05)
+
+
+def test_mixtures_of_given_values_match_the_published_code(golden: Golden) -> None:
+    stored = golden("Q_bicro_mixture")
+    for case in names_between(stored, "direct.", ".x"):
+        values, name = tensor(stored[f"direct.{case}.x"]), f"direct.{case}"
+        table = stored[f"{name}.parameters"]
+        start = BetaMixture(*(torch.from_numpy(table[0, k : k + 2].copy()) for k in (0, 2, 4)))
+        for updates, row in enumerate(table):
+            mixture = fitted_for(values.clamp(1e-4, 1 - 1e-4), start, updates, 1e-12)
+            found = torch.cat([mixture.alpha, mixture.beta, mixture.weights])
+            np.testing.assert_allclose(found, row, rtol=1e-9)
+        np.testing.assert_allclose(loss_mixture(values).alpha, mixture.alpha, rtol=1e-12)
+        density = mixture.log_densities(values).exp().sum(dim=1)
+        np.testing.assert_allclose(density, stored[f"{name}.density"], rtol=1e-9)
+        found = first_component(mixture, values)
+        np.testing.assert_allclose(found, stored[f"{name}.posterior_0"], rtol=1e-9)
+
+
+def test_divisions_of_given_probabilities_match_the_published_code(golden: Golden) -> None:
+    stored = golden("Q_bicro_mixture")
+    for case in names_between(stored, "split_prob.", ".prob"):
+        given, pred = (stored[f"split_prob.{case}.{name}"] for name in ("prob", "pred"))
+        faults = "published" if given.ndim == 2 else "repaired"  # a column cannot be sorted along its rows
+        np.testing.assert_array_equal(divided(tensor(given).flatten(), 0.5, faults), pred.ravel())
+
+
+def test_losses_that_do_not_differ_leave_every_pair_clean() -> None:
+    found = beta_posterior(torch.full((7,), 0.3))
+    assert (found > 0.5).all()
+    assert found.isfinite().all()
+
+
+class Given(nn.Module):
+    """Stands for a network: a batch holds its embeddings, and the similarities are stored."""
+
+    def __init__(self, similarities: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("similarities", similarities)
+
+    def encode_images(self, vectors: Tensor, lengths: Tensor) -> Encoded:
+        return Encoded(vectors, lengths)
+
+    def encode_captions(self, vectors: Tensor, lengths: Tensor) -> Encoded:
+        return Encoded(vectors, lengths)
+
+    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
+        return self.similarities
+
+
+def embedded(stored: Arrays, case: str, side: str) -> Batch:
+    images, captions, lengths = (
+        tensor(stored[f"{case}.{name}_{side}"]) for name in ("img_emb", "cap_emb", "lengths")
+    )
+    regions = torch.full((len(images),), images.shape[1])
+    return Batch(images, regions, captions, lengths, torch.arange(len(images)))
+
+
+@pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
+def test_steps_to_a_label_match_the_published_code(case: str, golden: Golden) -> None:
+    stored = golden("Q_bicro_labels")
+    anchors = tensor(stored[f"{case}.anchors"])
+    of_anchors: list[Tensor] = []
+    for side in "lu":
+        batch = embedded(stored, case, side)
+        images = overall(Encoded(batch.image_features, batch.image_lengths))
+        captions = overall(Encoded(batch.caption_tokens, batch.caption_lengths))
+        if side == "l":
+            of_anchors = [images[anchors], captions[anchors]]
+            assert_near(images, stored, f"{case}.img_g_l", 2e-6)
+            assert_near(captions, stored, f"{case}.text_g_l", 2e-6)
+        alike = [cosines(items, own) for items, own in zip((images, captions), of_anchors, strict=True)]
+        for found, name in zip(alike, ("sim_img", "sim_text"), strict=True):
+            assert_near(found, stored, f"{case}.{name}_{side}", 0, 2e-6)
+        for found, name in ((agreement(*alike), "img2text"), (agreement(*alike[::-1]), "text2img")):
+            assert_near(found[:, None], stored, f"{case}.{name}_{side}", 1e-4)
+
+
+@pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
+@pytest.mark.parametrize(("mode", "threshold"), [("soft0.5", 0.5), ("soft0.9", 0.9), ("plain", None)])
+def test_labels_match_the_published_code(
+    case: str, mode: str, threshold: float | None, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, name = golden("Q_bicro_labels"), f"{case}.{mode}"
+    network = Given(tensor(stored[f"{case}.sims_l"]))
+    clean, noisy = (embedded(stored, case, side) for side in "lu")
+    seen: list[Tensor] = []
+    order = tuple(tensor(stored[f"{case}.{of}"]) for of in ("anchors", "others"))
+    monkeypatch.setattr(
+        bicro,
+        "soft_label",
+        lambda x, t: soft_label(seen.append(x) or x, t),  # type: ignore[func-returns-value]
+    )
+    if case == "tied":  # the order of equal margins is up to the library
+        advantage = (MARGIN - mean_triplet(network.similarities, MARGIN) / 2).clamp(0, MARGIN)
+        np.testing.assert_array_equal(advantage[torch.cat(order[::-1])], advantage.sort().values)
+        monkeypatch.setattr(bicro, "anchors_first", lambda *_: order)
+    for faults, array in (("published", "c_y"), ("repaired", "c_y_own_position")):
+        config = BiCroConfig(label_threshold=threshold, faults=faults)
+        method = BiCro(config, Setting(len(clean), 1, 1, nn.Identity))
+        labels, noisy_labels = method.labels(network, clean, noisy)
+        np.testing.assert_allclose(labels, stored[f"{name}.{array}"], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(noisy_labels, stored[f"{name}.n_y"], rtol=0, atol=1e-5)
+        own = seen[0] if threshold is None else seen[0].where(seen[0] > threshold, 0.0)
+        np.testing.assert_allclose(own[:, None], stored[f"{name}.consistency_l"], rtol=0, atol=1e-5)
+
+
+def network(stored: Arrays, letter: str, dtype: torch.dtype) -> Backbone:
+    return network_of(state_of(stored, f"{letter}.", dtype))
+
+
+def method_of(stored: Arrays, dtype: torch.dtype, **options: Any) -> BiCro:
+    """Networks A and B as stored; the labels are those of the published code."""
+    both = iter([network(stored, letter, dtype) for letter in "AB"])
+    return BiCro(BiCroConfig(faults="published", **options), Setting(100, 1, 1, lambda: next(both)))
+
+
+def batches_of(stored: Arrays, dtype: torch.dtype) -> dict[str, Batch]:
+    names = ("l0", "l1", "l2", "u0", "u1")
+    return {name: batch_of(stored, f"batch.{name}.", dtype, 12 * k) for k, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_labels_of_a_network_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("Q_bicro_network"), SUFFIXES[dtype]
+    near = 1e-9 if suffix else 2e-5
+    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
+    peer = method.networks[1].eval()
+    with torch.no_grad():
+        similarities = peer(batches["l0"])
+    anchors, others = anchors_first(similarities, MARGIN)
+    np.testing.assert_array_equal(anchors, stored[f"B.predict.anchors{suffix}"])
+    np.testing.assert_array_equal(others, stored[f"B.predict.others{suffix}"])
+    labels, noisy_labels = method.labels(peer, batches["l0"], batches["u0"])
+    assert_near(similarities, stored, f"B.predict.sims{suffix}", 0, 1e-9 if suffix else 5e-6)
+    assert_near(labels, stored, f"B.predict.c_y{suffix}", 0, near)
+    assert_near(noisy_labels, stored, f"B.predict.n_y{suffix}", 0, near)
+    assert_near(mean_triplet(similarities, MARGIN), stored, f"B.eval_loss{suffix}", 0, near)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("mode", ["warmup_sele", "labelled", "unlabelled"])
+def test_one_step_on_a_network_matches_the_published_code(
+    mode: str, dtype: torch.dtype, golden: Golden
+) -> None:
+    stored, suffix = golden("Q_bicro_network"), SUFFIXES[dtype]
+    value, near = {"": (3e-5, 5e-6), "__f64": (1e-9, 1e-9)}[suffix]
+    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
+    own = method.networks[0]
+    batch = batches["u0" if mode == "unlabelled" else "l0"]
+    seen: list[Tensor] = []
+    own.register_forward_hook(lambda *call: seen.append(call[2].detach()))
+    step = RecordingStep(method, 2e-3, update=mode == "labelled")
+    if mode == "warmup_sele":
+        method.train_epoch(EpochPlan(0, 0, "warmup", 1.0), StoredBatches(batch), step)
+    else:
+        key = "n_y" if mode == "unlabelled" else "c_y"
+        given = tensor(stored[f"B.predict.{key}{suffix}"], dtype)
+        step(own, soft_triplet(own.train()(batch), given, method.config).sum(), batch)
+    assert_near(seen[0], stored, f"A.{mode}.sims{suffix}", 0, near)
+    assert step.losses[0] == pytest.approx(float(stored[f"A.{mode}.loss{suffix}"]), rel=value)
+    assert step.norms[0] == pytest.approx(
+        float(stored[f"A.{mode}.grad_norm{suffix}"]), rel=max(value, 2e-4 * (not suffix))
+    )
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("mode", ["warmup_sele", "labelled"])
+def test_gradients_and_the_step_on_a_network_match_the_published_code(
+    mode: str, dtype: torch.dtype, golden: Golden
+) -> None:
+    stored, suffix = golden("Q_bicro_network"), SUFFIXES[dtype]
+    if mode == "warmup_sele" and not suffix:
+        return  # stored in float64 alone
+    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
+    own, batch, base = method.networks[0], batches["l0"], state_of(stored, "A.")
+    step = RecordingStep(method, update=False)
+    if mode == "warmup_sele":
+        method.train_epoch(EpochPlan(0, 0, "warmup", 1.0), StoredBatches(batch), step)
+        own = method.networks[0]
+    else:
+        given = tensor(stored[f"B.predict.c_y{suffix}"], dtype)
+        step(own, soft_triplet(own.train()(batch), given, method.config).sum(), batch)
+    gradients = state_of(stored, f"A.{mode}.grad.", dtype, suffix)
+    largest = max(x.abs().max().item() for x in gradients.values())
+    relative, absolute = {"": (2e-4, 1e-4), "__f64": (0, 1e-9 * largest)}[suffix]
+    assert_gradients(own, base, gradients, relative=relative, absolute=absolute)
+    if mode == "labelled" and suffix:
+        nn.utils.clip_grad_norm_(own.parameters(), 2.0)
+        optimizer = method.make_optimizer(own, 2e-3)
+        optimizer.step()
+        weights, moved = dict(own.named_parameters()), gradients_of(own)
+        after = in_our_names(base, state_of(stored, "A.labelled.after.", dtype, suffix))
+        assert after
+        for name, expected in after.items():
+            if moved[name].abs().max() > 1e-9:  # noise moves as far as a gradient
+                np.testing.assert_allclose(weights[name].detach(), expected, rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("half", HALVES)
+def test_trajectory_matches_the_published_code(
+    half: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, suffix, name = golden("Q_bicro_network"), SUFFIXES[dtype], f"trajectory.{half}"
+    label_near, loss_near = {"": (1e-3, 1e-2), "__f64": (1e-6, 1e-5)}[suffix]
+    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
+    orders = {
+        ("clean", 0): "l0 l1 l2",
+        ("noisy", 0): "u0 u1",
+        ("clean", 1): "l2 l0 l1",
+        ("noisy", 1): "u1 u0",
+    }
+
+    class Ordered(StoredBatches):
+        def shuffled(self, *purpose: object, **_: object) -> Any:
+            return iter([batches[key] for key in orders[purpose].split()])
+
+        def endless(self, *purpose: object, **_: object) -> Any:
+            while True:
+                yield from self.shuffled(*purpose)
+
+    step, labels = RecordingStep(method, 2e-4), []
+
+    def recording(similarities: Tensor, given: Tensor, config: BiCroConfig) -> Tensor:
+        labels.append(given)
+        return soft_triplet(similarities, given, config)
+
+    monkeypatch.setattr(bicro, "soft_triplet", recording)
+    monkeypatch.setattr(method, "co_divide", lambda *_: None)
+    method.clean_probability[0].values[60:] = method.clean_probability[1].values[60:] = 0
+    ordered = Ordered(*batches.values())
+    ordered.pair_ids = torch.arange(100)
+    method.train_epoch(EpochPlan(0, HALVES[half], "train", 1.0), ordered, step)
+    numbers = {network: k for k, network in enumerate(method.networks)}
+    assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network{suffix}"].tolist()
+    assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size{suffix}"].tolist()
+    for k, found in enumerate(labels):
+        assert_near(found, stored, f"{name}.labels{k}{suffix}", 0, label_near)
+    np.testing.assert_allclose(step.losses, stored[f"{name}.loss{suffix}"], rtol=loss_near)
+
+
+def test_paper_labels_give_each_pair_its_own_margin_in_both_directions() -> None:
+    similarities, labels = torch.rand(5, 5), torch.rand(5)
+    margin = soft_margin(labels, MARGIN)
+    found = soft_triplet(similarities, labels, BiCroConfig(label_shape="paper"))
+    for i, loss in enumerate(found):
+        rest = [j for j in range(5) if j != i]
+        captions = max(max(margin[i] - similarities[i, i] + similarities[i, j], 0) for j in rest)
+        images = max(max(margin[i] - similarities[i, i] + similarities[j, i], 0) for j in rest)
+        assert loss.item() == pytest.approx(float(captions + images))
+
+
+def test_repaired_labels_stay_with_their_pairs_and_anchors_are_sure() -> None:
+    given = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    anchors, others = torch.tensor([2]), torch.tensor([3, 0, 1])
+    assert clean_labels(given, anchors, others).tolist() == pytest.approx([0.1, 0.2, 1, 0.4])
+    assert clean_labels(given, anchors, others, "published").tolist() == pytest.approx([0.2, 0.3, 1, 0.1])
+
+
+def test_vectors_of_no_length_agree_by_nothing() -> None:
+    assert agreement(torch.zeros(2, 3), torch.zeros(2, 3)).tolist() == [0, 0]
+
+
+def test_a_warm_up_batch_keeps_at_least_one_pair() -> None:
+    assert len(smallest_losses(torch.rand(2, 2), MARGIN, 0.3)) == 1
+
+
+def test_a_noisy_side_without_two_pairs_is_not_trained_on(golden: Golden) -> None:
+    stored = golden("Q_bicro_network")
+    method, batch = method_of(stored, torch.float32), batches_of(stored, torch.float32)["l0"]
+    method.clean_probability[1].values[len(batch) - 1] = 0
+    step = RecordingStep(method, update=False)
+    batches = StoredBatches(batch)
+    method.train_network(0, EpochPlan(0, 20, "train", 1.0), batches, step)
+    assert len(step.calls) == 1
+    method.clean_probability[1].values[len(batch) - 2] = 0
+    method.train_network(0, EpochPlan(0, 20, "train", 1.0), batches, step)
+    assert len(step.calls) == 3
+
+
+def test_plan_and_title() -> None:
+    method = BiCro(BiCroConfig(faults="published"), Setting(4, 1, 1, nn.Identity))
+    rates = [epoch.learning_rate for epoch in method.plan()]
+    assert rates == pytest.approx([2e-4] * 40 + [2e-5] * 10)
+    assert sum(not epoch.select for epoch in method.plan()) == 10
+    assert BiCro.title_of(BiCroConfig()) == "BiCro"
+    assert BiCro.title_of(method.config) == "BiCro (the code's faults)"

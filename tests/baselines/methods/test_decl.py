@@ -1,0 +1,314 @@
+"""DECL against the published code's numbers, and what it does where that code stops."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_parity import (
+    PRECISIONS,
+    SUFFIXES,
+    Arrays,
+    Golden,
+    RecordingStep,
+    StoredBatches,
+    assert_gradients,
+    batch_of,
+    names_between,
+    network_of,
+    state_of,
+    tensor,
+)
+from torch import Tensor, nn
+
+from baselines.kit.batches import Batch
+from baselines.kit.evidential import misleading_evidence, squared_error, uncertainty, variance
+from baselines.kit.method import EpochPlan, Setting
+from baselines.methods.decl import (
+    DECL,
+    DECLConfig,
+    cross_modal_evidential_loss,
+    evidence,
+    hardest_mean_triplet,
+    negatives_at,
+    predicted_clean,
+    squashed,
+)
+from ncl_bench.errors import TrainingError
+
+CONFIG = DECLConfig()
+STEPS = {"early": 1, "late": 10**6}
+SIGMOID = (0.0, 1.0)
+TIED = ("all_equal", "ties", "extreme")
+TRAIN, WARMUP = EpochPlan(0, 0, "train", 1.0), EpochPlan(0, 0, "warmup", 1.0)
+
+
+def matrices(stored: Arrays) -> list[str]:
+    return names_between(stored, "raw.")
+
+
+def signed(raw: Tensor) -> Tensor:
+    """tanh(r) by way of the similarity that a network hands out."""
+    return squashed(raw.sigmoid(), SIGMOID)
+
+
+class Given(nn.Module):
+    """Stands for a network: the stored similarities of a batch, found by its first pair."""
+
+    similarity_range = SIGMOID
+
+    def __init__(self, *raw: Tensor) -> None:
+        super().__init__()
+        self.raw = nn.ParameterList(raw)
+        self.firsts: list[int] = [0]
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.raw[self.firsts.index(int(batch.pair_ids[0]))].sigmoid()
+
+
+def empty_batch(pair_ids: Tensor) -> Batch:
+    empty = torch.empty(0)
+    return Batch(empty, empty, empty, empty, pair_ids)
+
+
+def method_on(network: nn.Module, n_pairs: int, **options: Any) -> DECL:
+    return DECL(DECLConfig(**options), Setting(n_pairs, 1, 1, lambda: network, n_pairs))
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_evidence_and_its_parts_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    tolerance = {"": 1e-5, "__f64": 1e-12}[suffix]
+    part = {"": 1e-5, "__f64": 1e-9}[suffix]
+    for matrix in matrices(stored):
+        raw = tensor(stored[f"raw.{matrix}"], dtype)
+        found = evidence(signed(raw), CONFIG.temperature)
+        np.testing.assert_allclose(
+            found, stored[f"{matrix}.evidence{suffix}"], rtol=tolerance, err_msg=matrix
+        )
+        for side, alpha in (("i2t", found + 1), ("t2i", found.T + 1)):
+            labels, start = torch.eye(len(raw), dtype=dtype), f"{matrix}.{side}"
+            for name, value in (("A", squared_error(alpha, labels)), ("B", variance(alpha))):
+                want = stored[f"{start}.{name}{suffix}"]
+                np.testing.assert_allclose(value, want, rtol=0, atol=part * np.abs(want).max(), err_msg=start)
+            want = stored[f"{start}.kl{suffix}"]
+            near = (3e-3 if dtype == torch.float32 else 1e-9) * np.abs(want).max()
+            if matrix == "low_evidence":  # what is left after large numbers cancel
+                near = max(near, 1e-4 if dtype == torch.float32 else 1e-14)
+            divergence = misleading_evidence(alpha, labels)
+            np.testing.assert_allclose(divergence, want, rtol=0, atol=near, err_msg=start)
+
+
+def test_squashed_similarities_match_the_published_code(golden: Golden) -> None:
+    stored = golden("J_decl")
+    for matrix in matrices(stored):
+        raw = tensor(stored[f"raw.{matrix}"])
+        np.testing.assert_allclose(raw.sigmoid(), stored[f"{matrix}.sims"], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(signed(raw), stored[f"{matrix}.sims_tanh"], rtol=0, atol=1e-6)
+        found = evidence(signed(raw), CONFIG.temperature)
+        both = found + found.T
+        np.testing.assert_allclose(
+            both / both.sum(dim=1, keepdim=True), stored[f"{matrix}.norm_e"], rtol=0, atol=1e-5
+        )
+
+
+def test_a_cosine_takes_the_place_of_what_comes_before_the_sigmoid() -> None:
+    cosines = torch.linspace(-1, 1, 5)
+    torch.testing.assert_close(squashed(cosines, (-1.0, 1.0)), cosines.tanh())
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("time", STEPS)
+@pytest.mark.parametrize("labels", ["warmup", "train.mixed", "train.all_clean", "train.all_noisy"])
+def test_losses_and_their_gradients_match_the_published_code(
+    labels: str, time: str, dtype: torch.dtype, golden: Golden
+) -> None:
+    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    value = {"": 1e-3, "__f64": 1e-10}[suffix]
+    for matrix in matrices(stored):
+        raw = tensor(stored[f"raw.{matrix}"], dtype)
+        clean = torch.ones(len(raw))
+        if labels != "warmup":
+            clean = tensor(stored["preds." + labels.removeprefix("train.")])
+        method = method_on(Given(raw), len(raw))
+        method.steps += STEPS[time] - 1
+        step, start = RecordingStep(method, update=False), f"{matrix}.{labels}.{time}"
+        method.train_step(empty_batch(torch.arange(len(raw))), clean.bool(), len(raw), step)
+        terms = step.calls[0][2]
+        assert negatives_at(STEPS[time], len(raw), len(raw), CONFIG) == stored[f"{start}.n_negatives"]
+        for name, found in (("loss", step.losses[0]), ("loss_edl", terms["evidential"])):
+            assert found == pytest.approx(float(stored[f"{start}.{name}{suffix}"]), rel=value), start
+        assert terms["hinge"] == pytest.approx(float(stored[f"{start}.loss_rdh"]), rel=1e-5, abs=1e-6), start
+        if matrix in TIED and clean.any():
+            continue
+        grad = method.networks[0].raw[0].grad
+        exact = stored[f"{start}.grad__f64"]
+        tolerance = 1e-8 if dtype == torch.float64 else 1e-4
+        np.testing.assert_allclose(grad, exact, rtol=0, atol=tolerance * np.abs(exact).max(), err_msg=start)
+        if matrix != "extreme":  # where the published float32 is itself 2.3e-3 from its float64
+            want = stored[f"{start}.grad"]
+            np.testing.assert_allclose(grad, want, rtol=0, atol=2e-3 * np.abs(want).max(), err_msg=start)
+
+
+@pytest.mark.parametrize("time", STEPS)
+def test_triplet_loss_of_every_pair_matches_the_published_code(time: str, golden: Golden) -> None:
+    stored = golden("J_decl")
+    for matrix in matrices(stored):
+        raw, start = tensor(stored[f"raw.{matrix}"]), f"{matrix}.warmup.{time}"
+        found = hardest_mean_triplet(signed(raw), CONFIG.margin, int(stored[f"{start}.n_negatives"]))
+        np.testing.assert_allclose(found, stored[f"{start}.rdh"], rtol=1e-5, atol=1e-6, err_msg=matrix)
+
+
+def test_numbers_of_negatives_match_the_published_code(golden: Golden) -> None:
+    for batch_size, pairs, step, negatives in golden("J_decl")["n_negatives.table"].tolist():
+        assert negatives_at(step, batch_size, pairs, CONFIG) == negatives
+
+
+def test_predicted_correspondence_matches_the_published_code(golden: Golden) -> None:
+    stored = golden("J_decl")
+    starts = [f"correspondence.batch{k}." for k in range(int(stored["correspondence.n_batches"]))]
+    ids, raw = ([tensor(stored[start + name]) for start in starts] for name in ("ids", "raw"))
+    network = Given(*raw)
+    network.firsts = [int(own[0]) for own in ids]
+    method = method_on(network, len(stored["correspondence.preds"]))
+    method.predict(StoredBatches(*map(empty_batch, ids)))
+    np.testing.assert_array_equal(method.clean.values, stored["correspondence.preds"])
+    shares, doubts = torch.zeros(2, len(method.clean.values))
+    for own, matrix in zip(ids, raw, strict=True):
+        found = evidence(signed(matrix), CONFIG.temperature)
+        both = found + found.T
+        shares[own] = both.diagonal() / both.sum(dim=1)
+        doubts[own] = uncertainty(found + 1) + uncertainty(found.T + 1)
+    np.testing.assert_allclose(shares, stored["correspondence.norm_e_diag"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(doubts, stored["correspondence.uncertainty"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(method.certainty.values, 1 - doubts / 2, rtol=0, atol=1e-6)
+
+
+def sgr_method(golden: Golden, dtype: torch.dtype, **options: Any) -> tuple[DECL, Batch]:
+    weights = golden("J_backbone_sgr")
+    batch = batch_of(weights, "in.", dtype)
+    return method_on(network_of(state_of(weights, "", dtype)), len(batch), **options), batch
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_similarities_of_the_network_match_the_published_code(
+    mode: str, dtype: torch.dtype, golden: Golden
+) -> None:
+    method, batch = sgr_method(golden, dtype)
+    found = torch.logit(method.networks[0].train(mode == "train")(batch)).detach()
+    want = golden("J_backbone_sgr")[f"{mode}.logits{SUFFIXES[dtype]}"]
+    np.testing.assert_allclose(found, want, rtol=0, atol={torch.float32: 2e-5, torch.float64: 1e-9}[dtype])
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("case", ["warmup_early", "train_late"])
+def test_one_step_on_a_network_matches_the_published_code(
+    case: str, dtype: torch.dtype, golden: Golden
+) -> None:
+    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    value, slope, least = {"": (1e-3, 2e-2, 1e-4), "__f64": (1e-9, 1e-7, 1e-9)}[suffix]
+    method, batch = sgr_method(golden, dtype)
+    clean = tensor(stored["preds.mixed"]) if case == "train_late" else torch.ones(len(batch))
+    method.steps += STEPS[case.split("_")[1]] - 1
+    step = RecordingStep(method, update=False)
+    method.train_step(batch, clean.bool(), len(batch), step)
+    found = {
+        "loss": step.losses[0],
+        "loss_edl": step.calls[0][2]["evidential"],
+        "loss_rdh": step.calls[0][2]["hinge"],
+        "grad_norm": step.norms[0],
+    }
+    for name, number in found.items():
+        assert number == pytest.approx(float(stored[f"sgr.{case}.{name}{suffix}"]), rel=value), name
+    gradients = state_of(stored, f"sgr.{case}.grad.", dtype, suffix)
+    base = state_of(golden("J_backbone_sgr"), "")
+    assert_gradients(method.networks[0], base, gradients, relative=slope, absolute=least)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_trajectory_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    want = stored[f"sgr.trajectory.loss{suffix}"]
+    method, batch = sgr_method(golden, dtype)
+    step, batches = RecordingStep(method, 2e-3), StoredBatches(batch)
+    method.predict = lambda _: method.clean.write(batch.pair_ids, tensor(stored["preds.mixed"]))  # type: ignore[method-assign]
+    for k in range(len(want)):
+        method.train_epoch(WARMUP if 2 * k < len(want) else TRAIN, batches, step)
+    first, later = {"": (1e-3, 5e-2), "__f64": (1e-6, 1e-6)}[suffix]
+    np.testing.assert_allclose(step.losses[:2], want[:2], rtol=first)
+    np.testing.assert_allclose(step.losses, want, rtol=later)
+
+
+def test_correspondence_and_ranking_of_a_network_match_the_published_code(golden: Golden) -> None:
+    stored = golden("J_decl")
+    method, batch = sgr_method(golden, torch.float32)
+    method.predict(StoredBatches(batch))
+    network = method.networks[0].eval()
+    with torch.no_grad():
+        similarities = network(batch)
+    scores = method.ranking_scores(network, similarities)
+    both = scores + scores.T
+    np.testing.assert_array_equal(method.clean.values, stored["sgr.correspondence.preds"])
+    np.testing.assert_allclose(
+        both.diagonal() / both.sum(dim=1), stored["sgr.correspondence.norm_e_diag"], rtol=0, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        2 * (1 - method.certainty.values), stored["sgr.correspondence.uncertainty"], rtol=0, atol=1e-4
+    )
+    np.testing.assert_allclose(similarities, stored["inference.sims"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(scores, stored["inference.evidence"], rtol=2e-4)
+    second = method.ranking_scores(network, tensor(stored["inference.raw_second_model"]).sigmoid())
+    np.testing.assert_allclose((scores + second) / 2, stored["inference.evidence_two_models"], rtol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options"),
+    [
+        ("flickr30k", {}),
+        ("coco", {"epochs": 20, "lr_update": 10, "learning_rate": 5e-4, "warmup_epochs": 2}),
+        ("cc152k", {}),
+    ],
+)
+def test_schedule_matches_the_published_code(dataset: str, options: dict[str, Any], golden: Golden) -> None:
+    plan = method_on(nn.Identity(), 4, **options).plan()
+    rates = [epoch.learning_rate for epoch in plan if epoch.phase == "train"]
+    np.testing.assert_allclose(rates, golden("J_decl")[f"schedule.{dataset}.lr"], rtol=1e-12)
+    warmup = [epoch for epoch in plan if epoch.phase == "warmup"]
+    assert {epoch.learning_rate for epoch in warmup} == {rates[0]}
+    assert not any(epoch.select for epoch in warmup)
+
+
+def test_of_equal_evidence_the_first_candidate_counts() -> None:
+    assert predicted_clean(torch.ones(4, 4)).tolist() == [True, False, False, False]
+
+
+def test_pairs_without_a_match_lose_the_triplet_loss_and_keep_the_evidential_one() -> None:
+    found = torch.rand(4, 4) + 1
+    clean = torch.tensor([True, False, True, False])
+    loss = cross_modal_evidential_loss(found, clean, 0.1)
+    untold = cross_modal_evidential_loss(found, torch.ones(4), 0.1)
+    assert (loss[clean] == untold[clean]).all()
+    assert (loss[~clean] != untold[~clean]).all()
+    assert (loss > 0).all()
+
+
+def test_a_training_batch_of_mu_pairs_is_left_out() -> None:
+    sizes = (6, 5)
+    network = Given(*(torch.randn(n, n) for n in sizes))
+    network.firsts = [0, 6]
+    batches = StoredBatches(empty_batch(torch.arange(6)), empty_batch(torch.arange(6, 11)))
+    method = method_on(network, 11)
+    step = RecordingStep(method, update=False)
+    method.train_epoch(TRAIN, batches, step)
+    assert [len(batch) for _, batch, _ in step.calls] == [6]
+    method.train_epoch(WARMUP, batches, step)
+    assert [len(batch) for _, batch, _ in step.calls] == [6, 6, 5]
+    assert method.state_dict()["steps"] == 3
+
+
+def test_batches_that_would_all_be_left_out_are_refused() -> None:
+    method = method_on(Given(torch.randn(5, 5)), 5)
+    with pytest.raises(TrainingError, match="set batch_size to 6 or more"):
+        method.train_epoch(TRAIN, SimpleNamespace(batch_size=5), RecordingStep(method))

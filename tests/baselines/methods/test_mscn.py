@@ -1,0 +1,554 @@
+"""MSCN against the published code's numbers, and what it does where that code stops or leaks."""
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_parity import (
+    PRECISIONS,
+    SUFFIXES,
+    Arrays,
+    Golden,
+    RecordingStep,
+    StoredBatches,
+    assert_gradients,
+    batch_of,
+    gradients_of,
+    in_our_names,
+    names_between,
+    network_of,
+    state_of,
+    tensor,
+)
+from numpy.random import RandomState
+from torch import Tensor, nn
+
+import baselines.methods.mscn as mscn
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch
+from baselines.kit.beta_mixture import by_moments, fitted
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Setting
+from baselines.methods.mscn import (
+    MSCN,
+    MetaNetwork,
+    MSCNConfig,
+    SinglePass,
+    adaptive_margin,
+    adaptive_triplet,
+    clamped,
+    matched_posterior,
+    meta_loss,
+    mismatched,
+)
+from ncl_bench.errors import TrainingError
+
+TIED = ("all_equal", "ties", "near_0_and_1")
+MARGIN = MSCNConfig().margin
+META = {
+    "first_hidden_layer.fc.weight": "hidden.weight",
+    "first_hidden_layer.fc.bias": "hidden.bias",
+    "output_layer.weight": "out.weight",
+    "output_layer.bias": "out.bias",
+}
+CASES = [("published", "updated"), ("amplified", "updated"), ("amplified", "kept")]
+
+
+def assert_near(found: Tensor, stored: Arrays, name: str, relative: float, absolute: float = 0.0) -> None:
+    """Within a share of the largest entry, or absolutely; either suffices."""
+    want = stored[name]
+    tolerance = max(relative * np.abs(want).max(), absolute)
+    np.testing.assert_allclose(found.detach(), want, rtol=0, atol=tolerance, err_msg=name)
+
+
+def load_meta(head: nn.Module, stored: Arrays, prefix: str) -> None:
+    """Published weights of a meta network."""
+    head.load_state_dict({ours: tensor(stored[prefix + theirs]) for theirs, ours in META.items()})
+
+
+def assert_meta(
+    found: dict[str, Tensor], stored: Arrays, prefix: str, suffix: str, relative: float, absolute: float = 0.0
+) -> None:
+    """Weights or gradients of a meta network."""
+    for theirs, ours in META.items():
+        assert_near(found[ours], stored, f"{prefix}{theirs}{suffix}", relative, absolute)
+
+
+def values_of(head: nn.Module) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in head.named_parameters()}
+
+
+def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> None:
+    stored = golden("R_mscn_losses")
+    probabilities = tensor(stored["probs"])
+    margins = adaptive_margin(torch.diag(probabilities), MARGIN)
+    np.testing.assert_allclose(margins, stored["margin_of_probs"], rtol=2e-6)
+    losses: dict[str, Any] = {
+        "warmup": lambda s: mean_triplet(s, MARGIN).sum(),
+        "hard": lambda s: hardest_triplet(s, MARGIN).sum(),
+        "adaptive.diag": lambda s: adaptive_triplet(s, MARGIN).sum(),
+        "adaptive.probs": lambda s: hardest_triplet(s, margins[None, :]).sum(),
+    }
+    for matrix in names_between(stored, "scores."):
+        for mode, loss_of in losses.items():
+            scores, name = tensor(stored[f"scores.{matrix}"]).requires_grad_(), f"{matrix}.{mode}"
+            loss = loss_of(scores)
+            loss.backward()
+            assert_near(loss, stored, f"{name}.value", 2e-6)
+            if matrix not in TIED:
+                assert_near(scores.grad, stored, f"{name}.grad", 2e-4)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_meta_network_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("R_mscn_losses"), SUFFIXES[dtype]
+    value, slope = (1e-9, 1e-9) if suffix else (2e-6, 2e-4)
+    hidden_size, sim_dim = stored["meta_net.first_hidden_layer.fc.weight"].shape
+    network = MetaNetwork(sim_dim, hidden_size).to(dtype)
+    load_meta(network, stored, "meta_net.")
+    found = network(tensor(stored["meta_net.in"], dtype))
+    loss = meta_loss(found.squeeze(1), tensor(stored["meta_net.labels"]))
+    loss.backward()
+    assert_near(found.sigmoid(), stored, f"meta_net.out{suffix}", value)
+    assert_near(loss, stored, f"meta_net.bce{suffix}", value)
+    assert_meta(gradients_of(network), stored, "meta_net.grad.", suffix, slope)
+
+
+def test_purification_matches_the_published_code(golden: Golden) -> None:
+    stored = golden("R_mscn_mixture")
+    for case in names_between(stored, "", ".train_sims"):
+        trusted, labels, given = (
+            tensor(stored[f"{case}.{name}"]) for name in ("meta_sims", "meta_labels", "train_sims")
+        )
+        values = clamped(given)
+        np.testing.assert_array_equal(values, stored[f"{case}.train_sims_clamped"])
+        start = by_moments(clamped(trusted), nn.functional.one_hot(labels, 2))
+        for k, name in enumerate(("start_noise", "start_clean")):
+            np.testing.assert_allclose([start.alpha[k], start.beta[k]], stored[f"{case}.{name}"], rtol=1e-6)
+        mixture, _ = fitted(values, start, most_updates=10, least_gain=0.01)
+        found = torch.stack([mixture.alpha, mixture.beta], dim=1)
+        np.testing.assert_allclose(found, stored[f"{case}.fitted"], rtol=1e-6)
+        np.testing.assert_allclose(mixture.weights, stored[f"{case}.weights"], rtol=1e-6)
+        posterior = matched_posterior(given.double(), trusted, labels)
+        np.testing.assert_allclose(posterior, stored[f"{case}.prob"], rtol=1e-6, atol=1e-12)
+        np.testing.assert_array_equal(posterior > 0.5, stored[f"{case}.pred"])
+        for updates, row in enumerate(stored[f"{case}.updates"]):
+            mixture, done = fitted(values, start, most_updates=updates, least_gain=-np.inf)
+            assert done == updates
+            numbers = torch.stack([mixture.alpha, mixture.beta], dim=1).flatten()
+            log_likelihood = mixture.log_densities(values).logsumexp(dim=1).sum()
+            found = torch.cat([numbers, mixture.weights, log_likelihood[None]])
+            np.testing.assert_allclose(found, row, rtol=1e-6)
+
+
+def test_mismatched_pairs_are_drawn_as_in_the_published_code(golden: Golden) -> None:
+    stored = golden("R_mscn_mixture")
+    for case in names_between(stored, "draw.", ".sizes"):
+        name = f"draw.{case}"
+        n_trusted, _, n_captions, n_images = stored[f"{name}.sizes"].tolist()
+        random = RandomState(int(stored[f"{name}.np_seed"]))
+        for time in ("", "_second"):
+            drawn = mismatched(n_trusted, n_captions, n_images, int(stored[f"{name}.im_div"]), random)
+            for found, side in zip(drawn, ("captions", "images"), strict=True):
+                np.testing.assert_array_equal(found, stored[f"{name}.{side}{time}"])
+
+
+def base_state(stored: Arrays, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """The stored backbone with the last layer that it lacks."""
+    state = state_of(stored, "net.", dtype)
+    sim_dim = stored["meta.first_hidden_layer.fc.weight"].shape[1]
+    number = next(iter(state.values())).dtype
+    return state | {
+        "sim_enc.sim_eval_w.weight": torch.zeros(1, sim_dim, dtype=number),
+        "sim_enc.sim_eval_w.bias": torch.zeros(1, dtype=number),
+    }
+
+
+def method_of(golden: Golden, dtype: torch.dtype, **options: Any) -> MSCN:
+    """Two copies of the stored network with its meta network."""
+    stored = golden("R_mscn_network")
+    hidden_size = stored["meta.first_hidden_layer.fc.weight"].shape[0]
+    setting = Setting(
+        100, 1, 1, lambda: network_of(base_state(stored, dtype)), trusted_ids=torch.arange(100, 110)
+    )
+    method = MSCN(MSCNConfig(hidden_size=hidden_size, **options), setting)
+    for k in range(method.n_networks):
+        load_meta(method.head(k).to(dtype), stored, "meta.")
+    return method
+
+
+def stored_batch(golden: Golden, name: str, dtype: torch.dtype) -> Batch:
+    return batch_of(golden("R_mscn_network"), f"batch.{name}.", dtype)
+
+
+def trusted_batch(golden: Golden, name: str, dtype: torch.dtype) -> tuple[Batch, Tensor]:
+    return stored_batch(golden, name, dtype), tensor(golden("R_mscn_network")[f"batch.{name}.labels"])
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_similarities_match_the_published_code(mode: str, dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("R_mscn_network"), SUFFIXES[dtype]
+    near = 1e-9 if suffix else 5e-6
+    network = method_of(golden, dtype).networks[0].train(mode == "train")
+    batch = stored_batch(golden, "t0", dtype)
+    with torch.no_grad():
+        blocks = network(batch)
+        whole, own = (SinglePass(network)(batch, own=own).sigmoid() for own in (False, True))
+    for found in (blocks, whole):
+        assert_near(found, stored, f"{mode}.sims{suffix}", 0, near)
+    assert_near(whole.diagonal(), stored, f"{mode}.confidence{suffix}", 0, near)
+    assert_near(own[:, None], stored, f"{mode}.individual{suffix}", 0, near)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_warm_up_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("R_mscn_network"), SUFFIXES[dtype]
+    value, relative, after = (1e-9, 0.0, 1e-8) if suffix else (3e-5, 2e-4, 1e-5)
+    gradients = state_of(stored, "warmup.grad.net.", dtype, suffix)
+    largest = max(x.abs().max().item() for x in gradients.values())
+    plan = EpochPlan(0, 0, "warmup", 2e-4)
+    batches = StoredBatches(stored_batch(golden, "t0", dtype))
+    method = method_of(golden, dtype)
+    step = RecordingStep(method, update=False)
+    method.train_epoch(plan, batches, step)
+    assert step.losses == pytest.approx([float(stored[f"warmup.loss{suffix}"])] * 2, rel=value)
+    assert_gradients(
+        method.networks[0],
+        base_state(stored),
+        gradients,
+        relative=relative,
+        absolute=1e-9 * largest if suffix else 1e-4,
+    )
+    assert_meta(
+        gradients_of(method.head(0)),
+        stored,
+        "warmup.grad.meta.",
+        suffix,
+        relative,
+        1e-9 * largest if suffix else 0,
+    )
+    method = method_of(golden, dtype)
+    rates = [method.learning_rate(module, plan) for module in method.trained_modules()]
+    method.train_epoch(plan, batches, RecordingStep(method, rates))
+    assert_meta(values_of(method.head(0)), stored, "warmup.after.meta.", suffix, 0, after)
+
+
+class Seen(MSCN):
+    """MSCN that keeps its virtual step; ``direct`` holds the virtual weights constant."""
+
+    direct = False
+
+    def virtual_weights(self, network: nn.Module, loss: Tensor, learning_rate: float) -> dict[str, Tensor]:
+        virtual = super().virtual_weights(network, loss, learning_rate)
+        self.seen = {"loss": loss.detach(), "rate": learning_rate, "virtual": virtual}
+        return {name: weight.detach() for name, weight in virtual.items()} if self.direct else virtual
+
+
+def seen_method(golden: Golden, dtype: torch.dtype, gru: str) -> Seen:
+    method = method_of(golden, dtype, virtual_gru=gru)
+    method.__class__ = Seen
+    return method  # type: ignore[return-value]
+
+
+def settings_of(stored: Arrays, rates: str, gru: str) -> tuple[str, float, float]:
+    start = f"step.{rates}.{gru}."
+    return start, float(stored[start + "lr"]), float(stored[start + "meta_lr"])
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize(("rates", "gru"), CASES)
+def test_meta_step_matches_the_published_code(
+    rates: str, gru: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, suffix = golden("R_mscn_step"), SUFFIXES[dtype]
+    value = 1e-9 if suffix else 3e-5
+    slope = 1e-8 if suffix else {"published": 5e-4, "amplified": 1e-3}[rates]
+    start, rate, _ = settings_of(stored, rates, gru)
+    method, outputs = seen_method(golden, dtype, gru), []
+    monkeypatch.setattr(mscn, "meta_loss", lambda x, y: meta_loss(outputs.append(x) or x, y))
+    network = method.networks[0].train()
+    before = {name: x.clone() for name, x in network.state_dict().items()}
+    batch, trusted = stored_batch(golden, "t0", dtype), trusted_batch(golden, "m0", dtype)
+    for direct in (False, True):
+        method.direct = direct
+        loss = method.loss_after_virtual_step(network, rate, batch, *trusted)
+        found = dict(
+            zip(META.values(), torch.autograd.grad(loss, list(method.head(0).parameters())), strict=True)
+        )
+        name = "meta_grad_direct_only." if direct else "meta_grad."
+        assert_meta(found, stored, start + name, suffix, slope)
+    np.testing.assert_allclose(method.seen["loss"], stored[f"{start}pseudo_loss{suffix}"], rtol=value)
+    np.testing.assert_allclose(loss.item(), stored[f"{start}meta_loss{suffix}"], rtol=value)
+    assert_near(
+        outputs[0].sigmoid()[:, None], stored, f"{start}meta_out{suffix}", 0, 1e-9 if suffix else 2e-5
+    )
+    for key, x in network.state_dict().items():
+        assert torch.equal(x, before[key]), key
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("rates", ["published", "amplified"])
+def test_virtual_step_matches_the_published_code(rates: str, dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix = golden("R_mscn_step"), SUFFIXES[dtype]
+    start, rate, _ = settings_of(stored, rates, "updated")
+    key = f"{start}pseudo_grad."
+    if f"{key}img_enc.fc.weight{suffix}" not in stored:
+        assert (rates, suffix) == ("published", "__f64")  # the one that is not stored
+        return
+    method = seen_method(golden, dtype, "updated")
+    network, base = method.networks[0].train(), base_state(golden("R_mscn_network"))
+    batch, trusted = stored_batch(golden, "t0", dtype), trusted_batch(golden, "m0", dtype)
+    method.loss_after_virtual_step(network, 1.0, batch, *trusted)
+    weights = dict(network.named_parameters())
+    for name, virtual in method.seen["virtual"].items():
+        weights[name].grad = weights[name].detach() - virtual.detach()
+    gradients = state_of(stored, key, dtype, suffix)
+    largest = max(x.abs().max().item() for x in gradients.values())
+    assert_gradients(
+        network,
+        base,
+        gradients,
+        relative=0 if suffix else 2e-4,
+        absolute=1e-9 * largest if suffix else 1e-4,
+    )
+    if rates == "amplified":
+        method.loss_after_virtual_step(network, rate, batch, *trusted)
+        expected = in_our_names(base, state_of(stored, f"{start}virtual.", dtype, suffix))
+        assert expected
+        for name, want in expected.items():
+            np.testing.assert_allclose(
+                method.seen["virtual"][name].detach(),
+                want,
+                rtol=0,
+                atol=1e-8 if suffix else 1e-4,
+                err_msg=name,
+            )
+
+
+def one_iteration(golden: Golden, dtype: torch.dtype, rates: str, gru: str) -> tuple[Seen, RecordingStep]:
+    """One pass over t0 with the trusted batch m0, network 0."""
+    stored = golden("R_mscn_step")
+    _, rate, meta_rate = settings_of(stored, rates, gru)
+    method = seen_method(golden, dtype, gru)
+    modules = method.trained_modules()
+    step = RecordingStep(method, [meta_rate if isinstance(m, MetaNetwork) else rate for m in modules])
+    trusted = trusted_batch(golden, "m0", dtype)
+    method.trusted_batches = lambda *_: cycle([trusted])  # type: ignore[method-assign]
+    batches = StoredBatches(stored_batch(golden, "t0", dtype))
+    method.train_network(0, EpochPlan(0, 0, "train", rate), batches, torch.empty(0), step)
+    return method, step
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize(("rates", "gru"), CASES)
+def test_one_iteration_matches_the_published_code(
+    rates: str, gru: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, suffix = golden("R_mscn_step"), SUFFIXES[dtype]
+    value, norm = (1e-9, 1e-8) if suffix else (3e-5, 2e-4)
+    start, _, _ = settings_of(stored, rates, gru)
+    unclipped: dict[str, Tensor] = {}
+    clip = nn.utils.clip_grad_norm_
+
+    def recording(weights: Any, length: float) -> Tensor:
+        unclipped.update({name: x.clone() for name, x in gradients_of(method_seen[0]).items()})
+        return clip(weights, length)
+
+    method_seen: list[nn.Module] = []
+    original = MSCN.train_network
+
+    def train_network(self: MSCN, k: int, *rest: Any) -> None:
+        method_seen.append(self.networks[k])
+        original(self, k, *rest)
+
+    monkeypatch.setattr(MSCN, "train_network", train_network)
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", recording)
+    method, step = one_iteration(golden, dtype, rates, gru)
+    np.testing.assert_allclose(step.losses[1], stored[f"{start}loss{suffix}"], rtol=value)
+    np.testing.assert_allclose(step.norms[1], stored[f"{start}grad_norm{suffix}"], rtol=norm)
+    after = 1e-8 if suffix else 1e-5 if rates == "published" else 1e-4
+    assert_meta(values_of(method.head(0)), stored, f"{start}meta_after.", suffix, 0, after)
+    if (rates, gru) != ("amplified", "updated"):
+        return
+    network, base = method.networks[0], base_state(golden("R_mscn_network"))
+    moved = {name: weight.detach().clone() for name, weight in network.named_parameters()}
+    for name, weight in network.named_parameters():
+        weight.grad = unclipped[name]
+    gradients = state_of(stored, f"{start}grad.", dtype, suffix)
+    largest = max(x.abs().max().item() for x in gradients.values())
+    assert_gradients(
+        network,
+        base,
+        gradients,
+        relative=0 if suffix else 2e-4,
+        absolute=1e-9 * largest if suffix else 1e-4,
+    )
+    if suffix:
+        expected = in_our_names(base, state_of(stored, f"{start}after.", dtype, suffix))
+        assert expected
+        for name, want in expected.items():
+            if unclipped[name].abs().max() > 1e-9:  # noise moves as far as a gradient
+                np.testing.assert_allclose(moved[name], want, rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("gru", ["updated", "kept"])
+def test_trajectory_matches_the_published_code(gru: str, dtype: torch.dtype, golden: Golden) -> None:
+    stored, suffix, start = golden("R_mscn_step"), SUFFIXES[dtype], f"trajectory.{gru}."
+    meta_near, loss_near = (1e-6, 1e-6) if suffix else (2e-3, 1e-2)
+    method = seen_method(golden, dtype, gru)
+    step = RecordingStep(
+        method, [1e-3 if isinstance(m, MetaNetwork) else 2e-3 for m in method.trained_modules()]
+    )
+    trusted = [trusted_batch(golden, name, dtype) for name in ("m0", "m1")]
+    method.trusted_batches = lambda *_: cycle(trusted)  # type: ignore[method-assign]
+    after: list[dict[str, Tensor]] = []
+
+    def recording(modules: Any, *rest: Any, **terms: Any) -> None:
+        step(modules, *rest, **terms)
+        if isinstance(modules, MetaNetwork):
+            after.append(values_of(modules))
+
+    for epoch, names in ((0, "t0 t1 t2"), (30, "t1 t0")):
+        rate = method.plan()[method.config.warmup_epochs + epoch].learning_rate
+        scale = rate / method.config.learning_rate
+        for optimizer, lr in (
+            (step.optimizers[method.networks[0]], 2e-3),
+            (step.optimizers[method.head(0)], 1e-3),
+        ):
+            optimizer.param_groups[0]["lr"] = lr * scale
+        batches = StoredBatches(*(stored_batch(golden, name, dtype) for name in names.split()))
+        method.train_network(
+            0, EpochPlan(0, epoch, "train", 2e-3 * scale), batches, torch.empty(0), recording
+        )
+    np.testing.assert_allclose(step.losses[1::2], stored[f"{start}loss{suffix}"], rtol=loss_near)
+    np.testing.assert_allclose(step.losses[::2], stored[f"{start}meta_loss{suffix}"], rtol=loss_near)
+    for theirs, ours in META.items():
+        found = torch.stack([values[ours] for values in after])
+        assert_near(found, stored, f"{start}meta.{theirs}{suffix}", 0, meta_near)
+
+
+class Drawn:
+    """Stands for ``TrainingBatches`` where only pairs are named; it records what is read."""
+
+    def __init__(self, n_pairs: int, batch_size: int) -> None:
+        self.pair_ids, self.batch_size, self.seed = torch.arange(n_pairs), batch_size, 5
+        self.reads: list[tuple[list[int], list[int]]] = []
+
+    def read(self, pair_ids: Tensor, images_of: Tensor) -> Batch:
+        self.reads.append((pair_ids.tolist(), images_of.tolist()))
+        empty = torch.empty(0)
+        return Batch(empty, empty, empty, empty, pair_ids)
+
+
+def test_trusted_items_are_matched_ones_and_as_many_mismatched_ones(golden: Golden) -> None:
+    method, batches = method_of(golden, torch.float32, batch_size=8), Drawn(100, 8)
+    plan, trusted = EpochPlan(0, 3, "train", 1.0), method.setting.trusted_ids
+    captions, images, labels = items = method.trusted_items(plan, 0, batches)
+    matched = labels == 1
+    assert torch.equal(captions[matched], trusted)
+    assert torch.equal(images[matched], trusted)
+    assert len(captions[~matched].unique()) == len(trusted)
+    assert (captions[~matched] != images[~matched]).all()
+    assert set(captions[~matched].tolist()) <= set(range(100))
+    assert torch.equal(items, method.trusted_items(plan, 0, batches))
+    assert not torch.equal(items, method.trusted_items(plan, 1, batches))
+    stream: Iterator[tuple[Batch, Tensor]] = method.trusted_batches(plan, 0, batches, items)
+    seen = [next(stream) for _ in range(6)]
+    assert [len(found) for _, found in seen] == [8, 8, 4] * 2
+    asked = [pair for read in batches.reads[:3] for pair in zip(*read, strict=True)]
+    assert sorted(asked) == sorted(zip(captions.tolist(), images.tolist(), strict=True))
+    label_of = dict(zip(zip(captions.tolist(), images.tolist(), strict=True), labels.tolist(), strict=True))
+    assert torch.cat([found for _, found in seen[:3]]).tolist() == [label_of[pair] for pair in asked]
+
+
+def test_a_mixture_that_collapses_keeps_every_pair() -> None:
+    labels = torch.tensor([1, 1, 0, 0])
+    found = matched_posterior(torch.rand(5), torch.tensor([0.7, 0.7, 0.2, 0.3]), labels)
+    assert found.tolist() == [1.0] * 5
+
+
+def test_where_fewer_than_two_pairs_are_clean_all_are_trained_on(golden: Golden) -> None:
+    method, ids = method_of(golden, torch.float32), torch.arange(4)
+    method.clean_probability[0].write(ids, torch.tensor([0.9, 0.1, 0.2, 0.3]))
+    assert method.clean_ids(0, ids).tolist() == [0, 1, 2, 3]
+    method.clean_probability[0].write(ids[1:2], torch.tensor([0.8]))
+    assert method.clean_ids(0, ids).tolist() == [0, 1]
+
+
+def test_margins_are_finite_at_the_ends() -> None:
+    np.testing.assert_allclose(adaptive_margin(torch.diag(torch.tensor([0.0, 0.5, 1.0])), 0.2), [0, 0.1, 0.2])
+
+
+def test_each_network_trains_on_the_division_of_the_other_one(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, calls = method_of(golden, torch.float32), []
+    monkeypatch.setattr(method, "purify", lambda k, *_: calls.append(("purify", k)))
+    monkeypatch.setattr(method, "train_network", lambda k, *_: calls.append(("train", k)))
+    method.train_epoch(EpochPlan(0, 0, "train", 1.0), Drawn(100, 8), None)
+    assert calls == [("purify", 0), ("train", 1), ("purify", 1), ("train", 0)]
+
+
+def test_purification_reads_every_pair_and_item_by_its_own_similarity(golden: Golden) -> None:
+    method = method_of(golden, torch.float32)
+    batch = stored_batch(golden, "t0", torch.float32)
+    batches = StoredBatches(batch)
+    batches.read = lambda captions, images: stored_batch(golden, "m0", torch.float32)
+    labels = trusted_batch(golden, "m0", torch.float32)[1]
+    items = torch.stack([torch.arange(len(labels)), torch.arange(len(labels)), labels])
+    method.purify(0, batches, items)
+    network = method.networks[0].eval()
+    with torch.no_grad():
+        own, trusted = (network(b).diagonal() for b in (batch, stored_batch(golden, "m0", torch.float32)))
+    expected = matched_posterior(own, trusted, labels)
+    np.testing.assert_allclose(method.clean_probability[0].read(batch.pair_ids), expected, atol=1e-4)
+
+
+def test_rates_selection_and_optimisers_follow_the_phases(golden: Golden) -> None:
+    method = method_of(golden, torch.float32)
+    plan, (network, *_, head) = method.plan(), method.trained_modules()
+    assert [method.learning_rate(network, plan[k]) for k in (0, 5, 34, 35)] == pytest.approx(
+        [2e-4, 2e-4, 2e-4, 2e-5]
+    )
+    assert [method.learning_rate(head, plan[k]) for k in (0, 5, 34, 35)] == pytest.approx(
+        [2e-4, 1.7e-5, 1.7e-5, 1.7e-6]
+    )
+    assert [k for k, epoch in enumerate(plan) if epoch.new_optimizers] == [5]
+    assert [k for k, epoch in enumerate(plan) if not epoch.select] == [0, 1, 2, 3]
+    trained = [
+        weight
+        for module in method.trained_modules()
+        for group in method.make_optimizer(module, 1.0).param_groups
+        for weight in group["params"]
+    ]
+    assert sorted(map(id, trained)) == sorted(map(id, method.networks.parameters()))
+    assert method.extra_clean_data(method.config) == 2900
+
+
+class NoHead(nn.Module):
+    """A backbone without a last layer."""
+
+
+@pytest.mark.parametrize(
+    ("network", "trusted", "message"),
+    [
+        (NoHead, 4, "NoHead has none; set the backbone to sgr or saf"),
+        (None, 1, "trusted_pairs of at least 2"),
+    ],
+)
+def test_what_it_cannot_train_is_refused(
+    network: type[Backbone] | None, trusted: int, message: str, golden: Golden
+) -> None:
+    make: Any = network or (lambda: network_of(base_state(golden("R_mscn_network"))))
+    with pytest.raises(TrainingError, match=message):
+        MSCN(MSCNConfig(), Setting(4, 1, 1, make, trusted_ids=torch.arange(trusted)))
+
+
+def test_more_trusted_pairs_than_others_are_refused(golden: Golden) -> None:
+    with pytest.raises(TrainingError, match="set trusted_pairs lower"):
+        method_of(golden, torch.float32).trusted_items(EpochPlan(0, 0, "train", 1.0), 0, Drawn(9, 8))

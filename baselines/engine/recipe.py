@@ -1,9 +1,10 @@
 """Recipes: what is trained on what, from a YAML file or by the name of a shipped recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from baselines.backbones import BACKBONES
@@ -104,9 +105,9 @@ def named_content(name: str) -> dict[str, Any]:
         RecipeError: no recipe has this name.
     """
     method, _, ending = name.partition("/")
-    dataset = next((key for key in DATASETS if ending.startswith(f"{key}_")), "")
+    dataset = _beginning(ending, DATASETS)
     variant = ending.removeprefix(f"{dataset}_")
-    backbone = next((key for key in BACKBONES if f"{variant}_".startswith(f"{key}_")), "")
+    backbone = _beginning(variant, BACKBONES)
     names = recipe_names()
     ships = any(each.startswith(f"{method}/") for each in names)
     if name not in names and (ships or method not in METHODS or not dataset or variant != backbone):
@@ -118,15 +119,79 @@ def named_content(name: str) -> dict[str, Any]:
     return {"dataset": dataset, **content, **sections}
 
 
-def shipped_name(recipe: Recipe) -> str | None:
-    """Name of the shipped recipe with this content, or None."""
-    beginning = f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
-    names = [name for name in recipe_names() if name.startswith(beginning)]
-    return next((name for name in names if Recipe.load(name) == recipe), None)
+def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[str, Any]]:
+    """A recipe in which some options are set otherwise.
+
+    Args:
+        recipe: to start from.
+        given: such as ``method.epochs=10`` or ``batch_size=32``, with values as YAML writes them; the last of equal
+            names counts. Another ``method.name`` or ``backbone.name`` starts from the defaults of that name.
+
+    Returns:
+        The new recipe, and what differs from the old one, such as ``{"method.epochs": 10}``.
+
+    Raises:
+        RecipeError: an option is unknown, or a value is refused.
+    """
+    if not given:
+        return recipe, {}
+    values = dict(map(_setting, given))
+    content = recipe.model_dump(mode="json")
+    for section in ("backbone", "method"):
+        name = values.get(f"{section}.name", content[section]["name"])
+        if name != content[section]["name"]:
+            content[section] = {"name": name}
+    where = f"--set {' --set '.join(given)}"
+    known = _options(Recipe.from_dict(content, where=where))
+    for name, value in values.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.4)
+            meant = f"did you mean {' or '.join(near)}?" if near else f"choose one of: {', '.join(known)}"
+            raise RecipeError(f"--set {name}: {recipe.method['name']}/{recipe.dataset} has no such option; {meant}")
+        section, _, option = name.rpartition(".")
+        (content[section] if section else content)[option] = value
+    changed = Recipe.from_dict(content, where=where)
+    before, after = _options(recipe), _options(changed)
+    return changed, {name: after[name] for name in values if before.get(name) != after[name]}
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    try:
+        if name and separator:
+            return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise RecipeError(f"--set {text}: expected NAME=VALUE, such as method.epochs=10")
+
+
+def _options(recipe: Recipe) -> dict[str, Any]:
+    """Every option of a recipe by its dotted name."""
+    content = recipe.model_dump(mode="json")
+    sections = {section: content.pop(section) for section in ("backbone", "method")}
+    return content | {f"{section}.{name}": x for section, inner in sections.items() for name, x in inner.items()}
+
+
+def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
+    """Name of the shipped recipe that has this content, or has it with these settings; None where there is none."""
+    given = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
+    beginning = "" if given else f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
+    for name in recipe_names():
+        if name.startswith(beginning):
+            with suppress(RecipeError):  # another method's recipe lacks the option
+                if with_settings(Recipe.load(name), given)[0] == recipe:
+                    return name
+    return None
+
+
+def _beginning(text: str, names: Iterable[str]) -> str:
+    """The longest of some names that a text begins with, up to its end or a ``_``; empty where there is none."""
+    return max((name for name in names if f"{text}_".startswith(f"{name}_")), key=len, default="")
 
 
 def _no_recipe(name: str, near: list[str]) -> str:
-    hint = f"; known for this method: {', '.join(near)}" if near else "; see `ncl-bench recipes`"
+    others = "; see `ncl-bench recipes`, and give --plugin FILE for a method of your own"
+    hint = f"; known for this method: {', '.join(near)}" if near else others
     return f"no recipe {name!r}: neither a file nor a shipped recipe{hint}"
 
 

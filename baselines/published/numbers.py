@@ -19,6 +19,7 @@ from baselines.methods import METHODS
 from baselines.recipes import written
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.errors import RecipeError, SubmissionError
+from ncl_bench.plugins import command_name
 from ncl_bench.schema import read_yaml
 
 PUBLISHED = Path(__file__).parents[2] / "leaderboard" / "published"
@@ -178,7 +179,7 @@ def _wrapped(sentences: Iterable[str]) -> list[str]:
 def _command(name: str, noise: str) -> str:
     method, ending = name.split("/")
     run = method if ending == "digits_vse_infinity" else f"{method}-{ending}"
-    return f"ncl-bench train {name} {noise}--to runs/{run}"
+    return f"{command_name()} train {name} {noise}--to runs/{run}"
 
 
 def _table(caption: str, rows: Sequence[Row]) -> list[str]:

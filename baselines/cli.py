@@ -266,7 +266,7 @@ def quickstart(
     Example: ncl-bench quickstart --to quickstart
     """
     _require_torch()
-    from baselines.engine.quickstart import quickstart as run_quickstart
+    from baselines.quickstart import quickstart as run_quickstart
 
     run_quickstart(to, device)
 

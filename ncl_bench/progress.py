@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from ncl_bench.data.material import Advance
+Advance = Callable[[int], None]
+"""Called with the amount done since the last call: bytes, captions or steps."""
 
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 """Title and total of a piece of work to a context that yields a function for the amount done."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.errors import NoiseError, unknown_name
 from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, draw_noise
 
@@ -80,7 +80,9 @@ def identify(
     from ncl_bench.noise.identify import describe
     from ncl_bench.noise.identify import identify as identify_index
 
-    found = identify_index(read_index(file), captions_per_image=captions_per_image, seeds=range(seeds))
+    found = identify_index(
+        read_index(file), DATASETS.values(), captions_per_image=captions_per_image, seeds=range(seeds)
+    )
     for name, value in describe(found):
         typer.echo(f"{name:<18}{value}")
 

@@ -9,11 +9,11 @@ from typing import IO, Any
 import numpy as np
 
 from ncl_bench.data.download import READ_ERRORS, Source, require
-from ncl_bench.data.material import Advance
 from ncl_bench.data.paired import FloatArray
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.npy import parse_header
+from ncl_bench.progress import Advance
 
 SCAN_ROWS = 60
 LARGEST_FLOAT16 = 65504.0

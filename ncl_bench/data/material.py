@@ -1,15 +1,12 @@
 """What a preparation writes: captions and features of each split, wherever they come from."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from ncl_bench.data.paired import FloatArray, TokenTable
-
-Advance = Callable[[int], None]
-"""Called with the number of bytes or captions done, for the progress bar."""
 
 Cut = tuple[str | None, str]
 """Caption language (None: any) and tokenizer."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.material import Advance
 from ncl_bench.data.paired import Int64Array, TokenTable
 from ncl_bench.data.text import Tokenizer, Vocabulary, tokenizer, vocabulary_from_counts
 from ncl_bench.processes import worker_pool
+from ncl_bench.progress import Advance
 
 CHUNK = 5_000
 """Captions per piece of work; fewer than four pieces are not worth a process."""

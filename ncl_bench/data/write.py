@@ -12,10 +12,11 @@ import numpy as np
 
 from ncl_bench.data.journal import Journal
 from ncl_bench.data.layout import Dtype, FileRecord, Format, captions_schema, images_schema
-from ncl_bench.data.material import Advance, FeatureRows
+from ncl_bench.data.material import FeatureRows
 from ncl_bench.data.paired import TokenTable
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.tables import arrow_schema, caption_batches, image_batch, table_writer, write_state
+from ncl_bench.progress import Advance
 
 BLOCK_ROWS = 128
 """Images in a record batch, and the unit of hashing: fingerprints do not depend on the size of the files."""

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import DATASETS
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import is_constant_in_groups, nominal_ratios
 from ncl_bench.noise.known import find_published
+
+if TYPE_CHECKING:
+    from ncl_bench.data.spec import DatasetSpec
 
 SEEDS_TRIED = 100
 
@@ -52,6 +55,7 @@ class NoiseIdentity:
 
 def identify(
     index: NDArray[np.int64],
+    datasets: Iterable["DatasetSpec"],
     *,
     captions_per_image: int | None = None,
     seeds: Iterable[int] = range(SEEDS_TRIED),
@@ -60,15 +64,16 @@ def identify(
 
     Args:
         index: int64, the image of every caption or of every image of a train split.
-        captions_per_image: for a dataset that the benchmark does not hold, with one entry per caption; 1 for
-            one entry per image. Datasets of the benchmark are known by their length.
+        datasets: those whose train split it may belong to, known by its length.
+        captions_per_image: for a dataset that is none of these, with one entry per caption; 1 for one entry per
+            image.
         seeds: tried in this order where no published file matches.
 
     Raises:
         NoiseError: the length belongs to no dataset and ``captions_per_image`` is not given, or an entry is
             no image.
     """
-    dataset, per_image, each = _place(len(index), captions_per_image)
+    dataset, per_image, each = _place(len(index), datasets, captions_per_image)
     n_images = len(index) if per_image else len(index) // each
     wrong = np.flatnonzero((index < 0) | (index >= n_images))
     if len(wrong):
@@ -103,7 +108,9 @@ def identify(
     )
 
 
-def _place(n_entries: int, captions_per_image: int | None) -> tuple[str | None, bool, int]:
+def _place(
+    n_entries: int, datasets: Iterable["DatasetSpec"], captions_per_image: int | None
+) -> tuple[str | None, bool, int]:
     """Dataset, whether entries are images, and captions per image, from the length."""
     if captions_per_image is not None:
         if captions_per_image < 1 or n_entries == 0 or n_entries % captions_per_image:
@@ -112,7 +119,7 @@ def _place(n_entries: int, captions_per_image: int | None) -> tuple[str | None, 
                 "expected a positive number that divides it"
             )
         return None, captions_per_image == 1, captions_per_image
-    synthetic = [spec for spec in DATASETS.values() if spec.noise == "synthetic"]
+    synthetic = [spec for spec in datasets if spec.noise == "synthetic"]
     for spec in synthetic:
         if n_entries in (spec.n_captions("train"), spec.images["train"]):
             return spec.name, n_entries == spec.images["train"], spec.captions_per_image

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from baselines.engine import quickstart
+from baselines import quickstart
 from ncl_bench.evaluation.submission import read_submission
 
 TINY = {
@@ -22,7 +22,7 @@ TINY = {
 }
 SCRIPT = """
 import sys
-from baselines.engine import quickstart
+from baselines import quickstart
 from ncl_bench.cli import main
 quickstart.RECIPES, quickstart.NOISES = sys.argv[4:], ("caption-60",)
 del sys.argv[4:]

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,11 @@ from ncl_bench.noise.draw import (
     standard_seed,
 )
 from ncl_bench.noise.files import nominal_ratios, read_index, read_noise_file
-from ncl_bench.noise.identify import identify
+from ncl_bench.noise.identify import identify as identify_among
 from ncl_bench.noise.known import PUBLISHED, PublishedNoise, find_published, published_name
 
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
+identify = partial(identify_among, datasets=DATASETS.values())
 CAPTION_FILES = [file for file in PUBLISHED if file.unit == "caption"]
 
 

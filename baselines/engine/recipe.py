@@ -1,6 +1,9 @@
 """Recipes: what is trained on what, from a YAML file or by the name of a shipped recipe."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -147,7 +150,9 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             meant = f"did you mean {' or '.join(near)}?" if near else f"choose one of: {', '.join(known)}"
-            raise RecipeError(f"--set {name}: {recipe.method['name']}/{recipe.dataset} has no such option; {meant}")
+            raise RecipeError(
+                f"--set {name}: {recipe.method['name']}/{recipe.dataset} has no such option; {meant}"
+            )
         section, _, option = name.rpartition(".")
         (content[section] if section else content)[option] = value
     changed = Recipe.from_dict(content, where=where)
@@ -169,7 +174,9 @@ def _options(recipe: Recipe) -> dict[str, Any]:
     """Every option of a recipe by its dotted name."""
     content = recipe.model_dump(mode="json")
     sections = {section: content.pop(section) for section in ("backbone", "method")}
-    return content | {f"{section}.{name}": x for section, inner in sections.items() for name, x in inner.items()}
+    return content | {
+        f"{section}.{name}": x for section, inner in sections.items() for name, x in inner.items()
+    }
 
 
 def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:

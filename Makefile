@@ -1,7 +1,7 @@
 # make quickstart   the whole path on the embedded dataset, in minutes on a laptop CPU
 # make test         the test suite
 # make test-slow    the campaigns: kills, faults, fuzzing, packaging; an hour
-# make check        format, lint, types, leaderboard
+# make check        format, lint, types, imports between rooms, leaderboard
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -21,6 +21,7 @@ check: .venv/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/ncl-bench leaderboard build --check
 
 format: .venv/installed-test

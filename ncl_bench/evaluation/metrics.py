@@ -129,15 +129,10 @@ def correspondence_metrics(
     Returns:
         ``auroc`` and ``average_precision`` in [0, 1]; ``accuracy`` at 0.5 in percent (0.5 counts as clean).
     """
-    order = np.argsort(-clean_probability.astype(np.float64), kind="stable")
-    values, truth = clean_probability[order], correspondence[order]
-    last_of_tie = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
-    true_found = np.cumsum(truth)[last_of_tie].astype(np.float64)
-    found = (last_of_tie + 1).astype(np.float64)
-    false_found = found - true_found
-    n_true, n_false = true_found[-1], false_found[-1]
-    step_true, step_false = np.diff(true_found, prepend=0.0), np.diff(false_found, prepend=0.0)
-    auroc = float(np.sum(step_false * (true_found - step_true / 2)) / (n_true * n_false))
-    average_precision = float(np.sum(step_true * true_found / found) / n_true)
-    accuracy = 100.0 * float(np.mean((clean_probability >= 0.5) == correspondence))
-    return {"auroc": auroc, "average_precision": average_precision, "accuracy": accuracy}
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return {
+        "auroc": float(roc_auc_score(correspondence, clean_probability)),
+        "average_precision": float(average_precision_score(correspondence, clean_probability)),
+        "accuracy": 100.0 * float(np.mean((clean_probability >= 0.5) == correspondence)),
+    }

@@ -40,6 +40,14 @@ Features = Annotated[
         "--features", help="Read training features from disk as needed, or keep them on the device."
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Set an option of the recipe otherwise, such as method.epochs=10; may be given again.",
+    ),
+]
 Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 
 
@@ -114,21 +122,23 @@ def train(
     precision: Precision = "32-true",
     devices: Devices = None,
     features: Features = "mapped",
+    settings: Settings = None,
 ) -> None:
     """Train a method; the same command goes on where an interrupted run stopped.
 
-    Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr
+    Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --set method.epochs=2 --to runs/ncr
     """
     _require_torch()
     from rich.console import Console
 
     from baselines.engine.progress import TrainingProgress
-    from baselines.engine.recipe import Recipe
+    from baselines.engine.recipe import Recipe, with_settings
     from baselines.engine.run_folder import Job, RunFolder
     from baselines.engine.train import Trainer
     from baselines.kit.distributed import rank
 
-    job = Job(Recipe.load(recipe), noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision)
+    changed, differences = with_settings(Recipe.load(recipe), settings or ())
+    job = Job(changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences)
     with _one_voice():
         trainer = Trainer(job, RunFolder(to), device, devices=devices, features=features)
         finished = (to / "result.json").exists()
@@ -240,6 +250,7 @@ def sweep(
     device: Device = "auto",
     precision: Precision = "32-true",
     features: Features = "mapped",
+    settings: Settings = None,
 ) -> None:
     """Train, score and evaluate recipes under several noises with several seeds, and print the table of means.
 
@@ -252,7 +263,15 @@ def sweep(
     from baselines.engine.sweep import sweep as run_sweep
 
     recipes = recipe or digits_recipes()
-    cells = cells_of(to, recipes, noise or NOISES, seed or SEEDS, root=root, precision=precision)
+    cells = cells_of(
+        to,
+        recipes,
+        noise or NOISES,
+        seed or SEEDS,
+        root=root,
+        precision=precision,
+        settings=settings or (),
+    )
     results = run_sweep(to, cells, jobs=jobs, device=device, features=features)
     Console().print(table_to_print(results))
 

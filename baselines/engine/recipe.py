@@ -150,9 +150,7 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             meant = f"did you mean {' or '.join(near)}?" if near else f"choose one of: {', '.join(known)}"
-            raise RecipeError(
-                f"--set {name}: {recipe.method['name']}/{recipe.dataset} has no such option; {meant}"
-            )
+            raise RecipeError(f"--set {name}: the recipe has no such option; {meant}")
         section, _, option = name.rpartition(".")
         (content[section] if section else content)[option] = value
     changed = Recipe.from_dict(content, where=where)

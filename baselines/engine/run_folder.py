@@ -10,8 +10,9 @@
 """
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Job:
         seed: of initialisation, batch order and dropout.
         root: folder of prepared datasets.
         precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
+        settings: how the recipe differs from the one that was named, such as ``{"method.epochs": 10}``.
     """
 
     recipe: Recipe
@@ -47,6 +49,7 @@ class Job:
     seed: int = 0
     root: Path | None = None
     precision: str = "32-true"
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def load(self, split: str) -> PairedDataset:
         """A split of the job's dataset; noise is on train alone."""
@@ -101,8 +104,12 @@ class RunFolder:
         """Folder of the event files."""
         return self.path / "tensorboard"
 
-    def claim(self, identity: dict[str, Any]) -> None:
+    def claim(self, identity: dict[str, Any], settings: Mapping[str, Any] | None = None) -> None:
         """Make the folder this run's, or check that it already is.
+
+        Args:
+            identity: what must be equal for a run to resume.
+            settings: how its recipe differs from the one that was named.
 
         Raises:
             TrainingError: the folder holds something else, or another run.
@@ -113,7 +120,7 @@ class RunFolder:
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise TrainingError(f"{self.path} exists and is no training run; choose a new folder with --to")
         else:
-            write_text(described, json.dumps(identity, indent=2, sort_keys=True) + "\n")
+            self.write("run.json", identity | ({"settings": dict(settings)} if settings else {}))
 
     def add_machine(self, machine: dict[str, str], *, goes_on: bool) -> None:
         """Say in ``run.json`` on which torch and device the run is trained from here on.
@@ -192,7 +199,8 @@ class RunFolder:
                 f"{self.path / 'run.json'} lacks recipe, seed or precision; train again into a new folder"
             ) from None
         recipe = Recipe.from_dict(recipe, where=str(self.path / "run.json"))
-        return Job(recipe=recipe, seed=seed, root=root, precision=precision)
+        settings = described.get("settings", {})
+        return Job(recipe=recipe, seed=seed, root=root, precision=precision, settings=settings)
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

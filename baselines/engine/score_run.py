@@ -229,7 +229,7 @@ def _describe(
 ) -> Submission:
     recipe = jobs[0].recipe
     imported = [entry["imported"] for entry in described if "imported" in entry]
-    training = _training(described)
+    training = _training(described, stated_settings(jobs))
     spec = dataset_spec(test.name)
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
@@ -279,7 +279,7 @@ def _origin(imported: dict[str, Any]) -> str:
 
 
 def _recipes(jobs: Sequence[Job]) -> tuple[str, ...]:
-    names = [shipped_name(job.recipe) for job in jobs]
+    names = [shipped_name(job.recipe) or shipped_name(job.recipe, job.settings) for job in jobs]
     known = [name for name in names if name is not None]
     return tuple(known) if len(known) == len(names) else ()
 
@@ -294,7 +294,23 @@ def _noise(record: dict[str, Any], kind: str) -> Noise:
     return Noise(**stated)
 
 
-def _training(described: Sequence[dict[str, Any]]) -> Training | None:
+def stated_settings(jobs: Sequence[Job]) -> dict[str, Any]:
+    """How the runs' recipes were changed, by name; nothing where the outcome is a shipped recipe.
+
+    Lists are written as text, and several values of one name are joined.
+    """
+    stated: dict[str, list[Any]] = {}
+    for job in jobs:
+        if job.settings and shipped_name(job.recipe) is None:
+            for name, value in job.settings.items():
+                stated.setdefault(name, []).append(json.dumps(value) if isinstance(value, list) else value)
+    return {
+        name: values[0] if len(set(values)) == 1 else " + ".join(dict.fromkeys(map(str, values)))
+        for name, values in stated.items()
+    }
+
+
+def _training(described: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Training | None:
     """What the runs say of their training; None where one says nothing, as imported weights do."""
     if not all("trained_on" in entry for entry in described):
         return None
@@ -302,4 +318,4 @@ def _training(described: Sequence[dict[str, Any]]) -> Training | None:
     said = {
         key: " + ".join(dict.fromkeys(machine[key] for machine in machines)) for key in ("torch", "device")
     }
-    return Training(precision=described[0]["precision"], **said)
+    return Training(precision=described[0]["precision"], settings=settings, **said)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from baselines.engine.progress import TrainingProgress, progress_bar
-from baselines.engine.recipe import Recipe
+from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.kit.batches import Features
 from baselines.recipes import recipe_names
@@ -79,6 +79,12 @@ class Cell:
     folder: Path
     root: Path | None = None
     precision: str = "32-true"
+    settings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The recipe, and how it was changed."""
+        return " ".join((self.recipe, *self.settings))
 
     @property
     def name(self) -> str:
@@ -99,13 +105,15 @@ class Cell:
     @property
     def job(self) -> Job:
         """What is trained."""
+        recipe, settings = with_settings(Recipe.load(self.recipe), self.settings)
         return Job(
-            Recipe.load(self.recipe),
+            recipe,
             noise_ratio=self.noise.percent / 100,
             noise_unit=self.noise.unit,
             seed=self.seed,
             root=self.root,
             precision=self.precision,
+            settings=settings,
         )
 
 
@@ -117,6 +125,7 @@ def cells_of(
     *,
     root: Path | None = None,
     precision: str = "32-true",
+    settings: Sequence[str] = (),
 ) -> list[Cell]:
     """Every combination, seed by seed, so that a sweep that is stopped early has whole columns.
 
@@ -127,15 +136,16 @@ def cells_of(
         seeds: of the training.
         root: folder of prepared datasets.
         precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
+        settings: of every recipe, such as ``method.epochs=10``.
 
     Raises:
-        NclBenchError: no such recipe, or not a noise.
+        NclBenchError: no such recipe, a setting that it refuses, or not a noise.
     """
     parsed = [NoiseCell.parse(noise) for noise in noises]
     for recipe in recipes:
-        Recipe.load(recipe)
+        with_settings(Recipe.load(recipe), settings)
     return [
-        Cell(recipe, noise, seed, folder, root, precision)
+        Cell(recipe, noise, seed, folder, root, precision, tuple(settings))
         for seed in seeds
         for noise in parsed
         for recipe in recipes
@@ -203,8 +213,8 @@ def table_to_print(results: dict[Cell, float]) -> Table:
 
 def _over_seeds(results: dict[Cell, float]) -> dict[tuple[str, str], list[float]]:
     groups: dict[tuple[str, str], list[float]] = {}
-    for cell in sorted(results, key=lambda cell: (cell.recipe, str(cell.noise), cell.seed)):
-        groups.setdefault((cell.recipe, str(cell.noise)), []).append(results[cell])
+    for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
+        groups.setdefault((cell.title, str(cell.noise)), []).append(results[cell])
     return groups
 
 
@@ -245,7 +255,7 @@ def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
     from baselines.engine.train import Trainer
 
     if (cell.submission / SUBMISSION_FILE).exists():
-        _check_precision(cell)
+        _check_training(cell)
     else:
         trainer = Trainer(cell.job, cell.run, device, features=features)
         with _SharedProgress(len(trainer.plans), index) as progress:
@@ -257,11 +267,20 @@ def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
     return report.splits["test"].r_sum
 
 
-def _check_precision(cell: Cell) -> None:
+def _check_training(cell: Cell) -> None:
+    from baselines.engine.score_run import stated_settings
+
     training = read_submission(cell.submission).training
-    if training is not None and training.precision != cell.precision:
+    if training is None:
+        return
+    if training.precision != cell.precision:
         raise NclBenchError(
             f"{cell.submission} was trained in {training.precision}, not in {cell.precision}; choose a new folder "
+            "with --to"
+        )
+    if training.settings != stated_settings([cell.job]):
+        raise NclBenchError(
+            f"{cell.submission} was trained with other settings ({training.settings or 'none'}); choose a new folder "
             "with --to"
         )
 

@@ -155,7 +155,7 @@ class Trainer:
 
             def begin() -> dict[str, Any] | None:
                 held_open.enter_context(sole_owner(self.folder.path))
-                self.folder.claim(self.job.identity(self.train_split))
+                self.folder.claim(self.job.identity(self.train_split), self.job.settings)
                 state = self._newest_state()
                 done = 0 if state is None else state["epochs"]
                 if done < len(self.plans):

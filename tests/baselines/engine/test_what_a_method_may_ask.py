@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from few_digits import TINY, load_few, outcome
+from support.few_digits import TINY, load_few, outcome
 from rich.console import Console
 from torch import Tensor, nn
 

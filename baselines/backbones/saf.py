@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
-from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
+from baselines.backbones.sgraf import SGRAF, SGRAFConfig, weight_sizes
 from baselines.kit.backbone import IntraModal
 from baselines.kit.distributed import of_all_captions, summed_over_ranks
 
@@ -94,7 +94,7 @@ class SAF(SGRAF):
     name = "saf"
     title = "SAF"
     Config = SGRAFConfig
-    published_sign = "sim_enc.SAF_module."
+    weight_prefix = "sim_enc.SAF_module."
 
     def __init__(self, config: SGRAFConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
@@ -163,17 +163,17 @@ class SAF(SGRAF):
         return logits.squeeze(-1)
 
     @classmethod
-    def from_published_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
-        """Build the network from weights in the published layout (``img_enc.``, ``txt_enc.``, ``sim_enc.``).
+    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``, ``sim_enc.``).
 
         Args:
-            state: published name to tensor; sizes are read from it.
+            state: their name to tensor; sizes are read from it.
 
         Raises:
             TrainingError: these are weights of another network.
         """
         names = {
-            f"{cls.published_sign}attn_sim_w.": "reasoning.score.",
-            f"{cls.published_sign}bn.": "reasoning.norm.",
+            f"{cls.weight_prefix}attn_sim_w.": "reasoning.score.",
+            f"{cls.weight_prefix}bn.": "reasoning.norm.",
         }
-        return cls._from_published(state, SGRAFConfig(**published_sizes(state)), names)
+        return cls._with_weights(state, SGRAFConfig(**weight_sizes(state)), names)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from baselines.backbones.encoders import xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
-from baselines.backbones.sgraf import SGRAF, SGRAFConfig, published_sizes
+from baselines.backbones.sgraf import SGRAF, SGRAFConfig, weight_sizes
 from baselines.kit.backbone import IntraModal
 
 
@@ -90,7 +90,7 @@ class SGR(SGRAF):
     name = "sgr"
     title = "SGR"
     Config = SGRConfig
-    published_sign = "sim_enc.SGR_module."
+    weight_prefix = "sim_enc.SGR_module."
 
     def __init__(self, config: SGRConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
@@ -115,20 +115,20 @@ class SGR(SGRAF):
         return logits.squeeze(-1)
 
     @classmethod
-    def from_published_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
-        """Build the network from weights in the published layout (``img_enc.``, ``txt_enc.``, ``sim_enc.``).
+    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``, ``sim_enc.``).
 
         Args:
-            state: published name to tensor; sizes are read from it.
+            state: their name to tensor; sizes are read from it.
 
         Raises:
             TrainingError: these are weights of another network.
         """
-        steps = (name for name in state if name.startswith(cls.published_sign))
+        steps = (name for name in state if name.startswith(cls.weight_prefix))
         n_steps = max(1, sum(name.endswith(".sim_graph_w.bias") for name in steps))
         names = {
-            f"{cls.published_sign}{k}.{theirs}.": f"reasoning.steps.{k}.{ours}."
+            f"{cls.weight_prefix}{k}.{theirs}.": f"reasoning.steps.{k}.{ours}."
             for k in range(n_steps)
             for theirs, ours in (("graph_query_w", "query"), ("graph_key_w", "key"), ("sim_graph_w", "out"))
         }
-        return cls._from_published(state, SGRConfig(**published_sizes(state), sgr_steps=n_steps), names)
+        return cls._with_weights(state, SGRConfig(**weight_sizes(state), sgr_steps=n_steps), names)

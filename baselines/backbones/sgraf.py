@@ -232,17 +232,17 @@ class SGRAF(Backbone):
         return min(n_images, max(1, fitting))
 
     @classmethod
-    def _from_published(
+    def _with_weights(
         cls, state: Mapping[str, Tensor], config: SGRAFConfig, names: Mapping[str, str]
     ) -> Self:
         feature_dim = size_of(state, "img_enc.fc.weight", 1)
         n_regions = size_of(state, "sim_enc.v_global_w.embedding_local.1.weight")
         network = cls(config, feature_dim, n_regions, size_of(state, "txt_enc.embed.weight"))
-        network.load_published(translate(state, {**PUBLISHED_NAMES, **names}))
+        network.load_weights(translate(state, {**WEIGHT_NAMES, **names}))
         return network
 
 
-PUBLISHED_NAMES = {
+WEIGHT_NAMES = {
     "img_enc.fc.": "regions.",
     "txt_enc.embed.": "words.embedding.",
     "txt_enc.cap_rnn.": "words.gru.",
@@ -258,8 +258,8 @@ PUBLISHED_NAMES = {
 }
 
 
-def published_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Sizes of a published network, as options of a config."""
+def weight_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Sizes that the weights have, as options of a config."""
     return {
         "embed_size": size_of(state, "img_enc.fc.weight"),
         "word_dim": size_of(state, "txt_enc.embed.weight", 1),

@@ -112,7 +112,7 @@ class VSEInfinity(Backbone):
     title = "VSE-infinity"
     Config = VSEInfinityConfig
     similarity_range = (-1.0, 1.0)
-    published_sign = "img_enc.gpool."
+    weight_prefix = "img_enc.gpool."
 
     def __init__(
         self, config: VSEInfinityConfig, feature_dim: int, n_regions: int, vocabulary_size: int
@@ -151,11 +151,11 @@ class VSEInfinity(Backbone):
         return captions.vectors @ captions.vectors.T
 
     @classmethod
-    def from_published_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
-        """Build the network from weights in the published layout (``img_enc.``, ``txt_enc.``).
+    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
 
         Args:
-            state: published name to tensor; sizes are read from it.
+            state: their name to tensor; sizes are read from it.
 
         Raises:
             TrainingError: these are weights of another network.
@@ -168,11 +168,11 @@ class VSEInfinity(Backbone):
             position_dim=size_of(state, "img_enc.gpool.linear.weight", 1),
         )
         network = cls(config, feature_dim, 1, vocabulary_size)
-        network.load_published(translate(state, PUBLISHED_NAMES, unused=("img_enc.mlp.bns.1.",)))
+        network.load_weights(translate(state, WEIGHT_NAMES, unused=("img_enc.mlp.bns.1.",)))
         return network
 
 
-PUBLISHED_NAMES = {
+WEIGHT_NAMES = {
     "img_enc.fc.": "regions.linear.",
     "img_enc.mlp.layers.0.": "regions.hidden.",
     "img_enc.mlp.bns.0.": "regions.norm.",

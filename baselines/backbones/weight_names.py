@@ -1,4 +1,4 @@
-"""Weights under the names of the published code, in our names."""
+"""Weights under the names of the papers' code, in our names."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from ncl_bench.errors import TrainingError
 def translate(
     state: Mapping[str, Tensor], names: Mapping[str, str], unused: tuple[str, ...] = ()
 ) -> dict[str, Tensor]:
-    """Rename the entries of a published state dict.
+    """Rename the weights of a network.
 
     Args:
-        state: published name to tensor.
-        names: published prefix to our prefix; the longest that fits is taken.
-        unused: published prefixes of weights that no computation reads; left out.
+        state: their name to tensor.
+        names: beginning of their names to beginning of ours; the longest that fits is taken.
+        unused: beginnings of the names of weights that no computation reads; left out.
 
     Returns:
         Our name to tensor.
@@ -29,17 +29,17 @@ def translate(
             continue
         prefix = max((p for p in names if name.startswith(p)), key=len, default=None)
         if prefix is None:
-            raise TrainingError(f"the published weights hold {name!r}, which is no part of this backbone")
+            raise TrainingError(f"the weights hold {name!r}, which is no part of this backbone")
         translated[names[prefix] + name[len(prefix) :]] = tensor
     return translated
 
 
 def size_of(state: Mapping[str, Tensor], name: str, dim: int = 0) -> int:
-    """Size of a published tensor along a dimension.
+    """Size of a weight along a dimension.
 
     Raises:
         TrainingError: no such tensor, so these are weights of another network.
     """
     if name not in state or state[name].dim() <= dim:
-        raise TrainingError(f"the published weights lack {name!r}; are they weights of another backbone?")
+        raise TrainingError(f"the weights lack {name!r}; are they weights of another backbone?")
     return state[name].shape[dim]

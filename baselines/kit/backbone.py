@@ -57,8 +57,8 @@ class Backbone(nn.Module, ABC):
     similarity_range: ClassVar[tuple[float, float]]
     fixed_regions: ClassVar[bool] = False
     """Every image must have the same number of regions; otherwise any number will do."""
-    published_sign: ClassVar[str]
-    """What only this network's names in the published layout begin with."""
+    weight_prefix: ClassVar[str]
+    """What the names of this network's weights, and of no other's, begin with in a checkpoint of the papers' code."""
     mixed: bool = False
     """Whether what goes through :meth:`autocast` is multiplied in bfloat16; set by the engine."""
     embed_size: int
@@ -99,8 +99,8 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def from_published_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
-        """Build the network from a state dict with the published names; sizes are read from the tensors."""
+    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+        """Build the network from weights under the names of the papers' code; sizes are read from the tensors."""
 
     def forward(self, batch: Batch) -> Tensor:
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""
@@ -116,7 +116,7 @@ class Backbone(nn.Module, ABC):
         """The captions with ``pooled``, for backbones that need it."""
         return captions
 
-    def load_published(self, state: Mapping[str, Tensor]) -> None:
+    def load_weights(self, state: Mapping[str, Tensor]) -> None:
         """Take weights over, in their own precision.
 
         Raises:
@@ -127,4 +127,4 @@ class Backbone(nn.Module, ABC):
             self.load_state_dict(dict(state))
         except RuntimeError as error:
             found = " ".join(str(error).split())
-            raise TrainingError(f"the published weights do not fit {type(self).__name__}: {found}") from None
+            raise TrainingError(f"the weights do not fit {type(self).__name__}: {found}") from None

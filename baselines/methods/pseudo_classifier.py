@@ -29,8 +29,8 @@ class PseudoClassifier(nn.Module):
         return logits
 
     @classmethod
-    def from_published_state_dict(cls, state: Mapping[str, Tensor], embed_size: int) -> Self:
-        """Build C from the entries ``img_pro_head.*`` of a published network."""
+    def from_weights(cls, state: Mapping[str, Tensor], embed_size: int) -> Self:
+        """Build C from the entries ``img_pro_head.*`` of a network of the paper's code."""
         layers = {"hidden": "img_pro_head.first_hidden_layer.fc", "out": "img_pro_head.output_layer"}
         hidden_size, n_inputs = (size_of(state, f"{layers['hidden']}.weight", dim) for dim in (0, 1))
         head = cls(n_inputs // embed_size, embed_size, hidden_size, size_of(state, f"{layers['out']}.weight"))

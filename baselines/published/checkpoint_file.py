@@ -1,11 +1,11 @@
-"""Files of the published code: read without unpickling, and the networks found by their structure.
+"""Checkpoints of the papers' code: read without unpickling, and the networks found by their structure.
 
-The published code saves, with ``torch.save``, a dictionary that holds one network (``model``) or two (``model_A``,
+The code saves, with ``torch.save``, a dictionary that holds one network (``model``) or two (``model_A``,
 ``model_B``) beside options and scores. A network is a list of state dicts, one per encoder, or one state dict whose
 names carry the encoder.
 
-Nothing but tensors and plain containers is built from a file: classes that the published files are known to
-mention become empty stand-ins, any other one refuses the file.
+Nothing but tensors and plain containers is built from a file: classes that these files are known to mention
+become empty stand-ins, any other one refuses the file.
 """
 
 import re
@@ -55,7 +55,7 @@ def read_checkpoint(file: Path) -> Any:
         TrainingError: it cannot be read, is damaged, or mentions a class or function that is not allowed.
     """
     if not file.is_file():
-        raise TrainingError(f"{file} is not a file; give a checkpoint of the published code")
+        raise TrainingError(f"{file} is not a file; give a checkpoint of a paper's code")
     try:
         with torch.serialization.safe_globals(_STAND_INS):
             return torch.load(file, map_location="cpu", weights_only=True)
@@ -63,7 +63,7 @@ def read_checkpoint(file: Path) -> Any:
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise TrainingError(
-                f"{file} asks for {refused[1]}, which no published checkpoint needs; it was not read further, "
+                f"{file} asks for {refused[1]}, which no checkpoint needs; it was not read further, "
                 "save the state dicts alone with torch.save"
             ) from None
         reason = " ".join(str(error).split()).split(". ")[0][:200] or type(error).__name__
@@ -72,15 +72,15 @@ def read_checkpoint(file: Path) -> Any:
         ) from None
 
 
-def published_networks(content: Any, file: Path) -> list[dict[str, Tensor]]:
-    """Networks of a file in its order, each as published name to tensor.
+def networks_in(content: Any, file: Path) -> list[dict[str, Tensor]]:
+    """Networks of a file in its order, each as name to tensor, under the names of the papers' code.
 
     Args:
         content: of :func:`read_checkpoint`.
         file: named in the error.
 
     Raises:
-        TrainingError: there is no network in a published layout.
+        TrainingError: there is no network in a known layout.
     """
     values = [content]
     if isinstance(content, Mapping) and _state(content) is None:
@@ -89,7 +89,7 @@ def published_networks(content: Any, file: Path) -> list[dict[str, Tensor]]:
     if not found:
         keys = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
         raise TrainingError(
-            f"{file} holds no network in a published layout (found: {keys[:200]}), expected state dicts of "
+            f"{file} holds no network in a known layout (found: {keys[:200]}), expected state dicts of "
             "img_enc, txt_enc and sim_enc"
         )
     return found

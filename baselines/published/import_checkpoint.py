@@ -1,4 +1,4 @@
-"""A published checkpoint to a run folder that ``ncl-bench score`` reads: safetensors, and what is known of it."""
+"""Turn a checkpoint of the papers' code into a run folder: safetensors, and what is known of the training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from baselines.engine.run_folder import Job, RunFolder
 from baselines.engine.train import build_method
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
-from baselines.published.checkpoint_file import SCORING, published_networks, read_checkpoint
+from baselines.published.checkpoint_file import SCORING, networks_in, read_checkpoint
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, unknown_name
@@ -24,7 +24,7 @@ from ncl_bench.noise.draw import NoiseUnit
 
 Selection = Literal["dev", "test", "none"]
 
-PUBLISHED_SELECTION: dict[str, Selection] = {"pc2": "test"}
+SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
 """Where the published code chose the checkpoint that it releases; dev for every other method."""
 
 
@@ -60,7 +60,7 @@ class Statement:
 
 
 def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
-    """Write the networks of a published checkpoint as a run folder.
+    """Write the networks of a checkpoint of the papers' code as a run folder.
 
     Args:
         file: written by the published code.
@@ -76,7 +76,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     _check_statement(statement)
     if to.exists():
         raise TrainingError(f"{to} exists; choose a new folder with --to")
-    states = published_networks(read_checkpoint(file), file)
+    states = networks_in(read_checkpoint(file), file)
     wanted = METHODS[statement.method].n_networks
     if len(states) != wanted:
         raise TrainingError(
@@ -94,7 +94,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
         "file": file.name,
         "sha256": sha256_of_file(file),
         "seed_known": statement.seed is not None,
-        "selection": statement.selection or PUBLISHED_SELECTION.get(statement.method, "dev"),
+        "selection": statement.selection or SELECTED_ON.get(statement.method, "dev"),
     }
     with atomic_path(to) as temporary:
         folder = RunFolder(temporary)
@@ -106,12 +106,12 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
 
 def _backbone(state: Mapping[str, Tensor], file: Path) -> Backbone:
     for cls in BACKBONES.values():
-        if any(name.startswith(cls.published_sign) for name in state):
+        if any(name.startswith(cls.weight_prefix) for name in state):
             try:
-                return cls.from_published_state_dict(state).float()
+                return cls.from_weights(state).float()
             except TrainingError as error:
                 raise TrainingError(f"{file}: {error}") from None
-    signs = ", ".join(f"{cls.published_sign}* for {name}" for name, cls in BACKBONES.items())
+    signs = ", ".join(f"{cls.weight_prefix}* for {name}" for name, cls in BACKBONES.items())
     raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
 
 

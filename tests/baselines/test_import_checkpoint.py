@@ -218,6 +218,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
         "sgr_steps": 3,
         "dropout": 0.4,
         "kernel": "torch",
+        "block_captions": None,
     }
 
 
@@ -246,11 +247,11 @@ def with_rows(rows: int) -> list[dict[str, Tensor]]:
 
 
 REFUSED = {
-    "os.system": (lambda: Malicious(), "gsc", {}, "asks for posix.system, which no published"),
-    "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "eval, which no published"),
+    "os.system": (lambda: Malicious(), "gsc", {}, "asks for posix.system, which no checkpoint"),
+    "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "eval, which no checkpoint"),
     "a class": (lambda: {"opt": Path("x")}, "gsc", {}, "asks for pathlib"),
     "one network of two": (lambda: {"model": list_of("sgr")}, "ncr", {}, "holds 1 networks, ncr trains 2"),
-    "no network": (lambda: {"weights": torch.ones(2)}, "gsc", {}, "no network in a published layout (found: weights)"),
+    "no network": (lambda: {"weights": torch.ones(2)}, "gsc", {}, "no network in a known layout (found: weights)"),
     "no backbone": (lambda: [{"fc.weight": torch.ones(2, 2)}], "gsc", {}, "weights of no known backbone"),
     "a weight too few": (
         lambda: without("sim_enc.sim_tranloc_w.bias"), "gsc", {}, 'Missing key(s) in state_dict: "local_nodes.bias"'
@@ -259,7 +260,7 @@ REFUSED = {
     "another vocabulary": (lambda: with_rows(10), "gsc", {}, "a vocabulary of 10 words, digits has"),
     "no <mask>": (lambda: list_of("sgr"), "crcl", {}, "with 1 more for <mask>"),
     "no noise": (lambda: list_of("sgr"), "gsc", {"noise_ratio": None}, "state it with --noise-ratio"),
-    "unknown method": (lambda: list_of("sgr"), "bicro", {}, "unknown method 'bicro'"),
+    "unknown method": (lambda: list_of("sgr"), "nrc", {}, "unknown method 'nrc'"),
     "other sizes": (
         lambda: as_list(published("sgr", build_backbone(
             "sgr", BACKBONES["sgr"].Config(**SIZES), feature_dim=66, n_regions=36,

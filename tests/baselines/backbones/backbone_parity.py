@@ -29,7 +29,7 @@ def published_network(
 ) -> Backbone:
     """A backbone with published weights and, as in the golden runs, without dropout."""
     state = {key: tensor(stored[key], dtype) for key in stored if key.startswith(PARTS)}
-    return without_dropout(BACKBONES[name].from_published_state_dict(state)).train(mode == "train")
+    return without_dropout(BACKBONES[name].from_weights(state)).train(mode == "train")
 
 
 def without_dropout(network: Backbone) -> Backbone:

@@ -131,11 +131,11 @@ def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -
         stored = golden(FILES[owner])
         state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
         if owner == name:
-            sizes = {tuple(p.shape) for p in BACKBONES[name].from_published_state_dict(state).parameters()}
+            sizes = {tuple(p.shape) for p in BACKBONES[name].from_weights(state).parameters()}
             assert tuple(state["img_enc.fc.weight"].shape) in sizes
         else:
-            with pytest.raises(TrainingError, match="published weights"):
-                BACKBONES[name].from_published_state_dict(state)
+            with pytest.raises(TrainingError, match=r"the weights (hold|lack)"):
+                BACKBONES[name].from_weights(state)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,7 +145,7 @@ def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> 
     for missing in ("img_enc.fc.bias", "img_enc.fc.weight"):
         cut = {key: value for key, value in state.items() if key != missing}
         with pytest.raises(TrainingError):
-            BACKBONES[name].from_published_state_dict(cut)
+            BACKBONES[name].from_weights(cut)
 
 
 def test_unknown_names_and_options_are_refused() -> None:

@@ -51,7 +51,7 @@ def state_of(
 
 def network_of(state: Mapping[str, Tensor]) -> Backbone:
     """An SGR with published weights and, as in the golden runs, without dropout."""
-    network = BACKBONES["sgr"].from_published_state_dict(state)
+    network = BACKBONES["sgr"].from_weights(state)
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -41,7 +41,7 @@ def published_network(
 
 def network_with(backbone: str, state: Mapping[str, Tensor]) -> Backbone:
     """A backbone with these weights, in their precision and without dropout."""
-    network = BACKBONES[backbone].from_published_state_dict(state)
+    network = BACKBONES[backbone].from_weights(state)
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

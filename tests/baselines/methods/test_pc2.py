@@ -143,7 +143,7 @@ def method_on(backbone: str, golden: Golden, **options: object) -> PC2:
     stored = golden("F_pc2_network")
     n_pairs = max(len(stored[f"batch.{name}.lengths"]) for name in ("short", "mid", "long", "unlabelled"))
     setting = published_setting(backbone, golden, n_pairs)
-    head = PseudoClassifier.from_published_state_dict(
+    head = PseudoClassifier.from_weights(
         {name: tensor(stored[name]) for name in stored if name.startswith("img_pro_head.")},
         setting.make_network().embed_size,
     )
@@ -164,7 +164,7 @@ def assert_gradients(method: PC2, backbone: str, golden: Golden, case: str) -> N
         body = {name: array for name, array in given.items() if name.startswith(ENCODERS)}
         head = {name: tensor(array) for name, array in given.items() if name not in body}
         expected = published_network(backbone, golden, "", body)
-        expected.pseudo_classifier = PseudoClassifier.from_published_state_dict(head, expected.embed_size)
+        expected.pseudo_classifier = PseudoClassifier.from_weights(head, expected.embed_size)
         assert_gradients_match(network, expected)
 
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import miniatures
 import pytest
+from support import miniatures
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.hub import push_to_hub

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from few_digits import TINY, outcome
+from support.few_digits import TINY, outcome
 
 from baselines.engine.devices import fabric_for, started_processes
 from ncl_bench.errors import TrainingError
@@ -78,9 +78,9 @@ def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.
 
 SCRIPT = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import baselines.engine.run_folder
-from few_digits import load_few
+from support.few_digits import load_few
 from ncl_bench.cli import main
 baselines.engine.run_folder.load_dataset = load_few
 main()

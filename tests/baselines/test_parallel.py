@@ -132,7 +132,7 @@ def sgd(self: Method, network: torch.nn.Module, learning_rate: float) -> torch.o
 
 def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
     """A run on a few pairs, by plain gradient descent (see above)."""
-    from few_digits import load_few  # composes the digits, which the other tests do not need
+    from support.few_digits import load_few  # composes the digits, which the other tests do not need
 
     def load(name: str, **options: Any) -> PairedDataset:
         dataset = load_few(name, **options)
@@ -192,7 +192,7 @@ def whole_run(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("undone")
 def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_path: Path) -> None:
-    from few_digits import outcome
+    from support.few_digits import outcome
 
     (tmp_path / "one").mkdir()
     expected = whole_run(tmp_path / "one")

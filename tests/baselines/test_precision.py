@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from few_digits import TINY, load_few
 from rich.console import Console
+from support.few_digits import TINY, load_few
 from torch import Tensor, nn
 
 from baselines.benchmark.precision import R_SUM_LIMIT, SIMILARITY_LIMIT, precision_effects

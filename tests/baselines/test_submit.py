@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_digits import TINY, load_few
 from rich.console import Console
+from support.few_digits import TINY, load_few
 
 import baselines.engine.score_run
 from baselines.engine.devices import fabric_for, machine_of

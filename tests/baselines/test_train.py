@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from few_digits import TINY, load_few, outcome
+from support.few_digits import TINY, load_few, outcome
 from typer.testing import CliRunner
 
 from baselines.engine.checkpoint import save_state

@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import miniatures
 import numpy as np
 import pytest
+from support import miniatures
 
 from ncl_bench.data import DATASETS, load_dataset
 from ncl_bench.evaluation.protocol import expected_shape

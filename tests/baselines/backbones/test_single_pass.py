@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from baselines.backbones import BACKBONES
-from baselines.kit.backbone import Encoded
 from baselines.backbones.sgraf import SGRAF
 from baselines.backbones.single_pass import all_logits, own_logits
+from baselines.kit.backbone import Encoded
 
 LENGTHS = torch.tensor([4, 2, 5, 3])
 N_REGIONS, FEATURES, WORDS = 3, 6, 9

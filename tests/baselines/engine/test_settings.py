@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from support.few_digits import TINY, load_few
 from rich.console import Console
+from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
 from baselines.engine.recipe import Recipe, shipped_name, with_settings

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.few_digits import TINY, load_few, outcome
 from rich.console import Console
+from support.few_digits import TINY, load_few, outcome
 from torch import Tensor, nn
 
 from baselines.engine.progress import TrainingProgress

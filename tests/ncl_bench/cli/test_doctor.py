@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-import miniatures
 import pytest
+from support import miniatures
 from typer.testing import CliRunner
 
 import baselines.doctor

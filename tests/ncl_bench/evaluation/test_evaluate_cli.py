@@ -13,7 +13,7 @@ import pytest
 import yaml
 from oracles.ranks import metrics_by_definition, ranks_by_definition
 from pydantic import ValidationError
-from submission_folders import (
+from support.submission_folders import (
     EACH,
     read_json,
     scores_of_form,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from submission_folders import (
+from support.submission_folders import (
     scores_of_form,
     similarities,
     statement,

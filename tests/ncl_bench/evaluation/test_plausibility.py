@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from submission_folders import similarities
+from support.submission_folders import similarities
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.plausibility import BEST_PUBLISHED, DEV_PROTOCOL

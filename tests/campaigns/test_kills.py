@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from few_digits import TINY, outcome, run_command
+from support.few_digits import TINY, outcome, run_command
 
 from baselines.methods import METHODS
 
@@ -29,7 +29,7 @@ CONSTANTS = {
 }
 
 processes = get_context("forkserver")
-processes.set_forkserver_preload(["few_digits"])
+processes.set_forkserver_preload(["support.few_digits"])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults.warm import TESTS, Ended
-from faults.world import World
+from campaigns.faults.warm import TESTS, Ended
+from campaigns.faults.world import World
 
 Run = Callable[..., Ended]
 
@@ -23,7 +23,7 @@ def run() -> Iterator[Run]:
         "NO_COLOR": "1",
     }
     server = subprocess.Popen(
-        [sys.executable, str(TESTS / "faults" / "warm.py")],
+        [sys.executable, str(TESTS / "campaigns" / "faults" / "warm.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

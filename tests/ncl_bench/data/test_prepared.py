@@ -4,10 +4,10 @@ import json
 import shutil
 import tracemalloc
 
-import miniatures
 import numpy as np
 import pyarrow as pa
 import pytest
+from support import miniatures
 
 from ncl_bench.data import write
 from ncl_bench.data.prepare import prepare

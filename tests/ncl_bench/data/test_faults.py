@@ -5,9 +5,9 @@ import pickle
 import zipfile
 from pathlib import Path
 
-import miniatures
 import numpy as np
 import pytest
+from support import miniatures
 
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared

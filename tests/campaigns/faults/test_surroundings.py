@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults.warm import TESTS
+from campaigns.faults.warm import TESTS
 
 USUAL = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
 CHINESE = {
@@ -32,7 +32,7 @@ PLAIN = {
 
 
 def written(folder: Path, environment: dict[str, str], *options: str) -> dict[str, str]:
-    command = [sys.executable, str(TESTS / "faults" / "surroundings.py"), str(folder), *options]
+    command = [sys.executable, str(TESTS / "campaigns" / "faults" / "surroundings.py"), str(folder), *options]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
     done = subprocess.run(
         command,

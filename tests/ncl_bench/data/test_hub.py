@@ -3,9 +3,9 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import miniatures
 import pytest
 from huggingface_hub import DatasetCard
+from support import miniatures
 
 from ncl_bench.data import hub, now
 from ncl_bench.data.prepare import prepare

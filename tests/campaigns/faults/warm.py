@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 IMPORTED = {
     "prepare": ("ncl_bench.data.prepare",),
     "evaluate": ("ncl_bench.evaluation.evaluate", "matplotlib.backends.backend_svg"),
@@ -159,7 +159,7 @@ def _has_survivors(group: int) -> bool:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    from faults.world import train_on_few
+    from campaigns.faults.world import train_on_few
 
     command = request["arguments"][0]
     for name in IMPORTED.get(command, ()):
@@ -171,9 +171,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "w")
-    sys.path += [str(TESTS), str(TESTS / "ncl_bench" / "prepare")]
+    sys.path.append(str(TESTS))
     import_module("ncl_bench.cli.commands")
-    import_module("faults.world").make_small()
+    import_module("campaigns.faults.world").make_small()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)

@@ -95,7 +95,7 @@ REFUSED_TWICE = ("noise make", "submission init", "score", "leaderboard add")
 
 def make_small() -> None:
     """Published datasets of a few images, in this process alone."""
-    import miniatures
+    from support import miniatures
 
     from ncl_bench.data import DATASETS
 
@@ -122,7 +122,7 @@ def train_on_few() -> None:
 
 def write_inputs(folder: Path) -> None:
     """What the first commands read."""
-    import miniatures
+    from support import miniatures
 
     folder.mkdir(parents=True)
     miniatures.make_scan(folder / "download", "flickr30k")

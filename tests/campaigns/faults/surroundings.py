@@ -1,6 +1,6 @@
 """Run commands one after the other in a folder and print the sha256 of all that they wrote, as JSON.
 
-``python tests/faults/surroundings.py FOLDER [all]``: the environment variables are what a test varies.
+``python tests/campaigns/faults/surroundings.py FOLDER [all]``: the environment variables are what a test varies.
 """
 
 import json
@@ -9,8 +9,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-TESTS = Path(__file__).parent.parent
-sys.path += [str(TESTS), str(TESTS / "ncl_bench" / "prepare"), str(TESTS / "ncl_bench" / "evaluation")]
+sys.path.append(str(Path(__file__).parents[2]))
 
 QUICK = (
     ("noise", "make", "digits", "--ratio", "0.4", "--to", "rauschen-噪声.npy"),
@@ -38,8 +37,8 @@ SLOW = (
 
 
 def main(folder: Path, everything: bool) -> dict[str, str]:
-    from faults.warm import run
-    from faults.world import digest, make_small, train_on_few, write_inputs
+    from campaigns.faults.warm import run
+    from campaigns.faults.world import digest, make_small, train_on_few, write_inputs
 
     for room in (
         "ncl_bench.cli.commands",
@@ -51,7 +50,7 @@ def main(folder: Path, everything: bool) -> dict[str, str]:
     if everything:
         train_on_few()
     write_inputs(folder)
-    from submission_folders import write_folder
+    from support.submission_folders import write_folder
 
     write_folder(folder / "submissions" / "éа")
     captions = folder / "download" / "f30k_precomp" / "train_caps.txt"

@@ -1,7 +1,8 @@
 """Damage the files of one reader for a number of seconds, with bounded memory and time for each input.
 
-``python tests/fuzz/campaign.py READER SECONDS FIRST_SEED`` prints one JSON line: inputs, how many were read, and the
-growth of memory; it ends with another code than 0 and leaves the input in ``--keep`` where a reader falls.
+``python tests/campaigns/fuzz/campaign.py READER SECONDS FIRST_SEED INPUT`` prints one JSON line: inputs, how many
+were read, and the growth of memory; where a reader falls, it ends with another code than 0 and leaves the input in
+the file INPUT.
 """
 
 import json
@@ -13,20 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent.parent
-sys.path += [
-    str(TESTS),
-    str(TESTS / "fuzz"),
-    str(TESTS / "ncl_bench" / "prepare"),
-    str(TESTS / "ncl_bench" / "evaluation"),
-]
+sys.path.append(str(Path(__file__).parents[2]))
 
-from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
-from miniatures import SPECS  # noqa: E402
-from mutations import damaged  # noqa: E402
-from readers import READERS, attempt  # noqa: E402
+from campaigns.fuzz.mutations import damaged
+from campaigns.fuzz.readers import READERS, attempt
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from support.miniatures import SPECS
 
-from ncl_bench.data import DATASETS  # noqa: E402
+from ncl_bench.data import DATASETS
 
 MEMORY = 512 * 2**20
 """Bytes that a reader of a small file may take beyond what the process had."""

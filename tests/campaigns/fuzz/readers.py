@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import miniatures
 import numpy as np
-import submission_folders
 import yaml
+from support import miniatures, submission_folders
 
 from baselines.engine.checkpoint import latest_state, save_state
 from baselines.engine.recipe import Recipe
@@ -38,7 +37,7 @@ from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import silent
 from ncl_bench.schema import read_yaml
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 Read = Callable[[bytes], Any]
 
 
@@ -158,7 +157,7 @@ def submission(folder: Path) -> Reader:
 
 def leaderboard_row(folder: Path) -> Reader:
     families = read_families()
-    rows = sorted((HERE.parents[1] / "leaderboard" / "submissions" / "digits").glob("*.yaml"))
+    rows = sorted((ROOT / "leaderboard" / "submissions" / "digits").glob("*.yaml"))
     path = folder / "digits" / "row.yaml"
     path.parent.mkdir()
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults.conftest import Run
-from faults.world import COMMANDS, REFUSED_TWICE, World, digest
+from campaigns.faults.conftest import Run
+from campaigns.faults.world import COMMANDS, REFUSED_TWICE, World, digest
 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import sole_owner

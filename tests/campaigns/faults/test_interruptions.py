@@ -1,6 +1,7 @@
 """Every command that writes, stopped at random moments: the same command then ends with the same bytes.
 
-The long campaign: ``pytest -m slow -s tests/faults/test_interruptions.py`` (``NCL_KILLS`` sets how many stops in all).
+The long campaign: ``pytest -m slow -s tests/campaigns/faults/test_interruptions.py``; ``NCL_KILLS`` sets how many
+stops in all.
 """
 
 import collections
@@ -10,8 +11,8 @@ import shutil
 import signal
 
 import pytest
-from faults.conftest import Run
-from faults.world import COMMANDS, REFUSED_TWICE, World, digest
+from campaigns.faults.conftest import Run
+from campaigns.faults.world import COMMANDS, REFUSED_TWICE, World, digest
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 BACKBONES, METHODS = ("backbones", "sgraf_parity", "vse_infinity"), ("ncr", "crcl", "gsc", "pc2")
 COMPARISONS = [
     str(next(TESTS.rglob(f"test_{name}.py")))
@@ -28,7 +28,7 @@ def compare(**environment: str) -> None:
 
 
 def test_no_comparison_carries_the_sizes_of_the_files(tmp_path: Path) -> None:
-    command = [sys.executable, str(TESTS / "golden_of_other_sizes.py"), str(tmp_path)]
+    command = [sys.executable, str(TESTS / "support" / "golden_of_other_sizes.py"), str(tmp_path)]
     folders = os.pathsep.join(str(TESTS / "baselines" / room) for room in ("methods", "backbones"))
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": folders})
     compare(NCL_GOLDEN_DIR=str(tmp_path))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import miniatures
 import pytest
+from support import miniatures
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.paired import PairedDataset

@@ -1,6 +1,6 @@
 """No damaged file makes a reader fall: it is read, or refused in one sentence, in bounded time and memory.
 
-By default a few inputs each; a minute each with ``NCL_FUZZ_SECONDS=60 pytest -m slow -s tests/fuzz``.
+By default a few inputs each; a minute each with ``NCL_FUZZ_SECONDS=60 pytest -m slow -s tests/campaigns/fuzz``.
 """
 
 import json
@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from campaigns.fuzz.mutations import damaged
+from campaigns.fuzz.readers import READERS, attempt
 from hypothesis import HealthCheck, Phase, given, settings
-
-sys.path += [str(Path(__file__).parents[1] / "ncl_bench" / room) for room in ("prepare", "evaluation")]
-from miniatures import SPECS
-from mutations import damaged
-from readers import READERS, attempt
+from support.miniatures import SPECS
 
 from ncl_bench.data import DATASETS
 
@@ -54,7 +52,7 @@ def test_campaign(name: str, tmp_path: Path) -> None:
     seconds = os.environ.get("NCL_FUZZ_SECONDS", "60")
     kept = tmp_path / "input"
     command = [sys.executable, str(CAMPAIGN), name, seconds, os.environ.get("NCL_FUZZ_SEED", "0"), str(kept)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     fallen = f"exit code {done.returncode}; the input lies in {kept}\n{done.stderr[-3000:]}"
     assert done.returncode == 0, fallen

@@ -2,17 +2,14 @@
 
 import io
 import json
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path += [str(Path(__file__).parents[1] / "ncl_bench" / room) for room in ("prepare", "evaluation")]
-from miniatures import SPECS
-from readers import READERS
+from campaigns.fuzz.readers import READERS
+from support.miniatures import SPECS
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError

@@ -11,9 +11,9 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
-import miniatures
 import numpy as np
 import pytest
+from support import miniatures
 
 from ncl_bench.data import digits, flickr30k, now, settings, write
 from ncl_bench.data.download import open_source
@@ -331,7 +331,7 @@ def test_the_published_archive_is_known_by_its_hash(tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {folder!r})
-import miniatures
+from support import miniatures
 from pathlib import Path
 from ncl_bench.data import DATASETS
 from ncl_bench.data import write
@@ -355,7 +355,9 @@ def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path, monkeypatch)
     monkeypatch.setattr(write, "SHARD_BYTES", 1)
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     root = tmp_path / "killed"
-    script = KILLED.format(folder=str(Path(__file__).parent), limit=limit, source=str(source), root=str(root))
+    script = KILLED.format(
+        folder=str(Path(__file__).parents[2]), limit=limit, source=str(source), root=str(root)
+    )
     process = subprocess.run([sys.executable, "-c", script], check=False)
     assert process.returncode == -signal.SIGKILL
     assert not (root / "flickr30k").exists()
@@ -445,7 +447,7 @@ def test_a_second_process_is_told_so(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     with sole_owner(tmp_path / "root" / "flickr30k"):
         script = (
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import miniatures; "
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); from support import miniatures; "
             "from pathlib import Path; from ncl_bench.data import DATASETS; "
             "from ncl_bench.data.prepare import prepare; DATASETS.update(miniatures.SPECS); "
             f"prepare('flickr30k', Path({str(source)!r}), Path({str(tmp_path / 'root')!r}))"

@@ -69,7 +69,7 @@ OTHER_SIZES = {
 
 Arrays = dict[str, np.ndarray]
 random = np.random.default_rng(7)
-published = {path.stem: dict(np.load(path)) for path in (Path(__file__).parent / "golden").glob("*.npz")}
+published = {path.stem: dict(np.load(path)) for path in (Path(__file__).parents[1] / "golden").glob("*.npz")}
 made: dict[str, Arrays] = defaultdict(dict)
 
 

@@ -1,7 +1,7 @@
 """``ncl-bench datasets`` and ``ncl-bench prepare`` from the command line."""
 
-import miniatures
 import pytest
+from support import miniatures
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app

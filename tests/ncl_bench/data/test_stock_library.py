@@ -1,8 +1,8 @@
 """The stock Hugging Face library opens a prepared folder: copied, mapped and streamed."""
 
-import miniatures
 import numpy as np
 import pytest
+from support import miniatures
 
 from ncl_bench.data import write
 from ncl_bench.data.prepare import prepare

@@ -1,6 +1,6 @@
 """Golden files of other sizes, to show that no test carries the sizes of the files in ``tests/golden``.
 
-``python golden_of_other_sizes.py FOLDER``, with the folders of the parity tests on ``PYTHONPATH``, writes groups A
+``python tests/support/golden_of_other_sizes.py FOLDER``, with ``tests`` on ``PYTHONPATH``, writes groups A
 to H under the same names: a batch of nine, other regions, widths, words and numbers of pairs. Weights and inputs are
 drawn from the entries of the published files; what is computed from them comes from this repository. So a test that
 passes on them has taken every size from the file, and nothing is said about its numbers.
@@ -13,14 +13,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import backbone_parity
 import numpy as np
 import test_crcl
 import test_gsc
 import test_ncr
 import test_pc2
 import torch
-from method_parity import (
+from support import backbone_parity
+from support.method_parity import (
     BACKBONE_FILES,
     ENCODERS,
     GradientStep,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, tensor, without_dropout
 from pydantic import ValidationError
+from support.backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, tensor, without_dropout
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.devices import set_products

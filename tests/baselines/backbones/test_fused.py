@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from backbone_parity import small_inputs, small_network, without_dropout
+from support.backbone_parity import small_inputs, small_network, without_dropout
 
 from baselines.backbones.squared_difference import nodes_by
 from ncl_bench.errors import TrainingError

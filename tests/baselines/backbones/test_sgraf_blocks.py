@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from backbone_parity import small_inputs, small_network, without_dropout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import sgraf_loop
+from support.backbone_parity import small_inputs, small_network, without_dropout
 from torch import Tensor
 
 from baselines.backbones import pairwise

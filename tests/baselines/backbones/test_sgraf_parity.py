@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from backbone_parity import (
+from support.backbone_parity import (
     FILES,
     SIMILARITY_TOLERANCE,
     SUFFIX,

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from backbone_parity import (
+from support.backbone_parity import (
     FILES,
     SIMILARITY_TOLERANCE,
     SUFFIX,

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_parity import (
+from numpy.random import RandomState
+from support.golden_parity import (
     PRECISIONS,
     SUFFIXES,
     Arrays,
@@ -21,7 +22,6 @@ from golden_parity import (
     state_of,
     tensor,
 )
-from numpy.random import RandomState
 from torch import Tensor, nn
 
 import baselines.methods.bicro as bicro

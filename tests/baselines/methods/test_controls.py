@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from method_parity import GradientStep, batches_of
+from support.method_parity import GradientStep, batches_of
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch

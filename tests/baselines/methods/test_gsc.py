@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from method_parity import (
+from numpy.random import RandomState
+from support.method_parity import (
     BACKBONE_FILES,
     Arrays,
     Golden,
@@ -23,7 +24,6 @@ from method_parity import (
     published_network,
     published_setting,
 )
-from numpy.random import RandomState
 from torch import nn
 
 from baselines.backbones.vse_infinity import VSEInfinity, VSEInfinityConfig

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_parity import (
+from support.golden_parity import (
     PRECISIONS,
     SUFFIXES,
     Arrays,

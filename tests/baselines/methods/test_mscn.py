@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_parity import (
+from numpy.random import RandomState
+from support.golden_parity import (
     PRECISIONS,
     SUFFIXES,
     Arrays,
@@ -23,7 +24,6 @@ from golden_parity import (
     state_of,
     tensor,
 )
-from numpy.random import RandomState
 from torch import Tensor, nn
 
 import baselines.methods.mscn as mscn

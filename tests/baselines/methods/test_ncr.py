@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from method_parity import (
+from support.method_parity import (
     BACKBONE_FILES,
     Golden,
     GradientStep,

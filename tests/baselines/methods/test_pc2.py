@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from method_parity import (
+from support.method_parity import (
     ENCODERS,
     Arrays,
     Golden,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_parity import (
+from support.method_parity import (
     ENCODERS,
     Arrays,
     Golden,

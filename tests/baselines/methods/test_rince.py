@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from golden_parity import (
+from support.golden_parity import (
     PRECISIONS,
     SUFFIXES,
     Arrays,

@@ -1,0 +1,108 @@
+"""The part of VSRN that writes an image's caption (ICCV 2019, section 3.4), for a loss in training."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+
+def packed(sequences: Tensor, counts: Tensor) -> PackedSequence:
+    """The first ``counts`` entries of every row, without what is beyond."""
+    return pack_padded_sequence(sequences, counts.cpu(), batch_first=True, enforce_sorted=False)
+
+
+def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """What the captioner reads and writes.
+
+    Args:
+        tokens: int64 ``(n, words)``, padded with 0, the end token last in each caption.
+        lengths: int64 ``(n,)``.
+        longest: words that a caption may have; a longer one keeps its end token in the last place.
+
+    Returns:
+        int64 labels ``(n, at most longest)``, and int64 ``(n,)``: label t is read, and label t + 1 written, for so
+        many t from 0 on.
+    """
+    labels = functional.pad(tokens, (0, 1))[:, :longest]
+    ends = tokens.gather(1, lengths[:, None] - 1)
+    is_last = torch.arange(labels.shape[1], device=tokens.device) == longest - 1
+    labels = torch.where(is_last & (lengths > longest)[:, None], ends, labels)
+    return labels, lengths.clamp(max=longest - 1)
+
+
+def next_state(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:
+    """One step of a GRU.
+
+    Args:
+        state: float ``(n, hidden)``.
+        entering: float ``(n, 3 * hidden)``, the input's share of reset gate, update gate and new value.
+        kept: the same of the state.
+    """
+    reset, update, new = entering.chunk(3, dim=1)
+    reset_kept, update_kept, new_kept = kept.chunk(3, dim=1)
+    candidate = torch.tanh(new + torch.sigmoid(reset + reset_kept) * new_kept)
+    return candidate + torch.sigmoid(update + update_kept) * (state - candidate)
+
+
+class Captioner(nn.Module):
+    """Writes a caption word by word while it looks at the regions (VSRN, section 3.4).
+
+    Args:
+        region_dim: of a region.
+        vocabulary_size: words that can be written.
+        hidden: size of the states.
+        word_dim: of a word embedding.
+        dropout: on regions, words and what is seen of the regions, in [0, 1).
+        longest: words of a caption that is to be written, start and end token included.
+    """
+
+    def __init__(
+        self, region_dim: int, vocabulary_size: int, hidden: int, word_dim: int, dropout: float, longest: int
+    ) -> None:
+        super().__init__()
+        self.longest = longest
+        self.dropout = nn.Dropout(dropout)
+        self.regions = nn.Linear(region_dim, hidden)
+        self.encoder = nn.GRU(hidden, hidden, batch_first=True)
+        self.embedding = nn.Embedding(vocabulary_size, word_dim)
+        self.attention = nn.Linear(2 * hidden, hidden)
+        self.score = nn.Linear(hidden, 1, bias=False)
+        self.cell = nn.GRUCell(word_dim + hidden, hidden)
+        self.out = nn.Linear(hidden, vocabulary_size)
+        for layer in (self.regions, self.out):
+            nn.init.xavier_normal_(layer.weight)
+
+    def forward(self, regions: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Negative log-likelihood of each caption, the sum over its words, float ``(n,)``.
+
+        Args:
+            regions: float ``(n, regions, region_dim)``, of the image of each caption.
+            tokens: int64 ``(n, words)``, padded with 0.
+            lengths: int64 ``(n,)``.
+        """
+        labels, counts = labels_to_write(tokens, lengths, self.longest)
+        logits = self.logits(regions, labels, counts)
+        written = packed(labels[:, 1:], counts)
+        costs = functional.cross_entropy(logits.data, written.data, reduction="none")
+        return pad_packed_sequence(logits._replace(data=costs), batch_first=True)[0].sum(dim=1)
+
+    def logits(self, regions: Tensor, labels: Tensor, counts: Tensor) -> PackedSequence:
+        """Of the words after labels 0 to ``counts - 1``, packed float ``(all words, vocabulary)``."""
+        seen, last = self.encoder(self.dropout(self.regions(regions)))
+        read = packed(labels, counts)
+        seen, state = seen[read.sorted_indices], last[0][read.sorted_indices]
+        n_word, n_hidden = self.embedding.embedding_dim, self.cell.hidden_size
+        of_word, of_context = self.cell.weight_ih[:, :n_word], self.cell.weight_ih[:, n_word:]
+        of_seen, of_state = self.attention.weight[:, :n_hidden], self.attention.weight[:, n_hidden:]
+        words = functional.linear(self.dropout(self.embedding(read.data)), of_word, self.cell.bias_ih)
+        keys = functional.linear(seen, of_seen, self.attention.bias)
+        states = []
+        for word in torch.split(words, read.batch_sizes.tolist()):
+            n = len(word)  # captions that have ended drop out
+            scores = self.score(torch.tanh(keys[:n] + functional.linear(state[:n], of_state)[:, None]))
+            context = (torch.softmax(scores, dim=1).transpose(1, 2) @ seen[:n]).squeeze(1)
+            entering = word + functional.linear(self.dropout(context), of_context)
+            kept = functional.linear(state[:n], self.cell.weight_hh, self.cell.bias_hh)
+            state = next_state(state[:n], entering, kept)
+            states.append(state)
+        return read._replace(data=self.out(torch.cat(states)))

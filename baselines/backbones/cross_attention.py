@@ -1,0 +1,221 @@
+"""What SCAN and IMRAM share: regions and words at unit length, attention of one side to the other, and tiles.
+
+One side looks, the other is seen: each item that looks (a word, say) attends to all items that are seen (the
+regions), and is compared with what it attends to. The attended vectors themselves are never made. Their inner
+product with the item that looks is a weighted sum of the products that the attention was made of, and their length
+follows from the inner products of the seen items with one another (their Gram matrix).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+from torch.nn import functional
+
+from baselines.backbones.encoders import EPSILON, WordEncoder, unit_length, valid_items, xavier_linear
+from baselines.backbones.pairwise import SLOPE, Block, in_given_order, memory_budget, recomputed
+from baselines.backbones.weight_names import size_of, translate
+from baselines.kit.backbone import Backbone, Encoded
+
+SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
+"""Of two lengths in a cosine, and of one length; smaller ones count as this."""
+TILE_ROWS = 128
+"""Rows of a tile at most: enough for products to be fast."""
+
+
+class CrossAttentionConfig(BaseModel):
+    """Sizes of the encoders.
+
+    Attributes:
+        embed_size: of the joint space (code: 1024).
+        word_dim: of a word embedding (code: 300).
+        block_captions: captions compared at once; chosen from the free memory by default. It never changes a
+            result beyond rounding.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    embed_size: Annotated[int, Field(ge=1)] = 1024
+    word_dim: Annotated[int, Field(ge=1)] = 300
+    block_captions: Annotated[int, Field(ge=1)] | None = None
+
+
+class Side(NamedTuple):
+    """Images or captions of a tile.
+
+    Attributes:
+        vectors: float ``(n, items, dim)``, zero where ``valid`` is not.
+        valid: bool ``(n, items)``; None where nothing is padding.
+    """
+
+    vectors: Tensor
+    valid: Tensor | None
+
+
+def products(looking: Side, seen: Side) -> Tensor:
+    """Inner products of all items, float ``(n seen, seen items, n looking, looking items)``."""
+    every = seen.vectors.flatten(0, 1) @ looking.vectors.flatten(0, 1).T
+    return every.view(*seen.vectors.shape[:2], *looking.vectors.shape[:2])
+
+
+def gram(side: Side) -> Tensor:
+    """Inner products of the items of one image or caption, float ``(n, items, items)``."""
+    return side.vectors @ side.vectors.transpose(1, 2)
+
+
+def attention(scores: Tensor, seen: Tensor | None, sharpness: float) -> Tensor:
+    """How much each looking item attends to each seen item, summing to 1 over the seen items (dimension 1).
+
+    Scores pass a leaky ReLU, are scaled to unit length over the looking items, then go through a softmax over the
+    seen items.
+
+    Args:
+        scores: float ``(n seen, seen items, n looking, looking items)``, zero for looking items that are padding.
+        seen: bool ``(n seen, seen items)``, which are no padding; all by default.
+        sharpness: factor in the softmax, its inverse temperature.
+    """
+    scores = functional.leaky_relu(scores, SLOPE)
+    scores = scores * (sharpness / (torch.linalg.vector_norm(scores, dim=-1, keepdim=True) + EPSILON))
+    if seen is not None:
+        scores = scores.masked_fill(~seen[..., None, None], -torch.inf)
+    return torch.softmax(scores, dim=1)
+
+
+def relevance(looking: Side, between: Tensor, weights: Tensor, among: Tensor) -> Tensor:
+    """Cosine of each looking item with what it attends to, float ``(n seen, n looking, looking items)``.
+
+    Args:
+        looking: the items.
+        between: their :func:`products` with the seen items.
+        weights: of :func:`attention`.
+        among: :func:`gram` of the seen items.
+    """
+    flat = weights.flatten(2)
+    squared = (flat * torch.bmm(among, flat)).sum(dim=1).view(len(flat), *weights.shape[2:])
+    lengths = squared.clamp(min=SMALLEST_SQUARE).sqrt() * torch.linalg.vector_norm(looking.vectors, dim=-1)
+    cosines: Tensor = (weights * between).sum(dim=1) / lengths.clamp(min=SMALLEST_PRODUCT)
+    return cosines
+
+
+def mean_over_items(values: Tensor, valid: Tensor | None) -> Tensor:
+    """Mean over the items that are no padding: float ``(m, n, items)`` to ``(m, n)``."""
+    if valid is None:
+        return values.mean(dim=-1)
+    return (values * valid).sum(dim=-1) / valid.sum(dim=-1)
+
+
+def in_tiles(
+    rows: Encoded,
+    columns: Encoded,
+    prepare: Callable[[Side], tuple[Tensor, ...]],
+    compare: Callable[..., Tensor],
+    bytes_of_pair: Callable[[int, int], int],
+    size: int | None,
+) -> Tensor:
+    """A matrix of similarities, some rows and some columns of similar length at a time.
+
+    The inner tensors of a tile are made again in the backward pass instead of being kept, unless there is but one.
+
+    Args:
+        rows: float vectors ``(n_rows, items, dim)``.
+        columns: likewise.
+        prepare: what all tiles of the same rows share.
+        compare: ``compare(rows, columns, *prepared)``, two sides to float ``(rows, columns)``.
+        bytes_of_pair: temporary memory of a row and a column of so many items.
+        size: columns of a tile; chosen from the memory budget by default.
+
+    Returns:
+        float ``(n_rows, n_columns)``.
+    """
+    row_counts, column_counts = rows.lengths.tolist(), columns.lengths.tolist()
+    items, budget = max(row_counts), memory_budget(rows.vectors.device)
+    height = max(1, min(len(rows), TILE_ROWS, budget // bytes_of_pair(items, max(column_counts))))
+    blocks = _blocks(
+        columns.lengths, column_counts, size, lambda n: budget // (height * bytes_of_pair(items, n))
+    )
+    run = recomputed if len(blocks) > 1 or height < len(rows) else _called
+    parts = []
+    for start in range(0, len(rows), height):
+        counts, vectors = row_counts[start : start + height], rows.vectors[start : start + height, :items]
+        valid = valid_items(rows.lengths[start : start + height], items) if min(counts) < items else None
+        side = Side(vectors, valid)
+        prepared = prepare(side)
+        tiles = [
+            run(compare, side, Side(columns.vectors[block.anchors, : block.longest], block.valid), *prepared)
+            for block in blocks
+        ]
+        parts.append(in_given_order(tiles, blocks))
+    return torch.cat(parts)
+
+
+def _blocks(
+    lengths: Tensor, counts: list[int], size: int | None, fitting: Callable[[int], int]
+) -> list[Block]:
+    """Columns of similar length, the longest first; ``fitting`` says how many of a length go at once."""
+    order = sorted(range(len(counts)), key=lambda k: -counts[k])
+    blocks, start = [], 0
+    while start < len(order):
+        longest = counts[order[start]]
+        chosen = order[start : start + (size or max(1, fitting(longest)))]
+        anchors = torch.tensor(chosen, device=lengths.device)
+        padded = counts[chosen[-1]] < longest
+        blocks.append(Block(anchors, longest, valid_items(lengths[anchors], longest) if padded else None))
+        start += len(chosen)
+    return blocks
+
+
+def _called(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    return function(*args)
+
+
+class CrossAttention(Backbone):
+    """The encoders of SCAN and IMRAM: regions and words one by one, nothing pooled.
+
+    Args as for every backbone; any number of regions will do, padded ones are neither seen nor do they look.
+    """
+
+    config: CrossAttentionConfig
+
+    def __init__(
+        self, config: CrossAttentionConfig, feature_dim: int, n_regions: int, vocabulary_size: int
+    ) -> None:
+        super().__init__()
+        self.config, self.embed_size = config, config.embed_size
+        self.regions = xavier_linear(feature_dim, config.embed_size)
+        self.words = WordEncoder(vocabulary_size, config.word_dim, config.embed_size)
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        """Unit vectors of the regions, zero beyond an image's length."""
+        vectors = unit_length(self.regions(image_features))
+        valid = valid_items(image_lengths, vectors.shape[1])
+        return Encoded(vectors.masked_fill(~valid[..., None], 0.0), image_lengths)
+
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        """Unit vectors of the words, zero beyond a caption's length."""
+        return Encoded(unit_length(self.words(caption_tokens, caption_lengths)), caption_lengths)
+
+    @classmethod
+    @abstractmethod
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
+        """Build the network from weights under the names of the papers' code and the options that they do not tell."""
+
+    @classmethod
+    def _from_weight_names(
+        cls,
+        state: Mapping[str, Tensor],
+        options: Mapping[str, Any],
+        names: Mapping[str, str],
+        unused: tuple[str, ...] = (),
+    ) -> Self:
+        """Sizes come from the tensors; ``names`` holds the name of the region layer first."""
+        layer = f"{next(iter(names))}weight"
+        embed_size, feature_dim = (size_of(state, layer, dim) for dim in (0, 1))
+        vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
+        config = cls.Config(embed_size=embed_size, word_dim=word_dim, **options)
+        build: Any = cls
+        network: Self = build(config, feature_dim, 1, vocabulary_size)
+        network.load_weights(translate(state, names, unused))
+        return network

@@ -1,0 +1,271 @@
+"""IMRAM: Iterative Matching with Recurrent Attention Memory for Cross-Modal Image-Text Retrieval. CVPR 2020.
+
+Chen et al. https://arxiv.org/abs/2003.03772
+
+Words look at regions several times (``text``), or regions at words (``image``), or both (``full``). After each look a
+memory unit mixes what was looked for with what was found, and the next look is guided by this memory. The similarity
+is the sum over the looks, and over both directions with ``full``, of the mean cosine of an item with what it found.
+
+Points of the published code, which we follow:
+  * A cosine is always taken with the item itself, not with its memory; only the attention uses the memory.
+  * The attention is SCAN's, leaky ReLU and scaling included (see ``scan.py``).
+  * The similarity is the sum over the looks, not their mean, so the loss's margin of 0.2 is small beside it.
+  * The memory is not scaled to unit length; ``memory_norm`` does it, an option that its scripts switch off.
+  * The scripts show one direction each: ``text`` with 3 looks and a sharpness of 11 on COCO, ``image`` with a single
+    look and 9 on Flickr30K. The numbers of the paper are those of ``full``.
+  * In training the published network returns the transposed matrix; here images are always the rows.
+
+The published code knows 36 regions. Here any number will do: padded regions are neither seen nor do they look.
+
+The published code compares one caption at a time and multiplies every attended vector by the memory's matrices. Here
+what is seen is multiplied by them before it is mixed, so that the first memory needs no product of full width per
+pair, and the memory after the last look, which nothing reads, is not made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from baselines.backbones.cross_attention import (
+    CrossAttention,
+    CrossAttentionConfig,
+    Side,
+    attention,
+    gram,
+    in_tiles,
+    mean_over_items,
+    products,
+    relevance,
+)
+from baselines.backbones.encoders import unit_length
+from baselines.kit.backbone import Encoded, IntraModal
+from ncl_bench.errors import TrainingError
+
+
+class IMRAMConfig(CrossAttentionConfig):
+    """Sizes of the encoders and the form of the matching.
+
+    Attributes:
+        mode: ``text``, words look at regions; ``image``, regions look at words; or ``full``, the sum of both.
+        steps: K, how often each item looks, at least 1 (code: 3).
+        attention_sharpness: inverse temperature of the attention, above 0 (code: 9; 11 in the script for COCO).
+        memory_norm: scale the memory to unit length (code: an option, off in its scripts).
+    """
+
+    mode: Literal["full", "text", "image"] = "full"
+    steps: Annotated[int, Field(ge=1)] = 3
+    attention_sharpness: Annotated[float, Field(gt=0)] = 9.0
+    memory_norm: bool = False
+
+
+class Look(NamedTuple):
+    """One of the looks of a tile.
+
+    Attributes:
+        memory: float ``(n seen or 1, n looking, looking items, dim)``, what guided it.
+        weights: float ``(n seen, seen items, n looking, looking items)``, the attention.
+        cosines: float ``(n seen, n looking, looking items)``.
+    """
+
+    memory: Tensor
+    weights: Tensor
+    cosines: Tensor
+
+
+class MemoryUnit(nn.Module):
+    """The memory distillation unit: a gate between the memory so far and what it makes of the memory and the find.
+
+    Both layers read the memory beside what was found. What a layer makes of either is computed apart, and for what
+    was found before it is mixed.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.linear = nn.Linear(2 * dim, dim)
+        self.gate = nn.Linear(2 * dim, dim)
+
+    def of_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """The memory's share of candidate and gate, each of the memory's shape."""
+        candidate, gate = (functional.linear(memory, x.weight[:, : self.dim], x.bias) for x in self._layers)
+        return candidate, gate
+
+    def of_seen(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """The share of what is seen in candidate and gate, each of its shape."""
+        candidate, gate = (functional.linear(vectors, x.weight[:, self.dim :]) for x in self._layers)
+        return candidate, gate
+
+    @property
+    def _layers(self) -> tuple[nn.Linear, nn.Linear]:
+        return self.linear, self.gate
+
+
+class Direction(nn.Module):
+    """One side looks at the other several times.
+
+    Args:
+        config: of the network.
+    """
+
+    def __init__(self, config: IMRAMConfig) -> None:
+        super().__init__()
+        self.steps, self.sharpness = config.steps, config.attention_sharpness
+        self.memory_norm = config.memory_norm
+        self.unit = MemoryUnit(config.embed_size)
+
+    def of_looking(self, side: Side) -> tuple[Tensor, ...]:
+        """What all pairs with the same looking side share."""
+        return self.unit.of_memory(side.vectors) if self.steps > 1 else ()
+
+    def of_seen(self, side: Side) -> tuple[Tensor, ...]:
+        """What all pairs with the same seen side share: its Gram matrix, its share in the memory unit."""
+        return (gram(side), *(self.unit.of_seen(side.vectors) if self.steps > 1 else ()))
+
+    def forward(
+        self, looking: Side, seen: Side, of_looking: tuple[Tensor, ...], of_seen: tuple[Tensor, ...]
+    ) -> Tensor:
+        """Similarities summed over the looks, float ``(n seen, n looking)``."""
+        means = [
+            mean_over_items(look.cosines, looking.valid)
+            for look in self.looks(looking, seen, of_looking, of_seen)
+        ]
+        return torch.stack(means).sum(dim=0)
+
+    def looks(
+        self, looking: Side, seen: Side, of_looking: tuple[Tensor, ...], of_seen: tuple[Tensor, ...]
+    ) -> Iterator[Look]:
+        """The looks in order; arguments as in :meth:`forward`."""
+        among, *shares = of_seen
+        between = scores = products(looking, seen)
+        memory, of_memory = looking.vectors[None], tuple(x[None] for x in of_looking)
+        for step in range(self.steps):
+            weights = attention(scores, seen.valid, self.sharpness)
+            yield Look(memory, weights, relevance(looking, between, weights, among))
+            if step + 1 < self.steps:
+                by_item = weights.flatten(2).transpose(1, 2)
+                found = [(by_item @ share).view(-1, *looking.vectors.shape) for share in shares]
+                memory = self._updated(memory, of_memory if step == 0 else self.unit.of_memory(memory), found)
+                scores = (seen.vectors @ memory.flatten(1, 2).transpose(1, 2)).view_as(between)
+                if looking.valid is not None:
+                    scores = scores.masked_fill(~looking.valid, 0.0)
+
+    def _updated(self, memory: Tensor, of_memory: tuple[Tensor, ...], found: list[Tensor]) -> Tensor:
+        candidate, gate = (ours + theirs for ours, theirs in zip(of_memory, found, strict=True))
+        candidate = torch.tanh(candidate)
+        memory = candidate + torch.sigmoid(gate) * (memory - candidate)
+        return unit_length(memory) if self.memory_norm else memory
+
+
+class IMRAM(CrossAttention):
+    """Iterative matching in one direction or both.
+
+    Similarities are in [-K, K], with ``full`` in [-2 K, 2 K].
+
+    Args:
+        config: sizes and form.
+        feature_dim: of a region feature.
+        n_regions: not used; any number of regions will do.
+        vocabulary_size: rows of the word embedding.
+    """
+
+    Config = IMRAMConfig
+    config: IMRAMConfig
+    weight_prefix = "linear_t2i."
+    intra_modal: ClassVar[bool] = False
+
+    def __init__(self, config: IMRAMConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_dim, n_regions, vocabulary_size)
+        names = {"text": ("t2i",), "image": ("i2t",), "full": ("t2i", "i2t")}[config.mode]
+        self.directions = nn.ModuleDict({name: Direction(config) for name in names})
+        largest = float(config.steps * len(names))
+        self.similarity_range = (-largest, largest)  # type: ignore[misc]
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Similarities, float ``(n_images, n_captions)``."""
+        looks = {"t2i": self._words_look, "i2t": self._regions_look}
+        return torch.stack([looks[name](images, captions) for name in self.directions]).sum(dim=0)
+
+    def _words_look(self, images: Encoded, captions: Encoded) -> Tensor:
+        direction: Any = self.directions["t2i"]
+
+        def compare(images: Side, captions: Side, *of_images: Tensor) -> Tensor:
+            found: Tensor = direction(captions, images, direction.of_looking(captions), of_images)
+            return found
+
+        return self._in_tiles(images, captions, direction.of_seen, compare, lambda regions, words: words)
+
+    def _regions_look(self, images: Encoded, captions: Encoded) -> Tensor:
+        direction: Any = self.directions["i2t"]
+
+        def compare(images: Side, captions: Side, *of_images: Tensor) -> Tensor:
+            found: Tensor = direction(images, captions, of_images, direction.of_seen(captions))
+            return found.T
+
+        return self._in_tiles(images, captions, direction.of_looking, compare, lambda regions, words: regions)
+
+    def _in_tiles(
+        self,
+        images: Encoded,
+        captions: Encoded,
+        prepare: Callable[[Side], tuple[Tensor, ...]],
+        compare: Callable[..., Tensor],
+        n_looking: Callable[[int, int], int],
+    ) -> Tensor:
+        wide = 8 * self.embed_size if self.config.steps > 1 else 0
+
+        def bytes_of_pair(regions: int, words: int) -> int:
+            return (6 * regions * words + wide * n_looking(regions, words)) * images.vectors.element_size()
+
+        return in_tiles(images, captions, prepare, compare, bytes_of_pair, self.config.block_captions)
+
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Refused.
+
+        Raises:
+            TrainingError: always.
+        """
+        raise TrainingError(NO_INTRA_MODAL)
+
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Refused.
+
+        Raises:
+            TrainingError: always.
+        """
+        raise TrainingError(NO_INTRA_MODAL)
+
+    @classmethod
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
+        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``, ``linear_``, ``gate_``).
+
+        Args:
+            state: their name to tensor, without ``module.`` in front; sizes are read from it.
+            options: mode, steps, sharpness and norm, which the weights do not tell.
+
+        Raises:
+            TrainingError: these are weights of another network.
+        """
+        mode = IMRAMConfig(**options).mode
+        left_out = {"text": "i2t", "image": "t2i", "full": None}[mode]
+        unused = (f"linear_{left_out}.", f"gate_{left_out}.") if left_out else ()
+        return cls._from_weight_names(state, options, WEIGHT_NAMES, unused)
+
+
+NO_INTRA_MODAL = (
+    "the method compares images with images and captions with captions, for which IMRAM has no memory: its memories "
+    "join a word with regions or a region with words; choose another backbone, such as scan"
+)
+
+WEIGHT_NAMES = {
+    "img_enc.fc_local.": "regions.",
+    "txt_enc.embed.": "words.embedding.",
+    "txt_enc.rnn.": "words.gru.",
+    "linear_t2i.": "directions.t2i.unit.linear.",
+    "gate_t2i.": "directions.t2i.unit.gate.",
+    "linear_i2t.": "directions.i2t.unit.linear.",
+    "gate_i2t.": "directions.i2t.unit.gate.",
+}

@@ -1,0 +1,175 @@
+"""SCAN: Stacked Cross Attention for Image-Text Matching. Lee et al., ECCV 2018.
+
+https://arxiv.org/abs/1803.08024
+
+Each word attends to the regions and is compared with what it attends to (``t2i``, the paper's text-image attention),
+or each region attends to the words (``i2t``, image-text); the similarity is the mean (``avg``) or the LogSumExp
+(``lse``) of these cosines over the items that look. The paper's best results are means of two trained networks of
+different direction.
+
+Points of the published code, which we follow:
+  * The paper cuts negative products off before the attention; the code lets a tenth of them through (leaky ReLU).
+  * Products are scaled to unit length over the items that look, and every length has 1e-8 added; a cosine instead
+    counts a product of lengths below 1e-8 as 1e-8.
+  * What an item attends to is not scaled to unit length.
+  * LogSumExp is a sum, not a mean: it grows with the number of items that look, so that ``lse`` with ``t2i`` prefers
+    long captions.
+  * Its loss is the sum over the batch of the costs of the hardest negatives, from the first step on: the method
+    ``triplet`` with a margin of 0.2 and no warm-up.
+
+The published code knows 36 regions. Here any number will do: padded regions are neither seen nor do they look.
+
+The published code compares one caption at a time and makes every attended vector. Here captions of similar length go
+through together, and a cosine is read off inner products (see ``cross_attention.py``).
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from baselines.backbones.cross_attention import (
+    CrossAttention,
+    CrossAttentionConfig,
+    Side,
+    attention,
+    gram,
+    in_tiles,
+    mean_over_items,
+    products,
+    relevance,
+)
+from baselines.kit.backbone import Encoded, IntraModal
+from baselines.kit.distributed import split_by_captions
+
+PUBLISHED_SHARPNESS = {"t2i": 9.0, "i2t": 4.0}
+PUBLISHED_LSE_SHARPNESS = {"t2i": 6.0, "i2t": 5.0}
+
+
+class SCANConfig(CrossAttentionConfig):
+    """Sizes of the encoders and the form of the similarity.
+
+    Attributes:
+        direction: ``t2i``, words look at regions, or ``i2t``, regions look at words.
+        aggregation: ``avg``, the mean over the items that look, or ``lse``, LogSumExp.
+        attention_sharpness: lambda_1, the inverse temperature of the attention, above 0; by default as in the
+            code, 9 for ``t2i`` and 4 for ``i2t``.
+        lse_sharpness: lambda_2, the factor in LogSumExp, above 0; by default as in the code on Flickr30K, 6 for
+            ``t2i`` and 5 for ``i2t`` (20 on COCO). Not read with ``avg``.
+    """
+
+    direction: Literal["t2i", "i2t"] = "t2i"
+    aggregation: Literal["avg", "lse"] = "avg"
+    attention_sharpness: Annotated[float, Field(gt=0)] | None = None
+    lse_sharpness: Annotated[float, Field(gt=0)] | None = None
+
+
+def log_sum_exp(values: Tensor, valid: Tensor | None, sharpness: float) -> Tensor:
+    """``log(sum(exp(sharpness * value))) / sharpness`` over the items that are no padding.
+
+    Args:
+        values: float ``(m, n, items)``.
+        valid: bool ``(n, items)``; all by default.
+        sharpness: above 0; the larger, the nearer to the maximum.
+    """
+    if valid is not None:
+        values = values.masked_fill(~valid, -torch.inf)
+    return torch.logsumexp(sharpness * values, dim=-1) / sharpness
+
+
+class SCAN(CrossAttention):
+    """Stacked cross attention in one direction.
+
+    Similarities are in [-1, 1] with ``avg``. With ``lse`` they reach ``1 + log(n) / lse_sharpness`` for n items that
+    look, so no bound holds for all pairs.
+
+    Args:
+        config: sizes and form.
+        feature_dim: of a region feature.
+        n_regions: not used; any number of regions will do.
+        vocabulary_size: rows of the word embedding.
+    """
+
+    Config = SCANConfig
+    config: SCANConfig
+    weight_prefix = "txt_enc.rnn."
+
+    def __init__(self, config: SCANConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_dim, n_regions, vocabulary_size)
+        c = config
+        self.sharpness = c.attention_sharpness or PUBLISHED_SHARPNESS[c.direction]
+        self.lse_sharpness = c.lse_sharpness or PUBLISHED_LSE_SHARPNESS[c.direction]
+        self.similarity_range = (-1.0, 1.0 if c.aggregation == "avg" else math.inf)  # type: ignore[misc]
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Similarities, float ``(n_images, n_captions)``."""
+        return self._matrix(images, captions, columns_look=self.config.direction == "t2i")
+
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """The regions of the anchor (column) look at those of the item (row); both variants agree.
+
+        Not published; attention, sharpness and aggregation are those of ``similarities``.
+        """
+        return split_by_captions(
+            lambda own: self._matrix(images, images[own], columns_look=True), len(images)
+        )
+
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """The words of the anchor (column) look at those of the item (row); both variants agree.
+
+        Not published; attention, sharpness and aggregation are those of ``similarities``.
+        """
+        return split_by_captions(
+            lambda own: self._matrix(captions, captions[own], columns_look=True), len(captions)
+        )
+
+    def _matrix(self, rows: Encoded, columns: Encoded, *, columns_look: bool) -> Tensor:
+        def prepare(rows: Side) -> tuple[Tensor, ...]:
+            return (gram(rows),) if columns_look else ()
+
+        def compare(rows: Side, columns: Side, *prepared: Tensor) -> Tensor:
+            if columns_look:
+                return self._tile(columns, rows, *prepared)
+            return self._tile(rows, columns, gram(columns)).T
+
+        def bytes_of_pair(row_items: int, column_items: int) -> int:
+            return 6 * row_items * column_items * rows.vectors.element_size()
+
+        return in_tiles(rows, columns, prepare, compare, bytes_of_pair, self.config.block_captions)
+
+    def _tile(self, looking: Side, seen: Side, among: Tensor) -> Tensor:
+        """Similarities, float ``(n seen, n looking)``; ``among`` is the Gram matrix of what is seen."""
+        between = products(looking, seen)
+        weights = attention(between, seen.valid, self.sharpness)
+        cosines = relevance(looking, between, weights, among)
+        if self.config.aggregation == "avg":
+            return mean_over_items(cosines, looking.valid)
+        return log_sum_exp(cosines, looking.valid, self.lse_sharpness)
+
+    @classmethod
+    def recognises(cls, names: Iterable[str]) -> bool:
+        """Whether these are names of this network: it has no part that others lack."""
+        return all(name.startswith(tuple(WEIGHT_NAMES)) for name in names)
+
+    @classmethod
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
+        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
+
+        Args:
+            state: their name to tensor; sizes are read from it.
+            options: direction, aggregation and sharpness, which the weights do not tell.
+
+        Raises:
+            TrainingError: these are weights of another network.
+        """
+        return cls._from_weight_names(state, options, WEIGHT_NAMES)
+
+
+WEIGHT_NAMES = {
+    "img_enc.fc.": "regions.",
+    "txt_enc.embed.": "words.embedding.",
+    "txt_enc.rnn.": "words.gru.",
+}

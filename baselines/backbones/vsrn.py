@@ -1,0 +1,283 @@
+"""VSRN: Visual Semantic Reasoning for Image-Text Matching. Li et al., ICCV 2019.
+
+https://arxiv.org/abs/1909.02701
+
+Regions exchange what they hold along a graph (section 3.2), a GRU reads them one after the other into one vector
+(section 3.3), and the similarity is its cosine with the last state of a GRU over the caption. Beside the matching
+loss, the caption is to be written from the regions (section 3.4): :meth:`VSRN.auxiliary_losses`.
+
+Points of the published code, which we follow:
+  * There are two image encoders, chosen by the dataset. ``coco``, which any other dataset gets as well, scales the
+    regions before the graph; ``flickr30k`` does not, but normalises the GRU's last state over the batch.
+  * Wherever regions are scaled to unit length, each feature is, over the regions of its image; not each region, over
+    its features. Nothing is added to the lengths.
+  * The graph's edges are inner products over the number of regions, without a softmax.
+  * A graph layer begins as the identity, since its normalisation has a weight of zero.
+  * The order of the regions counts, and their number is fixed.
+  * The caption loss is the sum over the words of a caption, and the mean over the batch, whereas the matching loss
+    is a sum over the batch. After its end token a caption has to go on with one padding token, unless it was cut.
+  * It reaches the region layer and the graph, but neither the GRU over the regions nor the caption encoder.
+
+Deviations:
+  * The published optimiser holds the captioner's parameters twice, so that they take two steps per batch and count
+    twice in the length of the gradient. Here they count once.
+  * The result of the paper is the mean of two trained networks; one network is one run here.
+
+The published code writes captions up to 60 words, whatever their length, with the whole attention inside the loop
+over the words. Here only words that the loss reads are written, and what does not depend on the word before is made
+for all words at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, cast
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from baselines.backbones.captioner import Captioner, packed
+from baselines.backbones.encoders import xavier_linear
+from baselines.backbones.weight_names import size_of, translate
+from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.batches import Batch
+
+
+class VSRNConfig(BaseModel):
+    """Sizes of the network.
+
+    Attributes:
+        embed_size: of the joint space (code: 2048).
+        word_dim: of a word embedding (code: 300).
+        image_encoder: ``coco`` or ``flickr30k``, see above.
+        graph_layers: of region relationship reasoning (code: 4).
+        caption_weight: of the caption loss, at least 0 (code: 1); with 0 there is no captioner.
+        caption_hidden: size of the captioner's states (code: 512).
+        caption_word_dim: of a word embedding in the captioner (code: 300).
+        caption_dropout: on the captioner's inputs, in [0, 1) (code: 0.2).
+        caption_longest: words of a caption that is to be written, start and end token included; longer ones are
+            cut and end with the end token all the same (code: 60).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    embed_size: Annotated[int, Field(ge=1)] = 2048
+    word_dim: Annotated[int, Field(ge=1)] = 300
+    image_encoder: Literal["coco", "flickr30k"] = "coco"
+    graph_layers: Annotated[int, Field(ge=1)] = 4
+    caption_weight: Annotated[float, Field(ge=0)] = 1.0
+    caption_hidden: Annotated[int, Field(ge=1)] = 512
+    caption_word_dim: Annotated[int, Field(ge=1)] = 300
+    caption_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    caption_longest: Annotated[int, Field(ge=2)] = 60
+
+
+@dataclass(frozen=True)
+class EncodedImages(Encoded):
+    """Images, and in training what the captioner reads.
+
+    Attributes:
+        regions: float ``(n, regions, embed_size)``.
+    """
+
+    regions: Tensor | None = None
+
+
+def scaled(x: Tensor) -> Tensor:
+    """``x`` over its Euclidean length along dimension 1; where it is zero the result is not a number."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x / length
+
+
+class GraphLayer(nn.Module):
+    """Region relationship reasoning (section 3.2): every region takes from all others, by their affinity."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        self.norm = nn.BatchNorm1d(dim)
+        nn.init.zeros_(self.norm.weight)
+
+    def forward(self, regions: Tensor) -> Tensor:
+        """New regions, float ``(n, regions, dim)``."""
+        ours, theirs, values = self.project(regions).chunk(3, dim=-1)
+        affinity = ours @ theirs.transpose(1, 2) / regions.shape[1]
+        taken: Tensor = self.norm(self.out(affinity @ values).flatten(0, 1))
+        return regions + taken.view_as(regions)
+
+
+class ImageEncoder(nn.Module):
+    """Regions that know of one another, then one vector of them all."""
+
+    def __init__(self, feature_dim: int, embed_size: int, n_layers: int, form: str) -> None:
+        super().__init__()
+        self.scaled_first = form == "coco"
+        self.regions = xavier_linear(feature_dim, embed_size)
+        self.graph = nn.Sequential(*(GraphLayer(embed_size) for _ in range(n_layers)))
+        self.gru = nn.GRU(embed_size, embed_size, batch_first=True)
+        self.norm = nn.BatchNorm1d(embed_size) if form == "flickr30k" else nn.Identity()
+
+    def related(self, image_features: Tensor) -> Tensor:
+        """Regions after the graph, float ``(n, regions, embed_size)``."""
+        regions = self.regions(image_features)
+        return scaled(self.graph(scaled(regions) if self.scaled_first else regions))
+
+    def whole(self, related: Tensor) -> Tensor:
+        """Global semantic reasoning (section 3.3): unit vectors, float ``(n, embed_size)``."""
+        _, last = self.gru(related)
+        return scaled(self.norm(last[0]))
+
+
+class CaptionEncoder(nn.Module):
+    """Word embedding and one GRU; its state at the last word."""
+
+    def __init__(self, vocabulary_size: int, word_dim: int, embed_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, word_dim)
+        self.gru = nn.GRU(word_dim, embed_size, batch_first=True)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Unit vectors, float ``(n, embed_size)``, of captions in any order."""
+        _, last = self.gru(packed(self.embedding(tokens), lengths))
+        return scaled(last[0])
+
+
+class VSRN(Backbone):
+    """Cosine of one vector per image and one per caption, in [-1, 1].
+
+    Args:
+        config: sizes.
+        feature_dim: of a region feature.
+        n_regions: not used; all images have the same number of regions.
+        vocabulary_size: rows of the word embeddings.
+    """
+
+    Config = VSRNConfig
+    config: VSRNConfig
+    similarity_range = (-1.0, 1.0)
+    fixed_regions = True
+    weight_prefix = "img_enc.Rs_GCN_"
+
+    def __init__(self, config: VSRNConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config, self.embed_size = config, config.embed_size
+        self.images = ImageEncoder(feature_dim, config.embed_size, config.graph_layers, config.image_encoder)
+        self.captions = CaptionEncoder(vocabulary_size, config.word_dim, config.embed_size)
+        if config.caption_weight > 0:
+            self.captioner = Captioner(
+                config.embed_size,
+                vocabulary_size,
+                config.caption_hidden,
+                config.caption_word_dim,
+                config.caption_dropout,
+                config.caption_longest,
+            )
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> EncodedImages:
+        """One unit vector of all regions; in training also the regions, for the captioner."""
+        related = self.images.related(image_features)
+        vectors = self.images.whole(related)
+        return EncodedImages(vectors, image_lengths, vectors, related if self.training else None)
+
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        """One unit vector of each caption."""
+        vectors = self.captions(caption_tokens, caption_lengths)
+        return Encoded(vectors, caption_lengths, vectors)
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Cosines, float ``(n_images, n_captions)``."""
+        return images.vectors @ captions.vectors.T
+
+    def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
+        """Weighted caption loss of each pair, float ``(pairs,)``; the published loss has their mean.
+
+        Args:
+            images: the batch's, encoded in training.
+            batch: the pairs whose captions are to be written.
+        """
+        if self.config.caption_weight == 0:
+            return images.vectors.new_zeros(len(images))
+        regions = cast(EncodedImages, images).regions
+        assert regions is not None
+        losses: Tensor = self.captioner(regions, batch.caption_tokens, batch.caption_lengths)
+        return self.config.caption_weight * losses
+
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Cosines between images; both variants agree."""
+        return images.vectors @ images.vectors.T
+
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Cosines between captions; both variants agree."""
+        return captions.vectors @ captions.vectors.T
+
+    @classmethod
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
+        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
+
+        Args:
+            state: their name to tensor; sizes are read from it. Published checkpoints lack ``caption_model.``,
+                and then there is no captioner.
+            options: dropout and length of the captioner, which the weights do not tell.
+
+        Raises:
+            TrainingError: these are weights of another network.
+        """
+        embed_size, feature_dim = (size_of(state, "img_enc.fc.weight", dim) for dim in (0, 1))
+        vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
+        n_layers = sum(name.startswith(cls.weight_prefix) and name.endswith(".g.bias") for name in state)
+        sizes: dict[str, Any] = {"caption_weight": 0.0}
+        if any(name.startswith("caption_model.") for name in state):
+            sizes = {
+                "caption_hidden": size_of(state, "caption_model.encoder.vid2hid.weight"),
+                "caption_word_dim": size_of(state, "caption_model.decoder.embedding.weight", 1),
+            }
+        config = VSRNConfig(
+            embed_size=embed_size,
+            word_dim=word_dim,
+            image_encoder="flickr30k" if "img_enc.bn.weight" in state else "coco",
+            graph_layers=max(1, n_layers),
+            **{**sizes, **options},
+        )
+        network = cls(config, feature_dim, 1, vocabulary_size)
+        names = dict(WEIGHT_NAMES)
+        for k in range(n_layers):
+            theirs, ours = f"{cls.weight_prefix}{k + 1}.", f"images.graph.{k}."
+            names |= {f"{theirs}W.0.": f"{ours}out.", f"{theirs}W.1.": f"{ours}norm."}
+            names |= {f"{theirs}project.": f"{ours}project."}
+        network.load_weights(translate(_as_linear(state, cls.weight_prefix, n_layers), names))
+        return network
+
+
+def _as_linear(state: Mapping[str, Tensor], sign: str, n_layers: int) -> dict[str, Tensor]:
+    """The weights, convolutions of width 1 as matrices and three of each graph layer as one."""
+    state = {
+        name: x.squeeze(-1) if name.startswith(sign) and x.dim() == 3 else x for name, x in state.items()
+    }
+    for k in range(1, n_layers + 1):
+        for kind in ("weight", "bias"):
+            names = [f"{sign}{k}.{part}.{kind}" for part in ("theta", "phi", "g")]
+            for name in names:
+                size_of(state, name)
+            state[f"{sign}{k}.project.{kind}"] = torch.cat([state.pop(name) for name in names])
+    return state
+
+
+WEIGHT_NAMES = {
+    "img_enc.fc.": "images.regions.",
+    "img_enc.img_rnn.": "images.gru.",
+    "img_enc.bn.": "images.norm.",
+    "txt_enc.embed.": "captions.embedding.",
+    "txt_enc.rnn.": "captions.gru.",
+    "caption_model.encoder.vid2hid.": "captioner.regions.",
+    "caption_model.encoder.rnn.": "captioner.encoder.",
+    "caption_model.decoder.embedding.": "captioner.embedding.",
+    "caption_model.decoder.attention.linear1.": "captioner.attention.",
+    "caption_model.decoder.attention.linear2.": "captioner.score.",
+    "caption_model.decoder.rnn.weight_ih_l0": "captioner.cell.weight_ih",
+    "caption_model.decoder.rnn.weight_hh_l0": "captioner.cell.weight_hh",
+    "caption_model.decoder.rnn.bias_ih_l0": "captioner.cell.bias_ih",
+    "caption_model.decoder.rnn.bias_hh_l0": "captioner.cell.bias_hh",
+    "caption_model.decoder.out.": "captioner.out.",
+}

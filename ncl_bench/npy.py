@@ -5,7 +5,6 @@ Nothing is ever unpickled, unzipped or read as a whole.
 
 import io
 import os
-import stat
 import warnings
 from dataclasses import dataclass
 from math import prod
@@ -46,14 +45,12 @@ def read_header(path: Path) -> NpyHeader:
     """Header of an ``.npy`` file of plain numbers or text, whose size agrees with what the header says.
 
     Raises:
-        ScoresError: missing, unreadable, no regular file, no ``.npy`` file, pickled, cut short or added to.
+        ScoresError: missing, unreadable, no ``.npy`` file, pickled, cut short or added to.
     """
     try:
-        with open(path, "rb", opener=_open_without_waiting) as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ScoresError(f"{path} is no regular file; {_REMEDY}")
-            header = _parse(stream, path, status.st_size)
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            header = _parse(stream, path, size)
     except FileNotFoundError:
         raise ScoresError(f"{path} does not exist; correct its name or write it") from None
     except IsADirectoryError:
@@ -61,18 +58,12 @@ def read_header(path: Path) -> NpyHeader:
     except OSError as error:
         raise ScoresError(f"{path} cannot be read ({error.strerror}); make it a readable .npy file") from None
     promised = header.offset + header.dtype.itemsize * prod(header.shape)
-    if status.st_size != promised:
-        state = "cut short" if status.st_size < promised else "added to"
+    if size != promised:
+        state = "cut short" if size < promised else "added to"
         raise ScoresError(
-            f"{path} has {status.st_size:,} bytes, its header promises {promised:,}; "
-            f"it was {state}: write it again"
+            f"{path} has {size:,} bytes, its header promises {promised:,}; it was {state}: write it again"
         )
     return header
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe without a writer is refused and not waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parse(stream: IO[bytes], path: Path, size: int) -> NpyHeader:

@@ -1,13 +1,11 @@
 """Ctrl-C and termination: a command that is stopped cleans up, says how to go on, and ends as shells expect."""
 
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
 
 _STOPS = {
     signal.SIGINT: "Ctrl-C",
@@ -41,16 +39,6 @@ def stoppable() -> Iterator[None]:
         received.append(signal.Signals(number))
         raise _Stopped
 
-    def unraisable(problem: Any) -> None:
-        """An interruption within a destructor, which Python drops, is sent again when that has ended."""
-        if received and isinstance(problem.exc_value, KeyboardInterrupt):
-            again = threading.Timer(0.05, os.kill, (os.getpid(), received[0]))
-            again.daemon = True
-            again.start()
-        else:
-            before_hook(problem)
-
-    before_hook, sys.unraisablehook = sys.unraisablehook, unraisable
     before = {number: signal.getsignal(number) for number in _STOPS}
     try:
         for number, handler in before.items():
@@ -63,7 +51,6 @@ def stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if received else handler)
-        sys.unraisablehook = before_hook
     if received:
         with suppress(OSError):
             print(

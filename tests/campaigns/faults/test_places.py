@@ -1,10 +1,9 @@
-"""Full disks, places that cannot be written, clocks that jump, and two processes in one folder."""
+"""Full disks, places that cannot be written, and two processes in one folder."""
 
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,26 +141,6 @@ def test_two_that_start_at_once_leave_what_one_leaves(command: str, rounds: int,
             assert code == 0 or (code, output.count("\n")) == (2, 1), output
             assert code == 0 or output.startswith("ncl-bench: "), output
         assert digest(folder) == world.undisturbed(command)[0]
-
-
-@pytest.mark.parametrize("days", [-20_000, 20_000])
-@pytest.mark.parametrize(
-    "command", ["prepare", *(pytest.param(x, marks=pytest.mark.slow) for x in ("train", "leaderboard build"))]
-)
-def test_times_of_files_do_not_matter(command: str, days: int, world: World, run: Run) -> None:
-    folder = world.fresh(command, f"{command} {days} days")
-    moment = time.time() + 86_400 * days
-    for path in folder.rglob("*"):
-        os.utime(path, (max(moment, 0), max(moment, 0)))
-    finishes(run, world, folder, command)
-
-
-@pytest.mark.parametrize("command", WRITERS)
-def test_a_clock_that_goes_back_changes_no_result(command: str, world: World, run: Run) -> None:
-    expected, seconds = world.undisturbed(command)
-    folder = world.fresh(command, f"{command} back")
-    ended = run(folder, list(COMMANDS[command].arguments), clock_back=seconds / 2)
-    assert (ended.code, digest(folder)) == (0, expected), ended.output
 
 
 def test_a_lock_file_that_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

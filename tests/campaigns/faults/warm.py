@@ -57,7 +57,6 @@ def run(
     delay: float = 0.0,
     largest_file: int | None = None,
     environment: dict[str, str] | None = None,
-    clock_back: float | None = None,
 ) -> Ended:
     """Run a command line in a folder.
 
@@ -68,7 +67,6 @@ def run(
         delay: after so many seconds.
         largest_file: bytes after which writing fails, as on a full disk.
         environment: variables to set.
-        clock_back: seconds after which the clock goes back a day.
     """
     (folder / "tmp").mkdir(exist_ok=True)
     log = folder.with_name(f"{folder.name}.log")
@@ -78,8 +76,6 @@ def run(
         os.environ |= environment or {}
         if largest_file is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-        if clock_back is not None:
-            _set_back(time.monotonic() + clock_back)
         _command(folder, arguments, log, begin)
     os.close(begin)
     os.read(begun, 1)
@@ -119,13 +115,6 @@ def _command(folder: Path, arguments: list[str], log: Path, begin: int) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     sys.exit(code)
-
-
-def _set_back(moment: float) -> None:
-    """Let the clock, as Python reads it, go back a day at a moment."""
-    seconds, nanoseconds = time.time, time.time_ns
-    time.time = lambda: seconds() - 86_400 * (time.monotonic() > moment)
-    time.time_ns = lambda: nanoseconds() - 86_400 * 10**9 * (time.monotonic() > moment)
 
 
 def _signal(child: int, number: int) -> None:

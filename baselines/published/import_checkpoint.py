@@ -11,6 +11,7 @@ from torch import Tensor
 from baselines.backbones import BACKBONES
 from baselines.backbones.weight_names import size_of
 from baselines.engine.recipe import Recipe
+from baselines.engine.records import Imported
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.engine.train import build_method
 from baselines.kit.backbone import Backbone
@@ -90,16 +91,15 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     for network, state, backbone in zip(method.networks, scoring, backbones, strict=True):
         _check_sizes(file, state, train, METHODS[statement.method].extra_words)
         network.load_state_dict({**network.state_dict(), **backbone.state_dict()})
-    source = {
-        "file": file.name,
-        "sha256": sha256_of_file(file),
-        "seed_known": statement.seed is not None,
-        "selection": statement.selection or SELECTED_ON.get(statement.method, "dev"),
-    }
+    imported = Imported(
+        file=file.name,
+        sha256=sha256_of_file(file),
+        seed_known=statement.seed is not None,
+        selection=statement.selection or SELECTED_ON.get(statement.method, "dev"),
+    )
     with atomic_path(to) as temporary:
         folder = RunFolder(temporary)
-        folder.write("run.json", {**job.identity(train), "imported": source})
-        folder.write("result.json", {"imported": source})
+        folder.write_run(job.record(train).model_copy(update={"imported": imported}))
         write_bytes(folder.best, save({k: x.contiguous() for k, x in method.networks.state_dict().items()}))
     return sorted({name.split(".")[0] for state in states for name in state if not name.startswith(SCORING)})
 

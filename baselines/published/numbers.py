@@ -28,18 +28,30 @@ RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
 COLUMNS = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"
 
 PRINTED = {
+    "bicro": "BiCro-{backbone}",
     "crcl": "CRCL-{backbone}",
+    "decl": "DECL-{backbone}",
     "gsc": "GSC-{backbone} (single network)",
     "gsc_plus": "GSC-{backbone}",
+    "l2rm": "L2RM-{backbone}",
+    "mscn": "MSCN",
     "ncr": "NCR",
     "pc2": "PC2",
     "rcl": "RCL-{backbone}",
+    "rince": "RINCE-{backbone}",
     "triplet": "{backbone}",
     "triplet/clean": "{backbone}-C",
     "triplet/warmup": "{backbone}*",
 }
 """Method, or method/variant, to the name in the papers' tables."""
-AVERAGED = {"crcl": "CRCL-SGRAF", "rcl": "RCL-SGRAF", "triplet": "SGRAF"}
+AVERAGED = {
+    "bicro": "BiCro",
+    "crcl": "CRCL-SGRAF",
+    "decl": "DECL-SGRAF",
+    "l2rm": "L2RM",
+    "rcl": "RCL-SGRAF",
+    "triplet": "SGRAF",
+}
 """Method to the name of the mean of its SGR and its SAF network."""
 
 Row = Mapping[str, str]
@@ -108,7 +120,10 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     if averaged:
         other = name.removesuffix(backbone) + ("saf" if backbone == "sgr" else "sgr")
         lines += _table(f"Averaged with {other}, as {AVERAGED[method]}:", averaged)
-    return _commented(lines if own or averaged else [*lines, "No published result."])
+    if not own and not averaged:
+        known = " with a known noise unit" if DATASETS[recipe.dataset].noise == "synthetic" else ""
+        lines += [f"No published result{known}."]
+    return _commented(lines)
 
 
 def _title(recipe: Recipe) -> str:

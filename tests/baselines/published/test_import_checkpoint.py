@@ -185,7 +185,7 @@ def test_the_head_of_pc2_is_named_and_left_out(tmp_path: Path) -> None:
     )
     assert import_checkpoint(file, statement("pc2"), tmp_path / "run") == ["img_pro_head"]
     assert_scores_like(network, tmp_path)
-    assert RunFolder(tmp_path / "run").read("run.json")["imported"]["selection"] == "test"
+    assert RunFolder(tmp_path / "run").read_run().imported.selection == "test"
 
 
 def assert_scores_like(network: nn.Module, folder: Path) -> None:

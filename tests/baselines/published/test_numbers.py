@@ -139,7 +139,11 @@ def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path: 
         ("crcl/coco_sgr", "Averaged with crcl/coco_saf, as CRCL-SGRAF:"),
         ("gsc_plus/cc152k_sgr", "results of GSC-SGR:"),
         ("pc2/now_sgr_bert", "poster, NoW with bert"),
-        ("info_nce/flickr30k_sgr", "No published result."),
+        ("info_nce/flickr30k_sgr", "No published result with a known noise unit."),
+        ("info_nce/cc152k_sgr", "No published result."),
+        ("decl/flickr30k_sgr", "results of DECL-SGR:"),
+        ("bicro/flickr30k_sgr", "Averaged with bicro/flickr30k_saf, as BiCro:"),
+        ("mscn/flickr30k_sgr", "results of MSCN:"),
     ],
 )
 def test_each_recipe_is_compared_with_the_rows_of_its_name(name: str, expected: str) -> None:

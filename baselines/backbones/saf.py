@@ -65,6 +65,7 @@ class AttentionFiltration(nn.Module):
             counts: ``(n,)``, values behind each.
         """
         momentum, n = self.norm.momentum or 0.0, len(means)
+        # the papers' code normalises caption by caption, so n captions are n steps of the running average
         ages = torch.arange(n - 1, -1, -1, device=means.device)
         weights = momentum * (1 - momentum) ** ages.to(means)
         unbiased = variances * counts / (counts - 1)
@@ -112,6 +113,7 @@ class SAF(SGRAF):
 
     def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
         mean, variance = self._symmetric_moments(n, nodes, variant)
+        # a pair has the same nodes in both orders, but each anchor normalises its scores by its own statistics
         lower, upper = [], []
         for block in nodes:
             first, size = n - len(block.whole), block.whole.shape[1]

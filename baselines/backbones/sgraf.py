@@ -109,6 +109,7 @@ class SGRAF(Backbone):
         if whole_images is None:
             whole_images = self.autocast(self.image_vector, images.vectors)
         captions = self.with_pooled(captions)
+        # the nodes of a part of the images fit into memory, those of all of them do not
         rows = self._rows_at_once(len(images), captions)
         logits = [
             self._attended_logits(part, whole, None, captions)

@@ -75,6 +75,7 @@ class GeneralizedPooling(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""
         valid = valid_items(lengths, features.shape[1])[..., None]
+        # padding sinks below every value in the ranking, and is zero before it is weighted
         ranked = features.masked_fill(~valid, OUT_OF_RANGE).sort(dim=1, descending=True).values
         ranked = ranked.masked_fill(~valid, 0.0)
         weights = self.weights(lengths, features.shape[1])

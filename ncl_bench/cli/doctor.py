@@ -79,7 +79,6 @@ def data(root: Path | None) -> Iterator[Finding]:
     A prepared one is opened: its manifest, and name, size and header of every file, must be right.
     """
     from ncl_bench.data import DATASETS, ROOT_VARIABLE
-    from ncl_bench.data.digits import SPEC as EMBEDDED
     from ncl_bench.data.spec import SPLITS
 
     root = root or (Path(place) if (place := os.environ.get(ROOT_VARIABLE)) else None)
@@ -89,7 +88,7 @@ def data(root: Path | None) -> Iterator[Finding]:
             f"ncl-bench prepare {name} --from DOWNLOADS --to {where}"  # `datasets show` says what to download
         )
         if root is None or not (root / name).exists():
-            if name == EMBEDDED.name:
+            if spec.embedded:
                 yield Finding("data", name, "ok", "embedded")
             else:
                 detail = f"not in {root}" if root else f"no folder given by --root or {ROOT_VARIABLE}"

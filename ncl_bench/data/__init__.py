@@ -13,10 +13,24 @@ from ncl_bench.errors import DataError, NoiseError, unknown_name
 from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
 from ncl_bench.noise.files import read_noise_file
 
-DATASETS: dict[str, DatasetSpec] = {
-    module.SPEC.name: module.SPEC for module in (flickr30k, coco, cc152k, now, digits)
-}
 ROOT_VARIABLE = "NCL_BENCH_DATA"
+DATASETS: dict[str, DatasetSpec] = {}
+
+
+def register(dataset: DatasetSpec) -> DatasetSpec:
+    """Make a dataset known under its name; also one of your own, in a file given with ``--plugin``.
+
+    Raises:
+        DataError: another dataset has this name.
+    """
+    if DATASETS.get(dataset.name, dataset) != dataset:
+        raise DataError(f"there is a dataset {dataset.name!r} already; give yours another name")
+    DATASETS[dataset.name] = dataset
+    return dataset
+
+
+for _module in (flickr30k, coco, cc152k, now, digits):
+    register(_module.SPEC)
 
 
 def dataset_spec(name: str) -> DatasetSpec:
@@ -112,8 +126,8 @@ def _open_clean(
     preload: Literal["ram"] | None,
 ) -> PairedDataset:
     root = root or os.environ.get(ROOT_VARIABLE)
-    if spec.name == digits.SPEC.name and not (root and (Path(root) / spec.name / "manifest.json").exists()):
-        return digits.load_embedded(split, language=language, tokenizer_name=tokenizer)
+    if spec.embedded and not (root and (Path(root) / spec.name / "manifest.json").exists()):
+        return spec.load_embedded(split, language, tokenizer)
     if not root:
         raise DataError(
             f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "

@@ -1,32 +1,141 @@
-"""Captions of the layout that SCAN introduced, and the counts that every layout must meet."""
+"""Text files of the published layouts: captions, ids, tables and lists of token ids; and SCAN's layout."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ncl_bench.data.download import Source, read_text
-from ncl_bench.data.lines import read_lines, unique_ids
-from ncl_bench.data.material import Cut, SplitCaptions
+from ncl_bench.data.material import SplitCaptions
+from ncl_bench.data.paired import TokenTable
 from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.text import tokenizer
 from ncl_bench.errors import DataError
 
+_FIELDS = tokenizer("ids")
 
-def read_scan_captions(source: Source, paths: Sequence[str], spec: DatasetSpec, split: str) -> SplitCaptions:
-    """Captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
+
+def split_lines(content: bytes, name: str) -> list[str]:
+    """Lines of a UTF-8 file without line ends, byte-order mark and blank lines at the end.
+
+    Only ``\\n`` and ``\\r\\n`` end a line: captions may hold the rarer line ends of ``str.splitlines``.
 
     Args:
-        source: the download.
-        paths: features, captions and ids of this split.
-        spec: the protocol's facts.
-        split: ours.
+        content: the file's bytes.
+        name: what to call the file in an error.
 
     Raises:
-        DataError: a file is missing, damaged or of another length than the protocol says.
+        DataError: a line is not UTF-8.
     """
-    captions_name, ids_name = (f"{source.place}/{path}" for path in paths[1:])
-    captions = read_lines(read_text(source, paths[1]), captions_name)
-    check_count(len(captions), spec, split, captions_name)
-    ids = read_lines(read_text(source, paths[2]), ids_name)
-    image_ids = unique_ids(ids, spec.images[split], spec.captions_per_image, ids_name)
-    return SplitCaptions(image_ids, {spec.languages[0]: captions})
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{name} line {line}: byte 0x{content[error.start]:02x} is not UTF-8; download the file again"
+        ) from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines
+
+
+def read_lines(content: bytes, name: str) -> list[str]:
+    """One entry per line, blanks around it removed.
+
+    Raises:
+        DataError: a line is blank or not UTF-8.
+    """
+    lines = [line.strip() for line in split_lines(content, name)]
+    if "" in lines:
+        raise DataError(f"{name} line {lines.index('') + 1} is blank; download the file again")
+    return lines
+
+
+def read_table(content: bytes, name: str) -> tuple[list[str], list[str]]:
+    """Ids and captions of a tab-separated file; a quotation mark is an ordinary character.
+
+    Args:
+        content: bytes with the id in the first and the caption in the second column.
+        name: what to call the file in an error.
+
+    Raises:
+        DataError: a row lacks one of the two.
+    """
+    ids, captions = [], []
+    for number, line in enumerate(split_lines(content, name), start=1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) < 2 or not cells[0] or not cells[1]:
+            raise DataError(f"{name} line {number}: expected an id, a tab and a caption, got {line[:60]!r}")
+        ids.append(cells[0])
+        captions.append(cells[1])
+    return ids, captions
+
+
+def read_token_ids(content: bytes, name: str, *, start: int, end: int, size: int) -> TokenTable:
+    """Captions as comma-separated token ids; empty fields are skipped, start and end token are added.
+
+    Args:
+        content: the file's bytes.
+        name: what to call the file in an error.
+        start: id put before each caption.
+        end: id put after it.
+        size: vocabulary size; every id is below it.
+
+    Raises:
+        DataError: a line holds no id, something else than ids, or an id outside the vocabulary.
+    """
+    ids, lengths = [], []
+    for number, line in enumerate(read_lines(content, name), start=1):
+        caption = [start, *_line_ids(line, f"{name} line {number}", size), end]
+        ids.append(np.array(caption, np.int32))
+        lengths.append(len(caption))
+    if not ids:
+        raise DataError(f"{name} is empty; download it again")
+    return TokenTable(np.concatenate(ids), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def _line_ids(line: str, where: str, size: int) -> list[int]:
+    try:
+        ids = [int(field) for field in _FIELDS(line)]
+    except ValueError:
+        hint = "this is an older, incompatible release" if line.startswith("[") else "download the file again"
+        raise DataError(
+            f"{where}: expected token ids separated by commas, got {line[:40]!r}; {hint}"
+        ) from None
+    if not ids:
+        raise DataError(f"{where} holds no token id; download the file again")
+    worst = max(ids, key=lambda i: i if i >= 0 else size - i)
+    if not 0 <= worst < size:
+        raise DataError(
+            f"{where}: token id {worst} is outside the vocabulary of {size}; the files do not match"
+        )
+    return ids
+
+
+def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[str]:
+    """One id per image out of a list that may name each image ``repeat`` times in a row.
+
+    Raises:
+        DataError: the count is wrong, the repeats do not stand together, or an id occurs for two images.
+    """
+    if len(ids) == n_images:
+        repeat = 1
+    if len(ids) != n_images * repeat:
+        expected = f"{n_images}" if repeat == 1 else f"{n_images} or {n_images * repeat}"
+        raise DataError(f"{name} has {len(ids)} lines, expected {expected}; download the file again")
+    seen: dict[str, int] = {}
+    for row, own in enumerate(ids):
+        first = seen.setdefault(own, row)
+        if first // repeat != row // repeat:
+            raise DataError(
+                f"{name} line {row + 1}: id {own} is also on line {first + 1}; ids name one image each"
+            )
+        if own != ids[row - row % repeat]:
+            raise DataError(
+                f"{name} line {row + 1}: id {own} follows {ids[row - row % repeat]}, "
+                f"expected the same id on {repeat} lines in a row"
+            )
+    return ids[::repeat]
 
 
 def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
@@ -43,6 +152,23 @@ def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
         )
 
 
-def no_vocabularies(source: Source) -> dict[Cut, tuple[bytes, str]]:
-    """Vocabularies of a source that gives captions as text: none."""
-    return {}
+class ScanLayout(DatasetSpec):
+    """Files as SCAN published them: ``{split}_ims.npy``, ``{split}_caps.txt`` and ``{split}_ids.txt``."""
+
+    def read_captions(self, source: Source, paths: Sequence[str], split: str) -> SplitCaptions:
+        """Captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
+
+        Args:
+            source: the download.
+            paths: features, captions and ids of this split.
+            split: ours.
+
+        Raises:
+            DataError: a file is missing, damaged or of another length than the protocol says.
+        """
+        captions_name, ids_name = (f"{source.place}/{path}" for path in paths[1:])
+        captions = read_lines(read_text(source, paths[1]), captions_name)
+        check_count(len(captions), self, split, captions_name)
+        ids = read_lines(read_text(source, paths[2]), ids_name)
+        image_ids = unique_ids(ids, self.images[split], self.captions_per_image, ids_name)
+        return SplitCaptions(image_ids, {self.languages[0]: captions})

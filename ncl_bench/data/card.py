@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ncl_bench.data.layout import TABLES, Manifest
-from ncl_bench.data.origin import Origin
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import DatasetSpec, Origin
 
 _USE = """## Open it
 

@@ -2,25 +2,10 @@
 
 from collections.abc import Sequence
 
-from ncl_bench.data.captions import check_count, no_vocabularies
+from ncl_bench.data.captions import check_count, read_table, unique_ids
 from ncl_bench.data.download import Source, read_text
-from ncl_bench.data.lines import read_table, unique_ids
 from ncl_bench.data.material import SplitCaptions
-from ncl_bench.data.origin import KnownFile, Origin
-from ncl_bench.data.spec import DatasetSpec
-
-SPEC = DatasetSpec(
-    name="cc152k",
-    title="CC152K",
-    images={"train": 150_000, "dev": 1_000, "test": 1_000},
-    captions_per_image=1,
-    n_regions=36,
-    feature_dim=2048,
-    noise="natural",
-    protocols=("1k",),
-    languages=("en",),
-    tokenizers={"en": "word"},
-)
+from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin
 
 VOCABULARY = KnownFile(
     "cc152k_precomp_vocab.json", "46b4a19c", where="folder data/vocab/ of https://github.com/penghu-cs/RCL"
@@ -76,22 +61,36 @@ ORIGIN = Origin(
 )
 
 
-def read_captions(source: Source, paths: Sequence[str], spec: DatasetSpec, split: str) -> SplitCaptions:
-    """Captions and ids of one split, from its tab-separated file.
+class CC152K(DatasetSpec):
+    """Captions and ids in one tab-separated file per split."""
 
-    Args:
-        source: the download.
-        paths: ``ORIGIN.files`` of this split.
-        spec: the protocol's facts.
-        split: ours.
+    def read_captions(self, source: Source, paths: Sequence[str], split: str) -> SplitCaptions:
+        """Captions and ids of one split, from its tab-separated file.
 
-    Raises:
-        DataError: a file is missing, damaged or of another length than the protocol says.
-    """
-    name = f"{source.place}/{paths[1]}"
-    ids, captions = read_table(read_text(source, paths[1]), name)
-    check_count(len(captions), spec, split, name)
-    return SplitCaptions(unique_ids(ids, spec.images[split], 1, name), {spec.languages[0]: captions})
+        Args:
+            source: the download.
+            paths: ``origin.files`` of this split.
+            split: ours.
+
+        Raises:
+            DataError: a file is missing, damaged or of another length than the protocol says.
+        """
+        name = f"{source.place}/{paths[1]}"
+        ids, captions = read_table(read_text(source, paths[1]), name)
+        check_count(len(captions), self, split, name)
+        return SplitCaptions(unique_ids(ids, self.images[split], 1, name), {self.languages[0]: captions})
 
 
-read_vocabularies = no_vocabularies
+SPEC = CC152K(
+    name="cc152k",
+    title="CC152K",
+    images={"train": 150_000, "dev": 1_000, "test": 1_000},
+    captions_per_image=1,
+    n_regions=36,
+    feature_dim=2048,
+    noise="natural",
+    protocols=("1k",),
+    languages=("en",),
+    tokenizers={"en": "word"},
+    origin=ORIGIN,
+)

@@ -2,9 +2,7 @@
 
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.findings import how_to_get
-from ncl_bench.data.origin import Origin
-from ncl_bench.data.origins import dataset_origin
-from ncl_bench.data.spec import SPLITS, DatasetSpec
+from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
 
 SIZES = {"float32": 4, "float16": 2}
 
@@ -20,7 +18,7 @@ def describe(name: str) -> str:
     Raises:
         DataError: the name is not in ``DATASETS``.
     """
-    spec, origin = dataset_spec(name), dataset_origin(name)
+    spec, origin = dataset_spec(name), dataset_spec(name).origin
     total = sum(feature_gigabytes(spec, split) for split in SPLITS)
     uploads = f"{' and '.join(origin.upload)} only" if len(origin.upload) == 1 else "everything"
     lines = [

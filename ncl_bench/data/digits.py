@@ -9,14 +9,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from io import BytesIO
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.digits_captions import Placed, write_captions
-from ncl_bench.data.paired import PairedDataset, TokenTable
-from ncl_bench.data.spec import SPLITS, DatasetSpec
+from ncl_bench.data.paired import FloatArray, PairedDataset, TokenTable
+from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
 from ncl_bench.data.text import Vocabulary, build_vocabulary, tokenizer
 from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
@@ -30,18 +31,37 @@ POOLS = {"train": 1_257, "dev": 270, "test": 270}
 """Handwritten digits of each split, 1,797 in all; no digit is in two splits."""
 SEED = 2021
 
-SPEC = DatasetSpec(
-    name="digits",
-    title="Digits",
-    images={"train": 2_000, "dev": 200, "test": 200},
-    captions_per_image=5,
-    n_regions=GRID * GRID,
-    feature_dim=PIXELS + 2,
-    noise="synthetic",
-    protocols=("200",),
-    languages=("en", "zh"),
-    tokenizers={"en": "word", "zh": "jieba"},
+ORIGIN = Origin(
+    summary=(
+        "Real handwritten digits placed on a grid, one cell one region, with captions in English and "
+        "Chinese that describe the layout; made on the spot, without a download."
+    ),
+    homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
+    obtain=("nothing to download: the digits come with scikit-learn, the rest is generated",),
+    folders=(),
+    prefixes={split: split for split in SPLITS},
+    files=(),
+    extra_files=(),
+    dtypes=("float32",),
+    ids_span_splits=True,
+    licence="CC BY 4.0",
+    licence_id="cc-by-4.0",
+    terms="May be used, changed and passed on for any purpose, with credit to the makers of the digits.",
+    noise=(
+        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
+        "captions or between whole groups of captions."
+    ),
+    upload=("captions", "images"),
+    upload_reason="the licence asks for credit",
+    citation="""@misc{alpaydin1998optical,
+  title        = {Optical Recognition of Handwritten Digits},
+  author       = {Alpaydin, Ethem and Kaynak, Cenk},
+  howpublished = {UCI Machine Learning Repository},
+  year         = {1998},
+  doi          = {10.24432/C50P49}
+}""",
 )
+
 
 FINGERPRINTS = {
     "train": "330f1ec19c4af61f2ba7d2885ecb6196ddfe353f043e079c366442d448b1acfa",
@@ -82,41 +102,75 @@ class DigitsSplit:
         return digest.hexdigest()
 
 
-def load_embedded(
-    split: str, *, language: str | None = None, tokenizer_name: str | None = None
-) -> PairedDataset:
-    """The dataset as composed on the spot, on clean pairs.
+class Digits(DatasetSpec):
+    """Composed on the spot, on clean pairs."""
 
-    Args:
-        split: ``train``, ``dev`` or ``test``.
-        language: ``en`` or ``zh``; ``en`` by default.
-        tokenizer_name: one of ``EMBEDDED_TOKENIZERS``; the language's default by default.
+    embedded = True
 
-    Raises:
-        DataError: language or tokenizer is unknown.
-    """
-    language = language or SPEC.languages[0]
-    if language not in SPEC.languages:
-        raise DataError(unknown_name(f"language of {SPEC.name}", language, SPEC.languages))
-    tokenizer_name = tokenizer_name or SPEC.tokenizers[language]
-    if tokenizer_name not in EMBEDDED_TOKENIZERS:
-        raise DataError(unknown_name(f"tokenizer of {SPEC.name}", tokenizer_name, EMBEDDED_TOKENIZERS))
-    content = digits_split(split)
-    pairing = clean_pairing(len(content.image_ids), SPEC.captions_per_image)
-    return PairedDataset(
-        name=SPEC.name,
-        split=split,
-        image_features=content.image_features.view(),
-        image_ids=content.image_ids,
-        caption_to_image=pairing,
-        pair_ids=np.arange(len(pairing)),
-        tokens=_tokens(split, language, tokenizer_name),
-        captions=content.captions[language],
-        vocabulary=_vocabulary(language, tokenizer_name),
-        captions_per_image=SPEC.captions_per_image,
-        noise=clean_record(pairing),
-        fingerprint=content.fingerprint,
-    )
+    def load_embedded(
+        self, split: str, language: str | None = None, tokenizer: str | None = None
+    ) -> PairedDataset:
+        """The dataset as composed on the spot, on clean pairs.
+
+        Args:
+            split: ``train``, ``dev`` or ``test``.
+            language: ``en`` or ``zh``; ``en`` by default.
+            tokenizer: one of ``EMBEDDED_TOKENIZERS``; the language's default by default.
+
+        Raises:
+            DataError: language or tokenizer is unknown.
+        """
+        language = language or self.languages[0]
+        if language not in self.languages:
+            raise DataError(unknown_name(f"language of {self.name}", language, self.languages))
+        tokenizer = tokenizer or self.tokenizers[language]
+        if tokenizer not in EMBEDDED_TOKENIZERS:
+            raise DataError(unknown_name(f"tokenizer of {self.name}", tokenizer, EMBEDDED_TOKENIZERS))
+        content = digits_split(split)
+        pairing = clean_pairing(len(content.image_ids), self.captions_per_image)
+        return PairedDataset(
+            name=self.name,
+            split=split,
+            image_features=content.image_features.view(),
+            image_ids=content.image_ids,
+            caption_to_image=pairing,
+            pair_ids=np.arange(len(pairing)),
+            tokens=_tokens(split, language, tokenizer),
+            captions=content.captions[language],
+            vocabulary=_vocabulary(language, tokenizer),
+            captions_per_image=self.captions_per_image,
+            noise=clean_record(pairing),
+            fingerprint=content.fingerprint,
+        )
+
+    def picture(self, features: FloatArray) -> bytes:
+        """The regions, each at its place: float ``(16, 66)``, 64 pixels, then row and column of the cell's centre."""
+        from PIL import Image
+
+        side = 8
+        canvas = np.zeros((GRID * side, GRID * side), np.uint8)
+        for region in features:
+            row, column = (int(centre * GRID) * side for centre in region[PIXELS:])
+            pixels = region[:PIXELS].reshape(side, side)
+            canvas[row : row + side, column : column + side] = np.minimum(pixels * 255, 255)
+        stream = BytesIO()
+        Image.fromarray(canvas).save(stream, "PNG")
+        return stream.getvalue()
+
+
+SPEC = Digits(
+    name="digits",
+    title="Digits",
+    images={"train": 2_000, "dev": 200, "test": 200},
+    captions_per_image=5,
+    n_regions=GRID * GRID,
+    feature_dim=PIXELS + 2,
+    noise="synthetic",
+    protocols=("200",),
+    languages=("en", "zh"),
+    tokenizers={"en": "word", "zh": "jieba"},
+    origin=ORIGIN,
+)
 
 
 @lru_cache

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from ncl_bench.data.origin import Origin
+from ncl_bench.data.spec import Origin
 from ncl_bench.errors import DataError
 
 LARGEST_MEMBER = 64 * 2**30

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ncl_bench.data.features import FeatureFile, Scan
 from ncl_bench.data.layout import FileRecord
-from ncl_bench.data.origin import KnownFile, Origin
-from ncl_bench.data.spec import SPLITS, DatasetSpec
+from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Origin
 from ncl_bench.files import sha256_of_file
 
 

@@ -1,21 +1,7 @@
 """Flickr30K: sizes, splits and files (protocol.md, Datasets and splits)."""
 
-from ncl_bench.data.captions import no_vocabularies, read_scan_captions
-from ncl_bench.data.origin import KnownFile, Origin
-from ncl_bench.data.spec import DatasetSpec
-
-SPEC = DatasetSpec(
-    name="flickr30k",
-    title="Flickr30K",
-    images={"train": 29_000, "dev": 1_014, "test": 1_000},
-    captions_per_image=5,
-    n_regions=36,
-    feature_dim=2048,
-    noise="synthetic",
-    protocols=("1k",),
-    languages=("en",),
-    tokenizers={"en": "word"},
-)
+from ncl_bench.data.captions import ScanLayout
+from ncl_bench.data.spec import KnownFile, Origin
 
 VOCABULARY = KnownFile(
     "f30k_precomp_vocab.json", "ece46633", where="folder vocab/ of https://github.com/Paranioar/SGRAF"
@@ -70,5 +56,16 @@ ORIGIN = Origin(
     vocabulary=VOCABULARY,
 )
 
-read_captions = read_scan_captions
-read_vocabularies = no_vocabularies
+SPEC = ScanLayout(
+    name="flickr30k",
+    title="Flickr30K",
+    images={"train": 29_000, "dev": 1_014, "test": 1_000},
+    captions_per_image=5,
+    n_regions=36,
+    feature_dim=2048,
+    noise="synthetic",
+    protocols=("1k",),
+    languages=("en",),
+    tokenizers={"en": "word"},
+    origin=ORIGIN,
+)

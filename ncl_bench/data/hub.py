@@ -6,7 +6,6 @@ from typing import Any
 from ncl_bench.data import dataset_spec, now
 from ncl_bench.data.card import render_card
 from ncl_bench.data.layout import TABLES, read_manifest
-from ncl_bench.data.origins import dataset_origin
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
 
@@ -17,7 +16,7 @@ def check_upload(name: str) -> tuple[str, ...]:
     Raises:
         DataError: none of them, with the reason.
     """
-    origin = dataset_origin(name)
+    origin = dataset_spec(name).origin
     if not origin.upload:
         raise DataError(
             f"{name} cannot be uploaded: {origin.upload_reason}; prepare it without --push-to-hub"
@@ -44,7 +43,9 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     manifest = read_manifest(folder)
     tables = check_upload(manifest.name)
     whole = set(tables) == set(TABLES)
-    card = render_card(dataset_spec(manifest.name), dataset_origin(manifest.name), manifest, tables=tables)
+    card = render_card(
+        dataset_spec(manifest.name), dataset_spec(manifest.name).origin, manifest, tables=tables
+    )
     patterns = [f"{table}/**" for table in tables] + ["vocab/**"] + (["manifest.json"] if whole else [])
     api = HfApi() if api is None else api
     try:

@@ -17,7 +17,6 @@ from ncl_bench.data.layout import (
     text_column,
 )
 from ncl_bench.data.material import Material
-from ncl_bench.data.origins import dataset_origin
 from ncl_bench.data.settings import PrepareOptions
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.tokenize import CutTables, make_tokens
@@ -59,7 +58,7 @@ class Job:
         cut = make_tokens(self.folder, self.spec, self.material, self.options.text, self.progress)
         splits = {split: self._write_split(split, cut) for split in self.material.captions}
         languages = tuple(self.material.captions["train"].texts)
-        origin = dataset_origin(self.spec.name)
+        origin = self.spec.origin
         vocabulary = [
             vocabulary_warning(
                 origin, tokens.tokenizer, None if tokens.origin == "built" else tokens.vocabulary_sha256

@@ -2,26 +2,11 @@
 
 from collections.abc import Sequence
 
-from ncl_bench.data.captions import check_count
+from ncl_bench.data.captions import check_count, read_lines, read_token_ids, unique_ids
 from ncl_bench.data.download import Source, find_file, read_text
-from ncl_bench.data.lines import read_lines, read_token_ids, unique_ids
 from ncl_bench.data.material import Cut, SplitCaptions
-from ncl_bench.data.origin import KnownFile, Origin
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin
 from ncl_bench.data.text import parse_vocabulary
-
-SPEC = DatasetSpec(
-    name="now",
-    title="Noise of Web",
-    images={"train": 98_000, "dev": 1_000, "test": 1_000},
-    captions_per_image=1,
-    n_regions=36,
-    feature_dim=768,
-    noise="natural",
-    protocols=("1k",),
-    languages=("zh", "en", "ja", "ru"),
-    tokenizers={"zh": "jieba", "en": "jieba", "ja": "jieba", "ru": "jieba"},
-)
 
 REPOSITORY = "NJUyued/NoW"
 REVISION = "6905d21"
@@ -74,42 +59,64 @@ ORIGIN = Origin(
 )
 
 
-def read_vocabularies(source: Source) -> dict[Cut, tuple[bytes, str]]:
-    """The json bytes of the published vocabularies, which lie beside the folder of the features.
+class NoiseOfWeb(DatasetSpec):
+    """Captions as token ids, with the vocabularies beside them; perhaps in a zip file."""
 
-    Raises:
-        DataError: one is missing or damaged.
-    """
-    found: dict[Cut, tuple[bytes, str]] = {}
-    for name, file in zip(VOCABULARY_SIZES, ORIGIN.extra_files, strict=True):
-        content = read_text(source, find_file(source, file))
-        parse_vocabulary(content, file)
-        found[(None, name)] = (content, f"ids of {REPOSITORY}")
-    return found
+    def read_vocabularies(self, source: Source) -> dict[Cut, tuple[bytes, str]]:
+        """The json bytes of the published vocabularies, which lie beside the folder of the features.
 
+        Raises:
+            DataError: one is missing or damaged.
+        """
+        found: dict[Cut, tuple[bytes, str]] = {}
+        for name, file in zip(VOCABULARY_SIZES, self.origin.extra_files, strict=True):
+            content = read_text(source, find_file(source, file))
+            parse_vocabulary(content, file)
+            found[(None, name)] = (content, f"ids of {REPOSITORY}")
+        return found
 
-def read_captions(source: Source, paths: Sequence[str], spec: DatasetSpec, split: str) -> SplitCaptions:
-    """Token ids and image ids of one split.
+    def read_captions(self, source: Source, paths: Sequence[str], split: str) -> SplitCaptions:
+        """Token ids and image ids of one split.
 
-    Args:
-        source: the download.
-        paths: ``ORIGIN.files`` of this split.
-        spec: the protocol's facts.
-        split: ours.
+        Args:
+            source: the download.
+            paths: ``origin.files`` of this split.
+            split: ours.
 
-    Raises:
-        DataError: a file is missing, damaged, of another length than the protocol says, or holds an id beyond
-            its vocabulary.
-    """
-    ids_name = f"{source.place}/{paths[1]}"
-    image_ids = unique_ids(read_lines(read_text(source, paths[1]), ids_name), spec.images[split], 1, ids_name)
-    tokens = {}
-    for (cut, (content, _)), path in zip(read_vocabularies(source).items(), paths[2:], strict=True):
-        vocabulary = parse_vocabulary(content, cut[1])
-        name = f"{source.place}/{path}"
-        table = read_token_ids(
-            read_text(source, path), name, start=vocabulary.start, end=vocabulary.end, size=vocabulary.size
+        Raises:
+            DataError: a file is missing, damaged, of another length than the protocol says, or holds an id beyond
+                its vocabulary.
+        """
+        ids_name = f"{source.place}/{paths[1]}"
+        image_ids = unique_ids(
+            read_lines(read_text(source, paths[1]), ids_name), self.images[split], 1, ids_name
         )
-        check_count(len(table), spec, split, name)
-        tokens[cut] = table
-    return SplitCaptions(image_ids, tokens=tokens)
+        tokens = {}
+        for (cut, (content, _)), path in zip(self.read_vocabularies(source).items(), paths[2:], strict=True):
+            vocabulary = parse_vocabulary(content, cut[1])
+            name = f"{source.place}/{path}"
+            table = read_token_ids(
+                read_text(source, path),
+                name,
+                start=vocabulary.start,
+                end=vocabulary.end,
+                size=vocabulary.size,
+            )
+            check_count(len(table), self, split, name)
+            tokens[cut] = table
+        return SplitCaptions(image_ids, tokens=tokens)
+
+
+SPEC = NoiseOfWeb(
+    name="now",
+    title="Noise of Web",
+    images={"train": 98_000, "dev": 1_000, "test": 1_000},
+    captions_per_image=1,
+    n_regions=36,
+    feature_dim=768,
+    noise="natural",
+    protocols=("1k",),
+    languages=("zh", "en", "ja", "ru"),
+    tokenizers={"zh": "jieba", "en": "jieba", "ja": "jieba", "ru": "jieba"},
+    origin=ORIGIN,
+)

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.embedded import digits_material
+from ncl_bench.data.embedded import embedded_material
 from ncl_bench.data.findings import Findings, uses_vocabulary_file, vocabulary_warning
 from ncl_bench.data.job import Job
 from ncl_bench.data.journal import Journal
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.material import Material
-from ncl_bench.data.origins import dataset_origin
-from ncl_bench.data.published import PUBLISHED, find_vocabulary, inspect, verify
+from ncl_bench.data.published import find_vocabulary, inspect, verify
 from ncl_bench.data.settings import PrepareOptions, check_space, resolved_dtype, settings_key
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.text import load_vocabulary
@@ -43,7 +42,7 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     vocabulary = find_vocabulary(spec, place)
     found = verify(download, spec, vocabulary=vocabulary, to_float16=False, journal=None, progress=progress)
     sha256 = sha256_of_file(vocabulary) if vocabulary else None
-    warning = vocabulary_warning(dataset_origin(name), spec.tokenizers[spec.languages[0]], sha256)
+    warning = vocabulary_warning(spec.origin, spec.tokenizers[spec.languages[0]], sha256)
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
 
 
@@ -79,8 +78,8 @@ def prepare(
     spec = dataset_spec(name)
     target, work = root / name, root / f".{name}.partial"
     with sole_owner(target):
-        download = inspect(spec, _required(place, name)) if name in PUBLISHED else None
-        material = download.material if download else digits_material(spec)
+        download = None if spec.embedded else inspect(spec, _required(place, name))
+        material = download.material if download else embedded_material(spec)
         options = _with_vocabulary(options, spec, material, place)
         dtype = resolved_dtype(options.dtype, material)
         key = settings_key(spec, material, options, dtype)
@@ -116,7 +115,7 @@ def _with_vocabulary(
 ) -> PrepareOptions:
     """The options, with the published vocabulary where it lies beside the download and none was given."""
     words = any(uses_vocabulary_file(name) for _, name in planned_cuts(spec, material, options.text))
-    if options.text.vocabulary or place is None or spec.name not in PUBLISHED or not words:
+    if options.text.vocabulary or place is None or spec.embedded or not words:
         return options
     found = find_vocabulary(spec, place)
     if found:
@@ -125,7 +124,7 @@ def _with_vocabulary(
 
 
 def _required(place: Path | None, name: str) -> Path:
-    if name not in PUBLISHED:
+    if dataset_spec(name).embedded:
         raise DataError(f"{name} is embedded and has no download to check; leave --check out")
     if place is None:
         raise DataError(f"{name} is made from downloaded files; give their folder with --from")

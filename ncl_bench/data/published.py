@@ -1,41 +1,19 @@
-"""The four datasets that are read from published files: check everything, then hand it on for writing."""
+"""A dataset's downloaded files: check everything, then hand it on for writing."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
-from ncl_bench.data import cc152k, coco, flickr30k, now
 from ncl_bench.data.download import Source, features_folder, find_file, open_source, read_text, require
 from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
 from ncl_bench.data.findings import Findings, checked_facts, copies_warning, hashed
 from ncl_bench.data.journal import Journal
 from ncl_bench.data.layout import FileRecord
-from ncl_bench.data.material import Cut, Material, SplitCaptions
-from ncl_bench.data.origin import Origin
+from ncl_bench.data.material import Material, SplitCaptions
 from ncl_bench.data.spec import SPLITS, DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.progress import Progress
-
-
-class Published(Protocol):
-    """What the module of a published dataset offers."""
-
-    ORIGIN: Origin
-
-    def read_captions(
-        self, source: Source, paths: Sequence[str], spec: DatasetSpec, split: str
-    ) -> SplitCaptions:
-        """Captions and image ids of one split."""
-        ...
-
-    def read_vocabularies(self, source: Source) -> dict[Cut, tuple[bytes, str]]:
-        """Vocabularies that come with token ids."""
-        ...
-
-
-PUBLISHED: Mapping[str, Published] = {"flickr30k": flickr30k, "coco": coco, "cc152k": cc152k, "now": now}
 
 
 @dataclass(frozen=True)
@@ -59,21 +37,20 @@ def inspect(spec: DatasetSpec, place: Path) -> Download:
     """Check all that can be checked without reading the features.
 
     Args:
-        spec: the protocol's facts; its name is one of ``PUBLISHED``.
+        spec: the dataset, one that is not embedded.
         place: the downloaded folder, the folder above it, or a zip file.
 
     Raises:
         DataError: a file is missing, damaged, of another size or content than published.
     """
-    published = PUBLISHED[spec.name]
-    origin = published.ORIGIN
+    origin = spec.origin
     source = open_source(place)
     folder = features_folder(source, origin)
     paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
     for path in (path for split in SPLITS for path in paths[split]):
         require(source, path)
     features = {s: open_features(source, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
-    captions = {split: published.read_captions(source, paths[split], spec, split) for split in SPLITS}
+    captions = {split: spec.read_captions(source, paths[split], split) for split in SPLITS}
     if origin.ids_span_splits:
         _check_disjoint(captions, place)
     texts = [path for split in SPLITS for path in paths[split][1:]]
@@ -82,7 +59,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Download:
     material = Material(
         captions,
         features,
-        published.read_vocabularies(source),
+        spec.read_vocabularies(source),
         fingerprints={},
         identity=sorted([PurePosixPath(name).name, source.sizes[name]] for name in files),
         times=tuple(source.changed_at(name) for name in files),
@@ -105,13 +82,13 @@ def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
     """The published vocabulary beside a download: in its folder, in ``vocab/``, or one folder further up.
 
     Args:
-        spec: the protocol's facts; its name is one of ``PUBLISHED``.
+        spec: the dataset, one that is not embedded.
         place: the downloaded folder, the folder above it, or a zip file.
 
     Returns:
         The file, or None where there is none.
     """
-    origin = PUBLISHED[spec.name].ORIGIN
+    origin = spec.origin
     if origin.vocabulary is None:
         return None
     folders = [place, *(place / name for name in origin.folders), place.absolute().parent]
@@ -144,7 +121,7 @@ def verify(
     Raises:
         DataError: see :func:`ncl_bench.data.features.scan`.
     """
-    source, origin = download.source, PUBLISHED[spec.name].ORIGIN
+    source, origin = download.source, spec.origin
     digests = {path: hashlib.sha256(read_text(source, path)).hexdigest() for path in download.texts}
     warnings = []
     for split, file in download.features.items():

@@ -1,15 +1,86 @@
-"""The facts that protocol.md fixes about a dataset: sizes, splits, captions per image, noise."""
+"""A dataset: the facts that protocol.md fixes, where its files come from, and how they are read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from ncl_bench.data.download import Source
+    from ncl_bench.data.material import Cut, SplitCaptions
+    from ncl_bench.data.paired import FloatArray, PairedDataset
 
 SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
+class KnownFile:
+    """A published file whose hash is known.
+
+    Attributes:
+        name: of the file.
+        sha256: its hash (hex), or the first digits of it where no more is known.
+        bytes: its size, or None where it is not known.
+        where: a place that shares it, as it stands in a sentence.
+    """
+
+    name: str
+    sha256: str
+    bytes: int | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The source of one dataset, as its card and ``ncl-bench datasets show`` print it.
+
+    Attributes:
+        summary: what the dataset is, in one or two sentences.
+        homepage: where it is described.
+        obtain: ways to get the files, one sentence each; links that were reported dead are left out.
+        folders: names that the folder with the features may have.
+        prefixes: our split name to the prefix of its files.
+        files: the files of each split, with ``{split}`` for the prefix.
+        extra_files: further files that are read, each found by its name.
+        dtypes: number types the published features may have.
+        ids_span_splits: ids of all splits come from one list, so that no image may be in two splits.
+        licence: the licence's name.
+        licence_id: its identifier on the Hugging Face Hub.
+        terms: what it allows, in one or two sentences.
+        noise: where wrong pairs come from.
+        upload: tables that may be uploaded: ``images``, ``captions``, both or none.
+        upload_reason: why no more than that.
+        citation: BibTeX.
+        vocabulary: the published vocabulary of the captions, or None where there is none to look for.
+        archive: the published archive, or None where its hash is not known.
+    """
+
+    summary: str
+    homepage: str
+    obtain: tuple[str, ...]
+    folders: tuple[str, ...]
+    prefixes: Mapping[str, str]
+    files: tuple[str, ...]
+    extra_files: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    ids_span_splits: bool
+    licence: str
+    licence_id: str
+    terms: str
+    noise: str
+    upload: tuple[str, ...]
+    upload_reason: str
+    citation: str
+    vocabulary: KnownFile | None = None
+    archive: KnownFile | None = None
+
+    def split_files(self, split: str) -> tuple[str, ...]:
+        """File names of one of our splits."""
+        return tuple(name.format(split=self.prefixes[split]) for name in self.files)
+
+
+@dataclass(frozen=True)
 class DatasetSpec:
-    """One dataset as the protocol sees it.
+    """One dataset; a subclass says how its files are read, an object is registered once.
 
     Attributes:
         name: the registry key, such as ``"flickr30k"``.
@@ -22,6 +93,7 @@ class DatasetSpec:
         protocols: evaluation protocols of the test split, first one is the default.
         languages: caption languages, first one is the default.
         tokenizers: default tokenizer of each language.
+        origin: where its files come from, and what may be passed on.
     """
 
     name: str
@@ -34,7 +106,36 @@ class DatasetSpec:
     protocols: tuple[str, ...]
     languages: tuple[str, ...]
     tokenizers: Mapping[str, str]
+    origin: Origin
+
+    embedded: ClassVar[bool] = False
+    """Whether it comes with the package, so that it opens without prepared files."""
 
     def n_captions(self, split: str) -> int:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
+
+    def read_captions(self, source: "Source", paths: "Sequence[str]", split: str) -> "SplitCaptions":
+        """Captions (or token ids) and image ids of one split of a download.
+
+        Args:
+            source: the download.
+            paths: ``origin.files`` of this split, below the source.
+            split: ours.
+
+        Raises:
+            DataError: a file is missing, damaged or of another length than the protocol says.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads no download")
+
+    def read_vocabularies(self, source: "Source") -> "dict[Cut, tuple[bytes, str]]":
+        """Vocabularies that come with token ids: the json bytes of each, and where they are from; none by default."""
+        return {}
+
+    def load_embedded(self, split: str, language: str | None, tokenizer: str | None) -> "PairedDataset":
+        """One split of an embedded dataset."""
+        raise NotImplementedError(f"{type(self).__name__} is not embedded")
+
+    def picture(self, features: "FloatArray") -> bytes | None:
+        """An image as PNG, drawn from its features, float ``(n_regions, feature_dim)``; None where that cannot be."""
+        return None

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data import ROOT_VARIABLE, load_dataset
-from ncl_bench.data.digits import SPEC as DIGITS
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
@@ -45,7 +44,7 @@ def local_split(
     """
     surroundings = os.environ.get(ROOT_VARIABLE)
     place = root or (Path(surroundings) if surroundings else None)
-    if spec.name != DIGITS.name and root is None:
+    if not spec.embedded and root is None:
         prepared = [place / "manifest.json", place / spec.name / "manifest.json"] if place else []
         if not any(path.exists() for path in prepared):
             return None

@@ -1,8 +1,6 @@
 """A page of the worst failures: query, its true items, and what was retrieved instead."""
 
 import base64
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import digits
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError
@@ -67,12 +64,11 @@ class Gallery:
         self.spec, self.content = spec, content
 
     def image(self, number: int, *, true: bool = False) -> Item:
-        """An image: its id, and for digits a thumbnail of its regions."""
+        """An image: its id, and its picture where the dataset has one."""
         if self.content is None:
             return Item(f"image {number}", true=true)
-        picture = ""
-        if self.spec.name == digits.SPEC.name:
-            picture = digits_thumbnail(self.content.image_features[np.array([number])][0])
+        png = self.spec.picture(self.content.image_features[np.array([number])][0])
+        picture = "" if png is None else f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
         return Item(f"image {number} ({self.content.image_ids[number]})", picture, true)
 
     def caption(self, number: int, *, true: bool = False) -> Item:
@@ -147,36 +143,3 @@ def write_examples(path: Path, failures: list[Failure], title: str) -> None:
     )
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     write_text(path, template.render(title=title, failures=failures) + "\n")
-
-
-def digits_thumbnail(regions: NDArray[np.floating]) -> str:
-    """The regions of a digits image, each at its place, as a PNG data URI.
-
-    Args:
-        regions: float ``(16, 66)`` in [0, 1]: 64 pixels, then row and column of the cell's centre.
-    """
-    side = 8
-    picture = np.zeros((digits.GRID * side, digits.GRID * side), np.uint8)
-    for region in regions:
-        row, column = (int(centre * digits.GRID) * side for centre in region[digits.PIXELS :])
-        pixels = region[: digits.PIXELS].reshape(side, side)
-        picture[row : row + side, column : column + side] = np.minimum(pixels * 255, 255)
-    return "data:image/png;base64," + base64.b64encode(_png(picture)).decode("ascii")
-
-
-def _png(picture: NDArray[np.uint8]) -> bytes:
-    """A grey picture as PNG (ISO/IEC 15948)."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checksum = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
-
-    height, width = picture.shape
-    lines = b"".join(b"\0" + line.tobytes() for line in picture)
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(lines))
-        + chunk(b"IEND", b"")
-    )

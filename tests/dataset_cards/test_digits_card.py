@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from oracles.digits_reader import matches, read
 
-from ncl_bench.data import digits
+from ncl_bench.data import DATASETS, digits
 from ncl_bench.data.digits import SPEC, digits_split
 from ncl_bench.data.digits_captions import GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE
-from ncl_bench.data.origins import ORIGINS
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.noise.draw import UNITS, standard_seed
 
@@ -105,7 +104,7 @@ def test_the_example_is_the_first_training_image() -> None:
 
 
 def test_source_terms_noise_and_citation_are_those_of_the_code() -> None:
-    origin = ORIGINS["digits"]
+    origin = DATASETS["digits"].origin
     for fact in (origin.summary, origin.homepage, origin.terms, origin.licence, origin.citation):
         assert " ".join(fact.split()) in PLAIN
     ratios = [step / 20 for step in range(20)]

@@ -17,8 +17,6 @@ from baselines.methods import METHODS
 from ncl_bench import plugins
 from ncl_bench.cli import main
 from ncl_bench.data import DATASETS
-from ncl_bench.data.origins import ORIGINS
-from ncl_bench.data.published import PUBLISHED
 
 BOARD = ("--root", "board")
 APPENDED = {
@@ -30,7 +28,7 @@ APPENDED = {
 """A checkout's leaderboard is left alone: its commands work on one of the reader's own."""
 
 
-REGISTRIES = (METHODS, DATASETS, ORIGINS, PUBLISHED, plugins._loaded)
+REGISTRIES = (METHODS, DATASETS, plugins._loaded)
 
 
 @contextmanager

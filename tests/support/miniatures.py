@@ -97,4 +97,4 @@ def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> None:
     path.write_bytes("".join(f"{line}{end}" for line in lines).encode())
 
 
-PREFIXES = {"flickr30k": flickr30k.ORIGIN.prefixes, "coco": coco.ORIGIN.prefixes}
+PREFIXES = {"flickr30k": flickr30k.SPEC.origin.prefixes, "coco": coco.SPEC.origin.prefixes}

@@ -22,9 +22,9 @@ from baselines.recipes import recipe_names
 from leaderboard.evidence import _unpacked, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_of, entry_slug, read_entry_file
+from ncl_bench.data.captions import read_lines, read_table, read_token_ids, unique_ids
 from ncl_bench.data.download import FolderSource
 from ncl_bench.data.features import open_features, scan
-from ncl_bench.data.lines import read_lines, read_table, read_token_ids, unique_ids
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.published import inspect, verify

@@ -6,7 +6,6 @@ from typer.testing import CliRunner
 
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
-from ncl_bench.data.origins import ORIGINS
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.errors import DataError
 
@@ -28,9 +27,9 @@ def test_datasets_lists_every_dataset():
     assert [line.split()[0] for line in listed.splitlines()[1:]] == list(DATASETS)
 
 
-@pytest.mark.parametrize("name", ORIGINS)
+@pytest.mark.parametrize("name", DATASETS)
 def test_show_names_source_licence_size_and_files(name):
-    shown, origin = run("datasets", "show", name), ORIGINS[name]
+    shown, origin = run("datasets", "show", name), DATASETS[name].origin
     for fact in (origin.summary, origin.homepage, *origin.obtain, origin.licence, origin.terms):
         assert fact in shown
     for split, images in DATASETS[name].images.items():

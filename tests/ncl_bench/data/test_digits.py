@@ -18,7 +18,6 @@ from ncl_bench.data.digits import (
     POOLS,
     SPEC,
     digits_split,
-    load_embedded,
 )
 from ncl_bench.data.digits_captions import FEWEST_NAMED, GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE, Placed
 from ncl_bench.data.spec import SPLITS
@@ -161,7 +160,7 @@ def test_english_articles() -> None:
 
 @pytest.mark.parametrize("language", SPEC.languages)
 def test_every_training_word_is_in_the_vocabulary(language: str) -> None:
-    train, dev = load_embedded("train", language=language), load_embedded("dev", language=language)
+    train, dev = SPEC.load_embedded("train", language), SPEC.load_embedded("dev", language)
     assert train.vocabulary == dev.vocabulary
     assert train.vocabulary.words[:4] == ("<pad>", "<start>", "<end>", "<unk>")
     assert set(np.unique(train.tokens.ids)) == set(range(train.vocabulary.size)) - {0, 3}
@@ -170,7 +169,7 @@ def test_every_training_word_is_in_the_vocabulary(language: str) -> None:
 
 
 def test_tokens_spell_the_caption() -> None:
-    dev = load_embedded("dev")
+    dev = SPEC.load_embedded("dev")
     tokens, lengths = dev.tokens.padded(np.array([7]))
     words = dev.vocabulary.decode(tokens[0, : lengths[0]].tolist())
     assert " ".join(words).replace(" ,", ",").replace(" :", ":").replace(" ;", ";") == dev.captions[7]
@@ -178,7 +177,7 @@ def test_tokens_spell_the_caption() -> None:
 
 
 def test_languages_share_scenes_and_fingerprint() -> None:
-    english, chinese = load_embedded("dev"), load_embedded("dev", language="zh")
+    english, chinese = SPEC.load_embedded("dev"), SPEC.load_embedded("dev", "zh")
     assert english.fingerprint == chinese.fingerprint
     rows = np.arange(english.n_images)
     np.testing.assert_array_equal(english.image_features[rows], chinese.image_features[rows])
@@ -186,7 +185,7 @@ def test_languages_share_scenes_and_fingerprint() -> None:
 
 
 def test_what_is_cached_cannot_be_spoilt() -> None:
-    first = load_embedded("dev")
+    first = SPEC.load_embedded("dev")
     for array in (first.image_features, first.image_ids, first.tokens.ids, first.tokens.offsets):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
@@ -196,7 +195,7 @@ def test_what_is_cached_cannot_be_spoilt() -> None:
     first.pair_ids[:] = 0
     batch = first.image_features[np.arange(3)]
     batch[:] = 0
-    again = load_embedded("dev")
+    again = SPEC.load_embedded("dev")
     assert again.caption_to_image.max() == again.n_images - 1
     assert again.pair_ids.max() == len(again) - 1
     assert again.image_features[np.arange(3)].max() > 0
@@ -204,7 +203,7 @@ def test_what_is_cached_cannot_be_spoilt() -> None:
 
 
 def test_another_tokenizer_is_possible() -> None:
-    words, pieces = load_embedded("dev"), load_embedded("dev", tokenizer_name="jieba")
+    words, pieces = SPEC.load_embedded("dev"), SPEC.load_embedded("dev", tokenizer="jieba")
     assert len(pieces.tokens) == len(pieces)
     assert pieces.vocabulary != words.vocabulary
     assert " " in pieces.vocabulary.words
@@ -212,6 +211,6 @@ def test_another_tokenizer_is_possible() -> None:
 
 def test_unknown_language_and_tokenizer_list_the_known() -> None:
     with pytest.raises(DataError, match="unknown language of digits 'fr'; choose one of: en, zh"):
-        load_embedded("dev", language="fr")
+        SPEC.load_embedded("dev", "fr")
     with pytest.raises(DataError, match="unknown tokenizer of digits 'bpe'; choose one of: jieba, word"):
-        load_embedded("dev", tokenizer_name="bpe")
+        SPEC.load_embedded("dev", tokenizer="bpe")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncl_bench.data.lines import read_lines, read_table, read_token_ids, unique_ids
+from ncl_bench.data.captions import read_lines, read_table, read_token_ids, unique_ids
 from ncl_bench.errors import DataError
 
 WORDS = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_categories=["Cs"]), min_size=1)

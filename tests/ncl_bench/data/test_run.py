@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 from support import miniatures
 
-from ncl_bench.data import digits, flickr30k, now, settings, write
+from ncl_bench.data import DATASETS, digits, flickr30k, now, settings, write
 from ncl_bench.data.download import open_source
 from ncl_bench.data.features import SCAN_ROWS, open_features, scan
 from ncl_bench.data.layout import FileRecord, read_manifest
-from ncl_bench.data.origin import KnownFile
-from ncl_bench.data.origins import ORIGINS
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.settings import PrepareOptions
+from ncl_bench.data.spec import KnownFile
 from ncl_bench.data.text import SPECIAL_WORDS, Vocabulary, tokenizer, vocabulary_json
 from ncl_bench.data.tokenize import TextOptions
 from ncl_bench.errors import DataError, NclBenchError
@@ -173,7 +172,7 @@ def test_several_tokenizers_in_one_preparation(tmp_path):
 def test_digits_are_the_same_prepared_and_embedded(tmp_path):
     prepare("digits", None, tmp_path)
     for language in digits.SPEC.languages:
-        embedded = digits.load_embedded("dev", language=language)
+        embedded = digits.SPEC.load_embedded("dev", language)
         opened = load_prepared(tmp_path, digits.SPEC, "dev", language=language)
         rows = np.arange(embedded.n_images)
         np.testing.assert_array_equal(opened.image_features[rows], embedded.image_features[rows])
@@ -251,9 +250,8 @@ VOCABULARY = vocabulary_json(Vocabulary((*SPECIAL_WORDS, "'stop", "dog", "never"
 def published_vocabulary(monkeypatch):
     """The miniature's vocabulary is the published one."""
     known = replace(flickr30k.VOCABULARY, sha256=hashlib.sha256(VOCABULARY).hexdigest()[:8])
-    origin = replace(flickr30k.ORIGIN, vocabulary=known)
-    monkeypatch.setattr(flickr30k, "ORIGIN", origin)
-    monkeypatch.setitem(ORIGINS, "flickr30k", origin)
+    origin = replace(flickr30k.SPEC.origin, vocabulary=known)
+    monkeypatch.setitem(DATASETS, "flickr30k", replace(DATASETS["flickr30k"], origin=origin))
     return known.name
 
 
@@ -320,9 +318,9 @@ def test_the_published_archive_is_known_by_its_hash(tmp_path, monkeypatch):
     archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "mine.zip")
     known = KnownFile("NoW.zip", hashlib.sha256(archive.read_bytes()).hexdigest(), archive.stat().st_size)
     for published, sha256 in ((True, known.sha256), (False, "0" * 64)):
-        origin = replace(now.ORIGIN, archive=replace(known, sha256=sha256))
+        origin = replace(now.SPEC.origin, archive=replace(known, sha256=sha256))
         with monkeypatch.context() as patch:
-            patch.setattr(now, "ORIGIN", origin)
+            patch.setitem(DATASETS, "now", replace(DATASETS["now"], origin=origin))
             assert check("now", archive).files[-1] == FileRecord(
                 name="mine.zip", bytes=known.bytes, sha256=known.sha256, published=published
             )

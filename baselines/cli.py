@@ -141,14 +141,14 @@ def train(
     job = Job(changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences)
     with _one_voice():
         trainer = Trainer(job, RunFolder(to), device, devices=devices, features=features)
-        finished = (to / "result.json").exists()
+        finished = trainer.folder.finished
         with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
-            result = trainer.run(progress)
+            outcome = trainer.run(progress)
         if rank() == 0:
-            best = f"{result['best_epoch'] + 1} of {result['epochs']}"
+            best = f"{outcome.best_epoch + 1} of {outcome.epochs}"
             if finished:
                 typer.echo(f"{to} was finished before, and nothing was trained; a new --to trains anew")
-            typer.echo(f"best on dev: epoch {best}, rSum {result['dev']['r_sum']:.1f}")
+            typer.echo(f"best on dev: epoch {best}, rSum {outcome.dev['r_sum']:.1f}")
             _say_how_to_score(to, root)
 
 

@@ -2,13 +2,13 @@
 
 import io
 import time
-from typing import Any
 
+from baselines.engine.records import Epoch
 from baselines.engine.run_folder import RunFolder
 from ncl_bench.files import write_bytes
 
 
-def write_curves(folder: RunFolder, entry: dict[str, Any]) -> None:
+def write_curves(folder: RunFolder, entry: Epoch) -> None:
     """Add one entry of ``history.json``; what an interrupted call wrote from this epoch on is dropped.
 
     TensorBoard reads the files of a folder by name. A file per epoch, named after it, keeps them in order where
@@ -18,15 +18,14 @@ def write_curves(folder: RunFolder, entry: dict[str, Any]) -> None:
         folder: of the run.
         entry: loss (None for an epoch without a step), learning rate, dev recalls, diagnosis.
     """
-    values = {name: entry[name] for name in ("loss", "learning_rate") if entry[name] is not None}
-    values |= {f"dev/{name}": value for name, value in entry["dev"].items()}
-    for name, found in entry.get("diagnosis", {}).items():
-        values[f"diagnosis/{name}_auroc"] = found["auroc"]
-    target = folder.tensorboard / f"events.out.tfevents.{entry['index']:010d}"
+    values = {"learning_rate": entry.learning_rate} | ({} if entry.loss is None else {"loss": entry.loss})
+    values |= {f"dev/{name}": value for name, value in entry.dev.items()}
+    values |= {f"diagnosis/{name}_auroc": found.auroc for name, found in entry.diagnosis.items()}
+    target = folder.tensorboard / f"events.out.tfevents.{entry.index:010d}"
     for written in folder.tensorboard.glob("events.out.tfevents.*"):
         if written.name > target.name:
             written.unlink()
-    write_bytes(target, _event_file(entry["index"], values))
+    write_bytes(target, _event_file(entry.index, values))
 
 
 def _event_file(step: int, values: dict[str, float]) -> bytes:

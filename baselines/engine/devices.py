@@ -15,6 +15,7 @@ from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
+from baselines.engine.records import Machine
 from baselines.kit.distributed import answered, world_size
 from ncl_bench.errors import TrainingError
 
@@ -74,17 +75,15 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
     return fabric
 
 
-def machine_of(fabric: Fabric) -> dict[str, str]:
+def machine_of(fabric: Fabric) -> Machine:
     """The version of ``torch``, and the ``device`` with its number where several share the work."""
     if fabric.device.type == "cuda":
         device = torch.cuda.get_device_name(fabric.device)
     else:
         threads = torch.get_num_threads()
         device = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
-    return {
-        "torch": str(torch.__version__),
-        "device": f"{world_size()} x {device}" if world_size() > 1 else device,
-    }
+    several = f"{world_size()} x {device}" if world_size() > 1 else device
+    return Machine(torch=str(torch.__version__), device=several)
 
 
 def set_products(precision: str) -> None:

@@ -1,11 +1,10 @@
 """How well a method's belief separates true from false pairs: joined after an epoch, never fed back."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baselines.engine.records import Histogram, Separation
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.truth import true_correspondence
@@ -21,16 +20,12 @@ def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
     return true_correspondence(train)
 
 
-def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> dict[str, Any]:
+def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> Separation:
     """AUROC and average precision of an estimate against the true correspondence, and both histograms.
 
     Args:
         estimate: float ``(n_pairs,)``, larger means more likely a true pair.
         correspondence: bool ``(n_pairs,)``, with both values present.
-
-    Returns:
-        ``auroc`` and ``average_precision`` in [0, 1]; ``histogram`` with ``low``, ``high`` and the counts of ``true``
-        and ``false`` pairs in equal bins between them.
 
     Raises:
         TrainingError: the estimate is not one finite number per pair.
@@ -44,13 +39,13 @@ def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> dict[str,
             "one finite number per training pair"
         )
     edges = np.histogram_bin_edges(values, bins=BINS, range=(min(0.0, values.min()), max(1.0, values.max())))
-    return {
-        "auroc": float(roc_auc_score(correspondence, values)),
-        "average_precision": float(average_precision_score(correspondence, values)),
-        "histogram": {
-            "low": float(edges[0]),
-            "high": float(edges[-1]),
-            "true": np.histogram(values[correspondence], bins=edges)[0].tolist(),
-            "false": np.histogram(values[~correspondence], bins=edges)[0].tolist(),
-        },
-    }
+    return Separation(
+        auroc=float(roc_auc_score(correspondence, values)),
+        average_precision=float(average_precision_score(correspondence, values)),
+        histogram=Histogram(
+            low=float(edges[0]),
+            high=float(edges[-1]),
+            true=np.histogram(values[correspondence], bins=edges)[0].tolist(),
+            false=np.histogram(values[~correspondence], bins=edges)[0].tolist(),
+        ),
+    )

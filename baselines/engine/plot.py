@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from baselines.engine.records import Epoch
 from baselines.engine.run_folder import RunFolder
 from ncl_bench.files import sole_owner, write_bytes, write_text
 
@@ -30,34 +31,33 @@ def plot_run(folder: RunFolder) -> list[Path]:
     """
     plots = folder.path / "plots"
     with sole_owner(plots):
-        history = folder.read("history.json")
+        history = folder.read_history()
         written = _curves(history, plots)
-        if any("diagnosis" in entry and entry["diagnosis"] for entry in history):
+        if any(entry.diagnosis for entry in history):
             written += _separation(history, plots) + _histograms(history, plots)
     return written
 
 
-def _curves(history: list[dict[str, Any]], plots: Path) -> list[Path]:
+def _curves(history: list[Epoch], plots: Path) -> list[Path]:
     header = ("epoch", "round", "phase", "learning_rate", "loss", "dev_r_sum", "best")
     rows = [
-        (e["index"], e["round"], e["phase"], e["learning_rate"], e["loss"], e["dev"]["r_sum"], int(e["best"]))
-        for e in history
+        (e.index, e.round, e.phase, e.learning_rate, e.loss, e.dev["r_sum"], int(e.best)) for e in history
     ]
     figure, (left, right) = _figure(2)
-    epochs = [e["index"] for e in history]
-    losses = [np.nan if e["loss"] is None else e["loss"] for e in history]  # None: an epoch without a step
+    epochs = [e.index for e in history]
+    losses = [np.nan if e.loss is None else e.loss for e in history]  # None: an epoch without a step
     left.plot(epochs, losses, color="#4263eb")
     left.set(xlabel="epoch", title="training loss (mean over steps)")
-    right.plot(epochs, [e["dev"]["r_sum"] for e in history], color="#2b8a3e")
+    right.plot(epochs, [e.dev["r_sum"] for e in history], color="#2b8a3e")
     right.set(xlabel="epoch", title="dev rSum", ylim=(0, 600))
     return [_write_csv(plots / "curves.csv", header, rows), _write_svg(plots / "curves.svg", figure)]
 
 
-def _separation(history: list[dict[str, Any]], plots: Path) -> list[Path]:
+def _separation(history: list[Epoch], plots: Path) -> list[Path]:
     rows = [
-        (e["index"], name, found["auroc"], found["average_precision"])
+        (e.index, name, found.auroc, found.average_precision)
         for e in history
-        for name, found in e.get("diagnosis", {}).items()
+        for name, found in e.diagnosis.items()
     ]
     figure, (axes,) = _figure(1)
     for name in sorted({row[1] for row in rows}):
@@ -70,20 +70,20 @@ def _separation(history: list[dict[str, Any]], plots: Path) -> list[Path]:
     return [_write_csv(plots / "separation.csv", header, rows), _write_svg(plots / "separation.svg", figure)]
 
 
-def _histograms(history: list[dict[str, Any]], plots: Path) -> list[Path]:
-    last = next(entry for entry in reversed(history) if entry.get("diagnosis"))
-    figure, panels = _figure(len(last["diagnosis"]))
+def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
+    last = next(entry for entry in reversed(history) if entry.diagnosis)
+    figure, panels = _figure(len(last.diagnosis))
     rows: list[tuple[object, ...]] = []
-    for axes, (name, found) in zip(panels, sorted(last["diagnosis"].items()), strict=True):
-        bins = found["histogram"]
-        edges = np.linspace(bins["low"], bins["high"], len(bins["true"]) + 1)
-        axes.stairs(bins["true"], edges, fill=True, alpha=0.6, color="#2b8a3e", label="true pairs")
-        axes.stairs(bins["false"], edges, fill=True, alpha=0.6, color="#e8590c", label="false pairs")
-        axes.set(xlabel=name, title=f"epoch {last['index']}")
+    for axes, (name, found) in zip(panels, sorted(last.diagnosis.items()), strict=True):
+        bins = found.histogram
+        edges = np.linspace(bins.low, bins.high, len(bins.true) + 1)
+        axes.stairs(bins.true, edges, fill=True, alpha=0.6, color="#2b8a3e", label="true pairs")
+        axes.stairs(bins.false, edges, fill=True, alpha=0.6, color="#e8590c", label="false pairs")
+        axes.set(xlabel=name, title=f"epoch {last.index}")
         axes.legend(frameon=False)
         rows += [
-            (last["index"], name, low, high, true, false)
-            for low, high, true, false in zip(edges[:-1], edges[1:], bins["true"], bins["false"], strict=True)
+            (last.index, name, low, high, true, false)
+            for low, high, true, false in zip(edges[:-1], edges[1:], bins.true, bins.false, strict=True)
         ]
     header = ("epoch", "estimate", "low", "high", "true_pairs", "false_pairs")
     return [_write_csv(plots / "histograms.csv", header, rows), _write_svg(plots / "histograms.svg", figure)]

@@ -61,6 +61,17 @@ class Recipe(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _compares_as_the_method_does(self) -> Self:
+        method, backbone = METHODS[self.method["name"]], BACKBONES[self.backbone["name"]]
+        if method.needs_intra_modal and not backbone.intra_modal:
+            able = ", ".join(name for name, each in sorted(BACKBONES.items()) if each.intra_modal)
+            raise ValueError(
+                f"method {method.name} compares images with images and captions with captions, which backbone "
+                f"{backbone.name} cannot; choose one of: {able}"
+            )
+        return self
+
     @property
     def backbone_config(self) -> Any:
         """The backbone's options, typed."""

@@ -5,24 +5,32 @@
 ``checkpoints/``        the resumable state, last two
 ``best.safetensors``    weights of the networks chosen on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
-``result.json``         written once, when training has ended; or where imported weights come from
+``training.json``       written once, when training has ended; earlier versions called it ``result.json``
 ``tensorboard/``        the same curves for TensorBoard
 """
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from baselines.engine.recipe import Recipe
+from baselines.engine.records import Epoch, Machine, Outcome, PluginFile, Precision, Run
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import RecipeError, TrainingError
+from ncl_bench.errors import RecipeError, TrainingError, first_problem
 from ncl_bench.files import write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.plugins import loaded
+
+OUTCOME_FILES = ("training.json", "result.json")
+"""What a finished training writes, now and in earlier versions."""
+
+Content = TypeVar("Content")
+_RUN, _HISTORY, _OUTCOME = TypeAdapter(Run), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class Job:
     noise_file: Path | None = None
     seed: int = 0
     root: Path | None = None
-    precision: str = "32-true"
+    precision: Precision = "32-true"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def load(self, split: str) -> PairedDataset:
@@ -71,16 +79,21 @@ class Job:
             **noisy,
         )
 
-    def identity(self, train: PairedDataset) -> dict[str, Any]:
-        """What must be equal for a run to resume, as JSON values."""
-        return {
-            "recipe": self.recipe.model_dump(mode="json"),
-            "seed": self.seed,
-            "precision": self.precision,
-            "fingerprint": train.fingerprint,
-            "vocabulary": train.vocabulary.sha256,
-            "noise": asdict(replace(train.noise, source=None)),
-        }
+    def record(self, train: PairedDataset) -> Run:
+        """What a run folder says of this job.
+
+        Args:
+            train: its training split.
+        """
+        return Run(
+            recipe=self.recipe,
+            seed=self.seed,
+            precision=self.precision,
+            fingerprint=train.fingerprint,
+            vocabulary=train.vocabulary.sha256,
+            noise=replace(train.noise, source=None),
+            settings=dict(self.settings),
+        )
 
 
 @dataclass(frozen=True)
@@ -104,35 +117,40 @@ class RunFolder:
         """Folder of the event files."""
         return self.path / "tensorboard"
 
-    def claim(self, identity: dict[str, Any], settings: Mapping[str, Any] | None = None) -> None:
-        """Make the folder this run's, or check that it already is.
+    @property
+    def run_file(self) -> Path:
+        """``run.json``."""
+        return self.path / "run.json"
 
-        Args:
-            identity: what must be equal for a run to resume.
-            settings: how its recipe differs from the one that was named.
+    @property
+    def finished(self) -> bool:
+        """Whether the training has ended."""
+        return any((self.path / name).is_file() for name in OUTCOME_FILES)
+
+    def claim(self, wanted: Run) -> None:
+        """Make the folder this run's, or check that it already is.
 
         Raises:
             TrainingError: the folder holds something else, or another run.
         """
-        described = self.path / "run.json"
-        if described.is_file():
-            self._compare(self.read("run.json"), identity)
+        if self.run_file.is_file():
+            self._compare(self.read_run(), wanted)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise TrainingError(f"{self.path} exists and is no training run; choose a new folder with --to")
         else:
-            self.write("run.json", identity | ({"settings": dict(settings)} if settings else {}))
+            self.write_run(wanted)
 
-    def add_machine(self, machine: dict[str, str], *, goes_on: bool) -> None:
+    def add_machine(self, machine: Machine, *, goes_on: bool) -> None:
         """Say in ``run.json`` on which torch and device the run is trained from here on.
 
         Args:
             machine: of :func:`baselines.engine.devices.machine_of`.
             goes_on: epochs were trained before. Where ``run.json`` does not say on what, it stays silent.
         """
-        described = self.read("run.json")
-        machines = described.get("trained_on") if goes_on else []
+        run = self.read_run()
+        machines = run.trained_on if goes_on else ()
         if machines is not None and machine not in machines:
-            self.write("run.json", described | {"trained_on": [*machines, machine]})
+            self.write_run(run.model_copy(update={"trained_on": (*machines, machine)}))
 
     def add_plugins(self) -> str:
         """Say in ``run.json`` which plugins train the run from here on.
@@ -140,67 +158,95 @@ class RunFolder:
         Returns:
             A sentence about plugins whose content was another before; empty where there is none.
         """
-        described = self.read("run.json")
-        before = described.get("plugins", [])
-        now = [{"name": plugin.name, "sha256": plugin.sha256} for plugin in loaded()]
-        added = [plugin for plugin in now if plugin not in before]
+        run = self.read_run()
+        now = [PluginFile(name=plugin.name, sha256=plugin.sha256) for plugin in loaded()]
+        added = [plugin for plugin in now if plugin not in run.plugins]
         if added:
-            self.write("run.json", described | {"plugins": [*before, *added]})
-        names = {plugin["name"] for plugin in before}
-        changed = [plugin["name"] for plugin in added if plugin["name"] in names]
+            self.write_run(run.model_copy(update={"plugins": (*run.plugins, *added)}))
+        before = {plugin.name for plugin in run.plugins}
+        changed = [plugin.name for plugin in added if plugin.name in before]
         return f"{self.path} was begun with another content of {', '.join(changed)}" if changed else ""
 
-    def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-        if "imported" in found:
+    def _compare(self, found: Run, wanted: Run) -> None:
+        if found.imported is not None:
             raise TrainingError(
                 f"{self.path} holds imported weights, which are not trained on; choose a new folder with --to"
             )
-        wanted = json.loads(json.dumps(wanted))
-        with suppress(RecipeError):  # runs of before recorded only the options that their recipe gave
-            found = {**found, "recipe": Recipe.from_dict(found.get("recipe")).model_dump(mode="json")}
-        for key in wanted:
-            if found.get(key) != wanted[key]:
-                name, there, asked = _difference(key, found.get(key), wanted[key])
+        before, asked_for = found.identity(), wanted.identity()
+        for key in asked_for:
+            if before[key] != asked_for[key]:
+                name, there, asked = _difference(key, before[key], asked_for[key])
                 raise TrainingError(
                     f"{self.path} holds a run with another {name} ({_shorten(there)} there, "
                     f"{_shorten(asked)} asked for); choose a new folder with --to"
                 )
 
-    def read(self, name: str) -> Any:
-        """Content of one of the run's JSON files.
-
-        Raises:
-            TrainingError: no such file, since the run has not got that far; or it is damaged.
-        """
-        path = self.path / name
-        if not path.is_file():
-            raise TrainingError(f"{path} does not exist; is {self.path} a finished run of `ncl-bench train`?")
-        try:
-            return json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            raise TrainingError(f"{path} is damaged; train again into a new folder") from None
-
-    def write(self, name: str, content: Any) -> None:
-        """Write one of the run's JSON files; non-finite numbers are refused."""
-        write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-    def job(self, root: Path | None = None) -> Job:
-        """The job that a run folder holds, with noise as recorded; used to score it.
+    def read_run(self) -> Run:
+        """What was asked for.
 
         Raises:
             TrainingError: ``run.json`` is missing or damaged.
             RecipeError: its recipe is refused.
         """
-        described = self.read("run.json")
+        return self._read(_RUN, "run.json")
+
+    def read_history(self) -> list[Epoch]:
+        """Every whole epoch, in order.
+
+        Raises:
+            TrainingError: ``history.json`` is missing or damaged.
+        """
+        return self._read(_HISTORY, "history.json")
+
+    def read_outcome(self) -> Outcome:
+        """How the training ended.
+
+        Raises:
+            TrainingError: it has not ended, or the file is damaged.
+        """
+        names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
+        return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
+
+    def write_run(self, run: Run) -> None:
+        """Write ``run.json``; what is not known is left out."""
+        content = run.model_dump(mode="json")
+        unsaid = {"settings", "trained_on", "plugins", "imported"}
+        self._write("run.json", {name: x for name, x in content.items() if x or name not in unsaid})
+
+    def write_history(self, history: Sequence[Epoch]) -> None:
+        """Write ``history.json``."""
+        self._write("history.json", [epoch.model_dump(mode="json") for epoch in history])
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Write ``training.json``."""
+        self._write(OUTCOME_FILES[0], outcome.model_dump(mode="json"))
+
+    def _read(self, adapter: TypeAdapter[Content], name: str) -> Content:
+        path = self.path / name
+        if not path.is_file():
+            raise TrainingError(f"{path} does not exist; is {self.path} a finished run of `ncl-bench train`?")
         try:
-            recipe, seed, precision = (described[key] for key in ("recipe", "seed", "precision"))
-        except (KeyError, TypeError):
-            raise TrainingError(
-                f"{self.path / 'run.json'} lacks recipe, seed or precision; train again into a new folder"
-            ) from None
-        recipe = Recipe.from_dict(recipe, where=str(self.path / "run.json"))
-        settings = described.get("settings", {})
-        return Job(recipe=recipe, seed=seed, root=root, precision=precision, settings=settings)
+            return adapter.validate_python(json.loads(path.read_bytes()))
+        except RecipeError as error:
+            raise RecipeError(f"{path}: {error}") from None
+        except ValidationError as error:
+            raise TrainingError(f"{path}: {first_problem(error)}; train again into a new folder") from None
+        except (OSError, ValueError, RecursionError):
+            raise TrainingError(f"{path} is damaged; train again into a new folder") from None
+
+    def _write(self, name: str, content: Any) -> None:
+        """Non-finite numbers are refused."""
+        write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+    def job(self, root: Path | None = None) -> Job:
+        """The job that a run folder holds, without its noise, which is in the record; used to score it.
+
+        Raises:
+            TrainingError: ``run.json`` is missing or damaged.
+            RecipeError: its recipe is refused.
+        """
+        run = self.read_run()
+        return Job(run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings)
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

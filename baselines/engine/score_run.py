@@ -22,6 +22,7 @@ from baselines.backbones import BACKBONES
 from baselines.engine.devices import fabric_for
 from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import Recipe, shipped_name
+from baselines.engine.records import Imported, Run
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.engine.similarities import score_blocks
 from baselines.engine.train import build_method
@@ -42,6 +43,7 @@ from ncl_bench.evaluation.submission import (
     write_submission,
 )
 from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
+from ncl_bench.noise.draw import NoiseRecord
 
 SCORES_FILE = "test.npy"
 
@@ -69,8 +71,11 @@ def submit(
         TrainingError: a run is unfinished, the runs do not belong together, or the folder is in use.
     """
     folders = [RunFolder(run) for run in runs]
-    described = [folder.read("run.json") for folder in folders]
-    finished = [folder.read("result.json") for folder in folders]
+    described = [folder.read_run() for folder in folders]
+    finished = [
+        None if run.imported else folder.read_outcome()
+        for run, folder in zip(described, folders, strict=True)
+    ]
     _check_alike(runs, described)
     if (to / SUBMISSION_FILE).exists():
         (to / _JOURNAL).unlink(missing_ok=True)
@@ -85,7 +90,8 @@ def submit(
     _check_vocabulary(runs[0], described[0], test)
     fabric = fabric_for(device, jobs[0].precision, devices)
     methods = [chosen_method(job, folder, fabric.device) for job, folder in zip(jobs, folders, strict=True)]
-    key = json.dumps([described, finished], sort_keys=True)
+    records = [record and record.model_dump(mode="json") for record in (*described, *finished)]
+    key = json.dumps(records, sort_keys=True)
     with ExitStack() as held_open:
 
         def begin() -> int:
@@ -192,27 +198,27 @@ def _whole_matrix(to: Path) -> ArrayFile:
     return ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target))
 
 
-def _check_alike(runs: Sequence[Path], described: Sequence[dict[str, Any]]) -> None:
+def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if any(run.samefile(earlier) for earlier in runs[:number]):
             raise TrainingError(f"{run} is given twice; every run counts once in a mean")
     for run, other in zip(runs[1:], described[1:], strict=True):
         for key in ("fingerprint", "vocabulary", "noise", "precision"):
-            if other.get(key) != described[0].get(key):
+            if getattr(other, key) != getattr(described[0], key):
                 raise TrainingError(
                     f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
                 )
         for key in ("dataset", "language", "tokenizer", "clean_only"):
-            if other["recipe"][key] != described[0]["recipe"][key]:
+            if getattr(other.recipe, key) != getattr(described[0].recipe, key):
                 raise TrainingError(
                     f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
                 )
 
 
-def _check_vocabulary(run: Path, described: dict[str, Any], test: PairedDataset) -> None:
+def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
     """Word ids mean the same words as in training."""
-    trained = described.get("vocabulary")
-    if trained not in (None, test.vocabulary.sha256):
+    trained = described.vocabulary
+    if trained is not None and trained != test.vocabulary.sha256:
         raise TrainingError(
             f"{run} was trained with the vocabulary {trained[:8]}, {test.name} was prepared here with "
             f"{test.vocabulary.sha256[:8]}, so the token ids differ; give the --root of the training, or prepare the "
@@ -222,13 +228,13 @@ def _check_vocabulary(run: Path, described: dict[str, Any], test: PairedDataset)
 
 def _describe(
     jobs: Sequence[Job],
-    described: Sequence[dict[str, Any]],
+    described: Sequence[Run],
     test: PairedDataset,
     networks: int,
     matrix: ArrayFile,
 ) -> Submission:
     recipe = jobs[0].recipe
-    imported = [entry["imported"] for entry in described if "imported" in entry]
+    imported = [run.imported for run in described if run.imported is not None]
     training = _training(described, stated_settings(jobs))
     spec = dataset_spec(test.name)
     language = recipe.language or spec.languages[0]
@@ -243,12 +249,12 @@ def _describe(
         backbone="SGRAF" if backbones == ["SAF", "SGR"] else " + ".join(backbones),
         networks=networks,
         dataset=test.name,
-        fingerprint={"test": test.fingerprint, "train": described[0]["fingerprint"]},
+        fingerprint={"test": test.fingerprint, "train": described[0].fingerprint},
         language=language,
         tokenizer=recipe.tokenizer or spec.tokenizers[language],
-        noise=_noise(described[0]["noise"], spec.noise),
-        training_seeds=tuple(sorted({entry["seed"] for entry in described})),
-        selection_split=max((entry["selection"] for entry in imported), key=_SELECTIONS.index, default="dev"),
+        noise=_noise(described[0].noise, spec.noise),
+        training_seeds=tuple(sorted({run.seed for run in described})),
+        selection_split=max((each.selection for each in imported), key=_SELECTIONS.index, default="dev"),
         extra_clean_data=_clean_data(method, recipe),
         pretrained_encoder="",
         hardware="unknown" if training is None else training.device,
@@ -270,10 +276,10 @@ def _clean_data(method: type[Method], recipe: Recipe) -> str:
 _SELECTIONS = ("dev", "none", "test")
 
 
-def _origin(imported: dict[str, Any]) -> str:
-    seed = "" if imported["seed_known"] else " The seed of that training is unknown; 0 stands for it."
+def _origin(imported: Imported) -> str:
+    seed = "" if imported.seed_known else " The seed of that training is unknown; 0 stands for it."
     return (
-        f"Weights imported from {imported['file']} (sha256 {imported['sha256']}), trained by code outside this "
+        f"Weights imported from {imported.file} (sha256 {imported.sha256}), trained by code outside this "
         f"repository; noise and selection are as stated at the import.{seed}"
     )
 
@@ -284,13 +290,13 @@ def _recipes(jobs: Sequence[Job]) -> tuple[str, ...]:
     return tuple(known) if len(known) == len(names) else ()
 
 
-def _noise(record: dict[str, Any], kind: str) -> Noise:
+def _noise(record: NoiseRecord, kind: str) -> Noise:
     if kind == "natural":
         return Noise(unit="natural", ratio=None)
-    if record["unit"] is None:
+    if record.unit is None:
         return Noise(unit="none", ratio=0.0)
     keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
-    stated: dict[str, Any] = {key: record.get(key) for key in keys}
+    stated: dict[str, Any] = {key: getattr(record, key) for key in keys}
     return Noise(**stated)
 
 
@@ -310,12 +316,13 @@ def stated_settings(jobs: Sequence[Job]) -> dict[str, Any]:
     }
 
 
-def _training(described: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Training | None:
+def _training(described: Sequence[Run], settings: dict[str, Any]) -> Training | None:
     """What the runs say of their training; None where one says nothing, as imported weights do."""
-    if not all("trained_on" in entry for entry in described):
+    if any(run.trained_on is None for run in described):
         return None
-    machines = [machine for entry in described for machine in entry["trained_on"]]
-    said = {
-        key: " + ".join(dict.fromkeys(machine[key] for machine in machines)) for key in ("torch", "device")
-    }
-    return Training(precision=described[0]["precision"], settings=settings, **said)
+    machines = [machine for run in described for machine in run.trained_on or ()]
+    torches, devices = (
+        " + ".join(dict.fromkeys(getattr(machine, key) for machine in machines))
+        for key in ("torch", "device")
+    )
+    return Training(precision=described[0].precision, torch=torches, device=devices, settings=settings)

@@ -21,6 +21,7 @@ from rich.table import Column, Table
 
 from baselines.engine.progress import TrainingProgress, progress_bar
 from baselines.engine.recipe import Recipe, with_settings
+from baselines.engine.records import Precision
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.kit.batches import Features
 from baselines.recipes import recipe_names
@@ -78,7 +79,7 @@ class Cell:
     seed: int
     folder: Path
     root: Path | None = None
-    precision: str = "32-true"
+    precision: Precision = "32-true"
     settings: tuple[str, ...] = ()
 
     @property
@@ -124,7 +125,7 @@ def cells_of(
     seeds: Sequence[int] = SEEDS,
     *,
     root: Path | None = None,
-    precision: str = "32-true",
+    precision: Precision = "32-true",
     settings: Sequence[str] = (),
 ) -> list[Cell]:
     """Every combination, seed by seed, so that a sweep that is stopped early has whole columns.

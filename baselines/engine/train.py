@@ -21,6 +21,7 @@ from baselines.engine.curves import write_curves
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.diagnosis import hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
+from baselines.engine.records import Epoch, Outcome
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.engine.similarities import score
 from baselines.engine.step import OptimiserStep
@@ -140,13 +141,13 @@ class Trainer:
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
         self.plans = list(self.method.plan())
         self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip)
-        self.history: list[dict[str, Any]] = []
+        self.history: list[Epoch] = []
 
-    def run(self, progress: TrainingProgress) -> dict[str, Any]:
+    def run(self, progress: TrainingProgress) -> Outcome:
         """Train to the end, or from the last whole epoch on.
 
         Returns:
-            The content of ``result.json``: best epoch and dev ``r_sum``.
+            How it ended.
 
         Raises:
             TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
@@ -155,7 +156,7 @@ class Trainer:
 
             def begin() -> dict[str, Any] | None:
                 held_open.enter_context(sole_owner(self.folder.path))
-                self.folder.claim(self.job.identity(self.train_split), self.job.settings)
+                self.folder.claim(self.job.record(self.train_split))
                 state = self._newest_state()
                 done = 0 if state is None else state["epochs"]
                 if done < len(self.plans):
@@ -218,42 +219,40 @@ class Trainer:
         """Write what an epoch came to, and say it in a line."""
         entry = self._measure(index, plan, similarities, means)
         self.history.append(entry)
-        if entry["best"]:
+        if entry.best:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
         write_curves(self.folder, entry)
         # from here on the epoch counts as done, and what is above is not written again
         save_state(self.folder.checkpoints, index + 1, self._state())
-        self.folder.write("history.json", self.history)
-        loss = "no step" if entry["loss"] is None else f"loss {entry['loss']:.4g}"
-        return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry['dev']['r_sum']:.1f}"
+        self.folder.write_history(self.history)
+        loss = "no step" if entry.loss is None else f"loss {entry.loss:.4g}"
+        return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry.dev['r_sum']:.1f}"
 
     def _measure(
         self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
-    ) -> dict[str, Any]:
+    ) -> Epoch:
         result = evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False)
         if plan.forget_best:
-            for earlier in self.history:
-                earlier["best"] = False
-        best = max((entry["dev"]["r_sum"] for entry in self.history if entry["best"]), default=-1.0)
-        entry: dict[str, Any] = {
-            "index": index,
-            "round": plan.round,
-            "phase": plan.phase,
-            "epoch": plan.epoch,
-            "learning_rate": plan.learning_rate,
-            "steps": self.step.count,
-            "dev": result.recalls(),
-            "best": plan.select and result.r_sum > best,
-            "loss": None,
-            **means,
-        }
-        if self.correspondence is not None:
-            entry["diagnosis"] = {
-                name: separation(estimate, self.correspondence)
-                for name, estimate in self.method.estimates().items()
-            }
-        return entry
+            self.history = [entry.model_copy(update={"best": False}) for entry in self.history]
+        best = max((entry.dev["r_sum"] for entry in self.history if entry.best), default=-1.0)
+        truth = self.correspondence
+        estimates = {} if truth is None else self.method.estimates()
+        return Epoch(
+            index=index,
+            round=plan.round,
+            phase=plan.phase,
+            epoch=plan.epoch,
+            learning_rate=plan.learning_rate,
+            steps=self.step.count,
+            dev=result.recalls(),
+            best=plan.select and result.r_sum > best,
+            loss=means.pop("loss", None),
+            terms=means,
+            diagnosis={
+                name: separation(each, truth) for name, each in estimates.items() if truth is not None
+            },
+        )
 
     def _batches(self, progress: TrainingProgress) -> TrainingBatches:
         rows = np.arange(len(self.train_split))
@@ -277,7 +276,7 @@ class Trainer:
             "steps": self.step.count,
             "method": self.method.state_dict(),
             "optimizers": optimizers,
-            "history": self.history,
+            "history": [entry.model_dump(mode="json") for entry in self.history],
         }
 
     def _newest_state(self) -> dict[str, Any] | None:
@@ -286,7 +285,7 @@ class Trainer:
             print(f"{path} is damaged and was passed over")
             path.unlink()
         if state is not None:
-            self.folder.write("history.json", state["history"])
+            self.folder.write_history([Epoch.model_validate(entry) for entry in state["history"]])
         return state
 
     def _resume(self, state: dict[str, Any] | None) -> int:
@@ -296,18 +295,20 @@ class Trainer:
         self._make_optimizers(self.plans[0])
         for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):
             self.step.optimizers[module].load_state_dict(saved)
-        self.history, self.step.count = state["history"], state["steps"]
+        self.history = [Epoch.model_validate(entry) for entry in state["history"]]
+        self.step.count = state["steps"]
         return int(state["epochs"])
 
-    def _conclude(self) -> dict[str, Any]:
-        chosen = [entry for entry in self.history if entry["best"]]
+    def _conclude(self) -> Outcome:
+        chosen = [entry for entry in self.history if entry.best]
         if not chosen:
             raise TrainingError(
                 f"{self.folder.path}: no epoch of this recipe may be chosen on dev; give it one that is no warm-up"
             )
-        result = {"best_epoch": chosen[-1]["index"], "dev": chosen[-1]["dev"], "epochs": len(self.history)}
-        self.folder.write("result.json", result)
-        return result
+        last = chosen[-1]
+        outcome = Outcome(epochs=len(self.history), best_epoch=last.index, dev=last.dev)
+        self.folder.write_outcome(outcome)
+        return outcome
 
 
 def _refuse_what_needs_cuda(job: Job, features: Features, device: torch.device) -> None:

@@ -134,7 +134,7 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(tmp_path: Path)
 
     plugin.write_text(plugin.read_text() + "# corrected\n")
     (max((run / "checkpoints").iterdir())).unlink()
-    (run / "result.json").unlink()
+    (run / "training.json").unlink()
     again = ncl_bench(*options, "train", "mine.yaml", "--to", run, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "was begun with another content of mine.py" in again.stderr

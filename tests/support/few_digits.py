@@ -33,7 +33,7 @@ def run_command(arguments: Sequence[str]) -> None:
 
 def outcome(folder: Path) -> dict[str, object]:
     """Weights, metrics, and everything that the last checkpoint holds, comparable bit by bit."""
-    names = ["best.safetensors", "history.json", "result.json"]
+    names = ["best.safetensors", "history.json", "training.json"]
     newest = torch.load(max((folder / "checkpoints").iterdir()), weights_only=True)
     return {name: (folder / name).read_bytes() for name in names} | flat("state", newest)
 

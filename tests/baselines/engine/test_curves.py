@@ -7,17 +7,24 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from baselines.engine.curves import write_curves
+from baselines.engine.records import Epoch, Histogram, Separation
 from baselines.engine.run_folder import RunFolder
 
 
-def entry(index: int, loss: float | None, r_sum: float) -> dict:
-    return {
-        "index": index,
-        "loss": loss,
-        "learning_rate": 0.5,
-        "dev": {"r_sum": r_sum},
-        "diagnosis": {"clean_probability": {"auroc": 0.75}},
-    }
+def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
+    nothing = Histogram(low=0.0, high=1.0, true=(), false=())
+    return Epoch(
+        index=index,
+        round=0,
+        phase="train",
+        epoch=index,
+        learning_rate=0.5,
+        steps=0,
+        dev={"r_sum": r_sum},
+        best=False,
+        loss=loss,
+        diagnosis={"clean_probability": Separation(auroc=0.75, average_precision=0.75, histogram=nothing)},
+    )
 
 
 def read(folder: Path, name: str) -> list[tuple[int, float]]:

@@ -143,7 +143,7 @@ def test_a_killed_process_ends_the_run_and_the_same_command_finishes_it(tmp_path
     assert process.returncode == 2, said
     assert said[1].count("another process of this command has ended or does not answer") == 1
     assert "Traceback" not in said[1]
-    assert not (tmp_path / "broken" / "result.json").exists()
+    assert not (tmp_path / "broken" / "training.json").exists()
 
     for to in ("broken", "whole"):
         process = training.start(to)
@@ -160,7 +160,7 @@ def test_the_others_end_with_the_first(tmp_path: Path) -> None:
     process, other = Training(tmp_path).started_with_one_epoch("run")
     process.kill()
     wait_until_gone(other)
-    assert not (tmp_path / "run" / "result.json").exists()
+    assert not (tmp_path / "run" / "training.json").exists()
 
 
 @pytest.mark.slow

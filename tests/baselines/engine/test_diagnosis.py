@@ -27,17 +27,17 @@ def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
         for a in values[torch.from_numpy(truth)]
         for b in values[~torch.from_numpy(truth)]
     ]
-    assert found["auroc"] == pytest.approx(float(sum(wins)) / len(wins))
-    bins = found["histogram"]
-    assert len(bins["true"]) == len(bins["false"]) == BINS
-    assert (sum(bins["true"]), sum(bins["false"])) == (truth.sum(), (~truth).sum())
-    assert bins["low"] <= min(0.0, float(values.min()))
-    assert bins["high"] >= max(1.0, float(values.max()))
+    assert found.auroc == pytest.approx(float(sum(wins)) / len(wins))
+    bins = found.histogram
+    assert len(bins.true) == len(bins.false) == BINS
+    assert (sum(bins.true), sum(bins.false)) == (truth.sum(), (~truth).sum())
+    assert bins.low <= min(0.0, float(values.min()))
+    assert bins.high >= max(1.0, float(values.max()))
 
 
 def test_a_perfect_estimate_has_area_and_precision_one() -> None:
     found = separation(torch.tensor([0.9, 0.1, 0.8]), np.array([True, False, True]))
-    assert (found["auroc"], found["average_precision"]) == (1.0, 1.0)
+    assert (found.auroc, found.average_precision) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])

@@ -99,8 +99,9 @@ def network_and_batch(name: str) -> tuple[Backbone, Batch]:
 
 
 def small(name: str) -> dict[str, int]:
-    sizes = {"embed_size": 12, "word_dim": 6}
-    return sizes if name == "vse_infinity" else sizes | {"sim_dim": 5}
+    sizes = {"embed_size": 12, "word_dim": 6, "sim_dim": 5}
+    sizes |= {"caption_hidden": 7, "caption_word_dim": 5}
+    return {key: size for key, size in sizes.items() if key in BACKBONES[name].Config.model_fields}
 
 
 def twenty_steps(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -211,7 +212,7 @@ def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_pa
     broken = tmp_path / "broken"
     assert ends_of_two_processes(broken, killed_run, broken, 35) == [2, -signal.SIGKILL]
     assert "another process of this command has ended" in (broken / "said").read_text()
-    assert not (broken / "run" / "result.json").exists()
+    assert not (broken / "run" / "training.json").exists()
     (broken / "store").unlink()
     in_two_processes(broken, whole_run, broken)
     assert outcome(broken / "run") == outcome(tmp_path / "two" / "run")

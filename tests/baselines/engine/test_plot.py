@@ -10,30 +10,32 @@ import torch
 
 from baselines.engine.diagnosis import separation
 from baselines.engine.plot import plot_run
+from baselines.engine.records import Epoch
 from baselines.engine.run_folder import RunFolder
 from ncl_bench.errors import TrainingError
 
 TRUE = np.array([True, True, True, False])
 
 
-def entry(index: int, loss: float | None, r_sum: float, estimate: list[float] | None) -> dict:
+def entry(index: int, loss: float | None, r_sum: float, estimate: list[float] | None) -> Epoch:
     found = {} if estimate is None else {"clean_probability": separation(torch.tensor(estimate), TRUE)}
-    return {
-        "index": index,
-        "round": 0,
-        "epoch": index,
-        "phase": "train",
-        "learning_rate": 0.1,
-        "loss": loss,
-        "dev": {"r_sum": r_sum},
-        "best": index == 1,
-        "diagnosis": found,
-    }
+    return Epoch(
+        index=index,
+        round=0,
+        phase="train",
+        epoch=index,
+        learning_rate=0.1,
+        steps=index,
+        dev={"r_sum": r_sum},
+        best=index == 1,
+        loss=loss,
+        diagnosis=found,
+    )
 
 
 def run(folder: Path, estimates: list[list[float] | None]) -> RunFolder:
     made = RunFolder(folder)
-    made.write("history.json", [entry(i, (2.0, None)[i], 100.0 + i, e) for i, e in enumerate(estimates)])
+    made.write_history([entry(i, (2.0, None)[i], 100.0 + i, e) for i, e in enumerate(estimates)])
     return made
 
 

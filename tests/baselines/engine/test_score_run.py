@@ -61,7 +61,7 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", with_other_words)
     other = Trainer(job, RunFolder(tmp_path / "other"), "cpu")
     other.run(TrainingProgress(1, Console(quiet=True)))
-    assert other.train_split.fingerprint == RunFolder(runs[0]).read("run.json")["fingerprint"]
+    assert other.train_split.fingerprint == RunFolder(runs[0]).read_run().fingerprint
     with pytest.raises(TrainingError, match="holds a run with another vocabulary"):
         Trainer(job, RunFolder(runs[0]), "cpu").run(TrainingProgress(1, Console(quiet=True)))
     with pytest.raises(
@@ -80,7 +80,7 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
         copy = tmp_path / run.name
         shutil.copytree(run, copy)
         described = json.loads((copy / "run.json").read_text())
-        assert described["trained_on"] == [machine_of(fabric_for("cpu", "32-true"))]
+        assert described["trained_on"] == [dict(machine_of(fabric_for("cpu", "32-true")))]
         (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
     both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
     assert both.hardware == "NVIDIA L4"

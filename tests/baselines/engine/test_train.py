@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from baselines.engine.checkpoint import save_state
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
+from baselines.engine.records import Machine
 from baselines.engine.run_folder import Job, RunFolder
 from baselines.engine.train import Trainer
 from ncl_bench.cli import app
@@ -105,7 +106,7 @@ def test_killed_run_resumes_to_the_same_bits(tmp_path: Path, kills: int) -> None
         time.sleep(0.2)  # into the middle of the next epoch
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert not (broken / "result.json").exists()
+        assert not (broken / "training.json").exists()
     subprocess.run([*command, str(broken)], check=True, capture_output=True, env=environment)
     assert outcome(broken) == outcome(whole)
 
@@ -130,9 +131,9 @@ def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     newest = max((tmp_path / "cuda" / "checkpoints").iterdir())
     newest.write_bytes(newest.read_bytes()[:-100])
-    (tmp_path / "cuda" / "result.json").unlink()
+    (tmp_path / "cuda" / "training.json").unlink()
     train(job(method), tmp_path / "cuda", "cuda")
-    assert (tmp_path / "cuda" / "result.json").exists()
+    assert (tmp_path / "cuda" / "training.json").exists()
     assert json.loads((tmp_path / "cuda" / "history.json").read_text())[0]["loss"] == losses[1]
 
 
@@ -175,7 +176,7 @@ def test_a_run_names_every_machine_that_trained_it(
             save_state(folder, epochs, state)
         raise KeyboardInterrupt
 
-    first, second, third = ({"torch": version, "device": "a GPU"} for version in ("2.6.0", "2.7.0", "2.8.0"))
+    first, second, third = (Machine(torch=version, device="a GPU") for version in ("2.6.0", "2.7.0", "2.8.0"))
     method = TRIPLET | {"epochs": 2}
     with monkeypatch.context() as patch:
         patch.setattr("baselines.engine.train.save_state", save_and_stop)
@@ -186,14 +187,14 @@ def test_a_run_names_every_machine_that_trained_it(
         monkeypatch.setattr("baselines.engine.train.machine_of", lambda fabric, machine=machine: machine)
         train(job(method), tmp_path / "run")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert described["trained_on"] == [first, second][1 - epochs_before :]
+    assert described["trained_on"] == [dict(first), dict(second)][1 - epochs_before :]
 
 
 def test_a_run_that_began_without_naming_its_machine_names_none(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.claim({"seed": 0})
-    folder.add_machine({"torch": "2.7.0", "device": "a GPU"}, goes_on=True)
-    assert folder.read("run.json") == {"seed": 0}
+    folder, wanted = RunFolder(tmp_path / "run"), job(TRIPLET)
+    folder.claim(wanted.record(wanted.load("train")))
+    folder.add_machine(Machine(torch="2.7.0", device="a GPU"), goes_on=True)
+    assert folder.read_run().trained_on is None
 
 
 def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -210,13 +211,14 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path: Path) -> None:
     folder, wanted = RunFolder(tmp_path / "run"), job(TRIPLET)
-    identity = wanted.identity(wanted.load("train"))
+    record = wanted.record(wanted.load("train"))
     given = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": TRIPLET}
-    folder.claim({**identity, "recipe": given})
-    folder.claim(identity)
+    (tmp_path / "run").mkdir()
+    folder.run_file.write_text(json.dumps({**record.model_dump(mode="json"), "recipe": given}))
+    folder.claim(record)
     other = job({**TRIPLET, "margin": 0.3})
     with pytest.raises(TrainingError, match=r"another recipe\.method\.margin \(0\.2 there, 0\.3 asked for\)"):
-        folder.claim(other.identity(other.load("train")))
+        folder.claim(other.record(other.load("train")))
 
 
 def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do(tmp_path: Path) -> None:
@@ -290,7 +292,7 @@ def test_history_says_what_happened(tmp_path: Path) -> None:
     ]
     chosen = [entry for entry in history if entry["best"]][-1]
     best = max(entry["dev"]["r_sum"] for entry in history if entry["phase"] == "train")
-    assert chosen["dev"]["r_sum"] == result["dev"]["r_sum"] == best
+    assert chosen["dev"]["r_sum"] == result.dev["r_sum"] == best
     separation = history[-1]["diagnosis"]["clean_probability"]
     assert 0 <= separation["auroc"] <= 1
     assert sum(separation["histogram"]["true"]) + sum(separation["histogram"]["false"]) == 1_000

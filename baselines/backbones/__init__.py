@@ -2,9 +2,12 @@
 
 from typing import Any, TypeVar
 
+from baselines.backbones.imram import IMRAM
 from baselines.backbones.saf import SAF
+from baselines.backbones.scan import SCAN
 from baselines.backbones.sgr import SGR
 from baselines.backbones.vse_infinity import VSEInfinity
+from baselines.backbones.vsrn import VSRN
 from baselines.kit import registry
 from baselines.kit.backbone import Backbone
 from ncl_bench.errors import RecipeError, unknown_name
@@ -24,7 +27,7 @@ def register(backbone: AnyBackbone) -> AnyBackbone:
     return backbone
 
 
-for _backbone in (SAF, SGR, VSEInfinity):
+for _backbone in (IMRAM, SAF, SCAN, SGR, VSEInfinity, VSRN):
     register(_backbone)
 
 

@@ -105,4 +105,6 @@ class Captioner(nn.Module):
             kept = functional.linear(state[:n], self.cell.weight_hh, self.cell.bias_hh)
             state = next_state(state[:n], entering, kept)
             states.append(state)
-        return read._replace(data=self.out(torch.cat(states)))
+        written = torch.cat(states).to(self.out.weight.dtype)
+        with torch.autocast(written.device.type, enabled=False):  # a log-likelihood needs more than bfloat16
+            return read._replace(data=self.out(written))

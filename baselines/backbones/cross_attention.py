@@ -189,13 +189,14 @@ class CrossAttention(Backbone):
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Unit vectors of the regions, zero beyond an image's length."""
-        vectors = unit_length(self.regions(image_features))
+        vectors = unit_length(self.autocast(self.regions, image_features))
         valid = valid_items(image_lengths, vectors.shape[1])
         return Encoded(vectors.masked_fill(~valid[..., None], 0.0), image_lengths)
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
         """Unit vectors of the words, zero beyond a caption's length."""
-        return Encoded(unit_length(self.words(caption_tokens, caption_lengths)), caption_lengths)
+        words = self.autocast(self.words, caption_tokens, caption_lengths)
+        return Encoded(unit_length(words), caption_lengths)
 
     @classmethod
     @abstractmethod

@@ -23,7 +23,7 @@ pair, and the memory after the last look, which nothing reads, is not made.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field
@@ -172,17 +172,19 @@ class IMRAM(CrossAttention):
         vocabulary_size: rows of the word embedding.
     """
 
+    name = "imram"
+    title = "IMRAM"
     Config = IMRAMConfig
     config: IMRAMConfig
     weight_prefix = "linear_t2i."
-    intra_modal: ClassVar[bool] = False
+    intra_modal = False
 
     def __init__(self, config: IMRAMConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
         names = {"text": ("t2i",), "image": ("i2t",), "full": ("t2i", "i2t")}[config.mode]
         self.directions = nn.ModuleDict({name: Direction(config) for name in names})
         largest = float(config.steps * len(names))
-        self.similarity_range = (-largest, largest)  # type: ignore[misc]
+        self.similarity_range = (-largest, largest)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarities, float ``(n_images, n_captions)``."""

@@ -1,7 +1,7 @@
 """SAF: the half of SGRAF that filters similarity nodes by attention (AAAI 2021, section 3.3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -165,11 +165,12 @@ class SAF(SGRAF):
         return logits.squeeze(-1)
 
     @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
         """Build the network from weights under their names (``img_enc.``, ``txt_enc.``, ``sim_enc.``).
 
         Args:
             state: their name to tensor; sizes are read from it.
+            options: dropout and how the network is computed, which the weights do not tell.
 
         Raises:
             TrainingError: these are weights of another network.
@@ -178,4 +179,4 @@ class SAF(SGRAF):
             f"{cls.weight_prefix}attn_sim_w.": "reasoning.score.",
             f"{cls.weight_prefix}bn.": "reasoning.norm.",
         }
-        return cls._with_weights(state, SGRAFConfig(**weight_sizes(state)), names)
+        return cls._with_weights(state, SGRAFConfig(**weight_sizes(state), **options), names)

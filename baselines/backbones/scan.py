@@ -93,6 +93,8 @@ class SCAN(CrossAttention):
         vocabulary_size: rows of the word embedding.
     """
 
+    name = "scan"
+    title = "SCAN"
     Config = SCANConfig
     config: SCANConfig
     weight_prefix = "txt_enc.rnn."
@@ -102,7 +104,7 @@ class SCAN(CrossAttention):
         c = config
         self.sharpness = c.attention_sharpness or PUBLISHED_SHARPNESS[c.direction]
         self.lse_sharpness = c.lse_sharpness or PUBLISHED_LSE_SHARPNESS[c.direction]
-        self.similarity_range = (-1.0, 1.0 if c.aggregation == "avg" else math.inf)  # type: ignore[misc]
+        self.similarity_range = (-1.0, 1.0 if c.aggregation == "avg" else math.inf)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarities, float ``(n_images, n_captions)``."""

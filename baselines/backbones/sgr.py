@@ -1,7 +1,7 @@
 """SGR: the half of SGRAF that reasons over the graph of similarity nodes (AAAI 2021, section 3.2)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import Field
@@ -115,11 +115,12 @@ class SGR(SGRAF):
         return logits.squeeze(-1)
 
     @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
         """Build the network from weights under their names (``img_enc.``, ``txt_enc.``, ``sim_enc.``).
 
         Args:
             state: their name to tensor; sizes are read from it.
+            options: dropout and how the network is computed, which the weights do not tell.
 
         Raises:
             TrainingError: these are weights of another network.
@@ -131,4 +132,4 @@ class SGR(SGRAF):
             for k in range(n_steps)
             for theirs, ours in (("graph_query_w", "query"), ("graph_key_w", "key"), ("sim_graph_w", "out"))
         }
-        return cls._with_weights(state, SGRConfig(**weight_sizes(state), sgr_steps=n_steps), names)
+        return cls._with_weights(state, SGRConfig(**weight_sizes(state), sgr_steps=n_steps, **options), names)

@@ -12,7 +12,7 @@ Points of the published code (the copy that CRCL trains), which we follow:
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -113,6 +113,7 @@ class VSEInfinity(Backbone):
     title = "VSE-infinity"
     Config = VSEInfinityConfig
     similarity_range = (-1.0, 1.0)
+    pools = True
     weight_prefix = "img_enc.gpool."
 
     def __init__(
@@ -152,11 +153,12 @@ class VSEInfinity(Backbone):
         return captions.vectors @ captions.vectors.T
 
     @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
         """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
 
         Args:
             state: their name to tensor; sizes are read from it.
+            options: the temperature, which the weights do not tell.
 
         Raises:
             TrainingError: these are weights of another network.
@@ -167,6 +169,7 @@ class VSEInfinity(Backbone):
             embed_size=embed_size,
             word_dim=word_dim,
             position_dim=size_of(state, "img_enc.gpool.linear.weight", 1),
+            **options,
         )
         network = cls(config, feature_dim, 1, vocabulary_size)
         network.load_weights(translate(state, WEIGHT_NAMES, unused=("img_enc.mlp.bns.1.",)))

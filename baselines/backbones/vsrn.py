@@ -84,8 +84,12 @@ class EncodedImages(Encoded):
 
 
 def scaled(x: Tensor) -> Tensor:
-    """``x`` over its Euclidean length along dimension 1; where it is zero the result is not a number."""
-    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    """``x`` over its Euclidean length along dimension 1; where it is zero the result is not a number.
+
+    What is bfloat16 becomes float32.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide)
     return x / length
 
 
@@ -154,9 +158,12 @@ class VSRN(Backbone):
         vocabulary_size: rows of the word embeddings.
     """
 
+    name = "vsrn"
+    title = "VSRN"
     Config = VSRNConfig
     config: VSRNConfig
     similarity_range = (-1.0, 1.0)
+    pools = True
     fixed_regions = True
     weight_prefix = "img_enc.Rs_GCN_"
 
@@ -177,13 +184,13 @@ class VSRN(Backbone):
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> EncodedImages:
         """One unit vector of all regions; in training also the regions, for the captioner."""
-        related = self.images.related(image_features)
-        vectors = self.images.whole(related)
+        related = self.autocast(self.images.related, image_features)
+        vectors = self.autocast(self.images.whole, related)
         return EncodedImages(vectors, image_lengths, vectors, related if self.training else None)
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
         """One unit vector of each caption."""
-        vectors = self.captions(caption_tokens, caption_lengths)
+        vectors = self.autocast(self.captions, caption_tokens, caption_lengths)
         return Encoded(vectors, caption_lengths, vectors)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
@@ -201,7 +208,7 @@ class VSRN(Backbone):
             return images.vectors.new_zeros(len(images))
         regions = cast(EncodedImages, images).regions
         assert regions is not None
-        losses: Tensor = self.captioner(regions, batch.caption_tokens, batch.caption_lengths)
+        losses = self.autocast(self.captioner, regions, batch.caption_tokens, batch.caption_lengths)
         return self.config.caption_weight * losses
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
@@ -226,6 +233,7 @@ class VSRN(Backbone):
         """
         embed_size, feature_dim = (size_of(state, "img_enc.fc.weight", dim) for dim in (0, 1))
         vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
+        size_of(state, f"{cls.weight_prefix}1.g.bias")
         n_layers = sum(name.startswith(cls.weight_prefix) and name.endswith(".g.bias") for name in state)
         sizes: dict[str, Any] = {"caption_weight": 0.0}
         if any(name.startswith("caption_model.") for name in state):
@@ -237,7 +245,7 @@ class VSRN(Backbone):
             embed_size=embed_size,
             word_dim=word_dim,
             image_encoder="flickr30k" if "img_enc.bn.weight" in state else "coco",
-            graph_layers=max(1, n_layers),
+            graph_layers=n_layers,
             **{**sizes, **options},
         )
         network = cls(config, feature_dim, 1, vocabulary_size)

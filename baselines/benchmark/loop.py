@@ -77,6 +77,6 @@ class Loop(Backbone):
         return Encoded(side.vectors, side.lengths, whole)
 
     @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
         """No weights of its own."""
         raise NotImplementedError

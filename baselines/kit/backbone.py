@@ -1,7 +1,7 @@
 """What a backbone promises: encode each side once, then compare every image with every caption."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -54,7 +54,12 @@ class Backbone(nn.Module, ABC):
     title: ClassVar[str]
     """In results, such as ``VSE-infinity``."""
     Config: ClassVar[type[BaseModel]]
-    similarity_range: ClassVar[tuple[float, float]]
+    similarity_range: tuple[float, float]
+    """Smallest and largest similarity that any pair can have, perhaps infinite; options may change it."""
+    intra_modal: ClassVar[bool] = True
+    """Images can be compared with images, and captions with captions."""
+    pools: ClassVar[bool] = False
+    """``Encoded.vectors`` hold one vector per image or caption; otherwise one per region or word."""
     fixed_regions: ClassVar[bool] = False
     """Every image must have the same number of regions; otherwise any number will do."""
     weight_prefix: ClassVar[str]
@@ -99,8 +104,22 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def from_weights(cls, state: Mapping[str, Tensor]) -> Self:
-        """Build the network from weights under the names of the papers' code; sizes are read from the tensors."""
+    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
+        """Build the network from weights under the names of the papers' code; sizes are read from the tensors.
+
+        Args:
+            state: their name to tensor.
+            options: of ``Config``, which the weights do not tell.
+
+        Raises:
+            TrainingError: these are weights of another network.
+            ValidationError: an option is unknown or out of range.
+        """
+
+    @classmethod
+    def recognises(cls, names: Iterable[str]) -> bool:
+        """Whether these are the names of this network's weights in a checkpoint of the papers' code."""
+        return any(name.startswith(cls.weight_prefix) for name in names)
 
     def forward(self, batch: Batch) -> Tensor:
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""

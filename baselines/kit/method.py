@@ -151,6 +151,8 @@ class Method(nn.Module, ABC):
     paper: ClassVar[str] = ""
     n_networks: ClassVar[int] = 1
     extra_words: ClassVar[int] = 0
+    needs_intra_modal: ClassVar[bool] = False
+    """The method compares images with images and captions with captions, which not every backbone can."""
     networks: nn.ModuleList
 
     def __init__(self, config: Any, setting: Setting) -> None:

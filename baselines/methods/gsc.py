@@ -148,6 +148,7 @@ class GSC(Method):
     paper = "https://arxiv.org/abs/2405.16996"
     Config = GSCConfig
     config: GSCConfig
+    needs_intra_modal = True
     variant: ClassVar[IntraModal] = "gsc"
 
     def __init__(self, config: GSCConfig, setting: Setting) -> None:

@@ -196,7 +196,7 @@ class PC2(Method):
     def make_network(self) -> Backbone:
         """A backbone that carries its pseudo-classifier."""
         network, c = super().make_network(), self.config
-        n_vectors = self.setting.n_regions if network.fixed_regions else 1  # backbones that pool hand out one
+        n_vectors = 1 if network.pools else self.setting.n_regions
         network.pseudo_classifier = PseudoClassifier(n_vectors, network.embed_size, c.hidden_size, c.classes)
         return network
 

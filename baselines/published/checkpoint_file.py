@@ -25,7 +25,7 @@ PARTS = {
     "img_pro_head.": "output_layer.weight",
 }
 """Encoder to a weight that only its state dict holds, for networks saved as a list."""
-SCORING = ("img_enc.", "txt_enc.", "sim_enc.")
+SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_")
 
 
 class _StandIn:

@@ -12,8 +12,15 @@ from baselines.kit.backbone import Backbone, Encoded
 
 Golden = Callable[[str], Mapping[str, np.ndarray]]
 
-FILES = {"sgr": "A_backbone_sgr", "saf": "A_backbone_saf", "vse_infinity": "B_backbone_vse"}
-PARTS = ("img_enc.", "txt_enc.", "sim_enc.")
+FILES = {
+    "imram": "P_imram",
+    "saf": "A_backbone_saf",
+    "scan": "N_scan",
+    "sgr": "A_backbone_sgr",
+    "vse_infinity": "B_backbone_vse",
+    "vsrn": "O_vsrn_f30k",
+}
+PARTS = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", "caption_model.")
 SUFFIX = {torch.float32: "", torch.float64: "__f64"}
 SIMILARITY_TOLERANCE = {torch.float32: 5e-6, torch.float64: 1e-9}
 

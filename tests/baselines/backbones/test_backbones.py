@@ -13,6 +13,7 @@ from baselines.kit.batches import Batch
 from ncl_bench.errors import RecipeError, TrainingError
 
 NAMES = sorted(BACKBONES)
+INTRA_MODAL = [name for name in NAMES if BACKBONES[name].intra_modal]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LENGTHS = [4, 2, 7, 5]
 
@@ -59,14 +60,15 @@ def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: st
     for network.mixed in (False, True):
         images = network.encode_images(batch.image_features, batch.image_lengths)
         captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
-        between_images = network.image_image_similarities(images)
-        between_captions = network.caption_caption_similarities(captions)
-        found[network.mixed] = [network.compare(images, captions), between_images, between_captions]
+        found[network.mixed] = [network.compare(images, captions)]
+        if network.intra_modal:
+            found[network.mixed].append(network.image_image_similarities(images))
+            found[network.mixed].append(network.caption_caption_similarities(captions))
     for half, exact in zip(found[True], found[False], strict=True):
         assert half.dtype == torch.float32
         assert half.unique().numel() > 0.9 * exact.unique().numel()
         assert not torch.equal(half, exact)
-        torch.testing.assert_close(half, exact, rtol=0, atol=0.03)
+        torch.testing.assert_close(half, exact, rtol=0, atol=0.03 * network.similarity_range[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,10 +87,11 @@ def test_vectors_are_zero_beyond_a_captions_length(name: str) -> None:
     _, _, tokens, lengths = small_inputs(1, LENGTHS)
     captions = small_network(name).encode_captions(tokens, lengths)
     assert torch.equal(captions.lengths, lengths)
+    assert captions.vectors.dim() == (2 if BACKBONES[name].pools else 3)
     if captions.vectors.dim() == 3:
         assert all(captions.vectors[k, length:].eq(0).all() for k, length in enumerate(LENGTHS))
-    assert captions.pooled is not None
-    torch.testing.assert_close(captions.pooled.norm(dim=-1), torch.ones(4, dtype=torch.float64))
+    if captions.pooled is not None:
+        torch.testing.assert_close(captions.pooled.norm(dim=-1), torch.ones(4, dtype=torch.float64))
 
 
 def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
@@ -108,7 +111,7 @@ def test_all_regions_count_for_region_word_backbones(name: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["gsc", "gsc+"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INTRA_MODAL)
 def test_structure_is_square(name: str, variant: Any) -> None:
     network = small_network(name)
     features, image_lengths, tokens, caption_lengths = small_inputs(3, LENGTHS)
@@ -125,6 +128,38 @@ def test_initial_weights_follow_the_seed(name: str) -> None:
     assert any(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
+def region_layer(state: dict[str, torch.Tensor]) -> str:
+    return next(name for name in ("img_enc.fc.weight", "img_enc.fc_local.weight") if name in state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_weights_are_recognised_by_their_backbone_alone(name: str, golden: Golden) -> None:
+    names = [key for key in golden(FILES[name]) if key.startswith(PARTS)]
+    assert [owner for owner in NAMES if BACKBONES[owner].recognises(names)] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("imram", {"steps": 2}),
+        ("saf", {"dropout": 0.1}),
+        ("scan", {"direction": "i2t"}),
+        ("sgr", {"dropout": 0.1}),
+        ("vse_infinity", {"temperature": 0.5}),
+        ("vsrn", {"caption_dropout": 0.1}),
+    ],
+)
+def test_options_that_weights_do_not_tell_are_given(
+    name: str, options: dict[str, Any], golden: Golden
+) -> None:
+    stored = golden(FILES[name])
+    state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
+    config = BACKBONES[name].from_weights(state, **options).config
+    assert config.model_dump(include=options) == options
+    with pytest.raises(ValidationError, match="dropuot"):
+        BACKBONES[name].from_weights(state, dropuot=0.1)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -> None:
     for owner in NAMES:
@@ -132,7 +167,7 @@ def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -
         state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
         if owner == name:
             sizes = {tuple(p.shape) for p in BACKBONES[name].from_weights(state).parameters()}
-            assert tuple(state["img_enc.fc.weight"].shape) in sizes
+            assert tuple(state[region_layer(state)].shape) in sizes
         else:
             with pytest.raises(TrainingError, match=r"the weights (hold|lack)"):
                 BACKBONES[name].from_weights(state)
@@ -142,14 +177,15 @@ def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -
 def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> None:
     stored = golden(FILES[name])
     state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
-    for missing in ("img_enc.fc.bias", "img_enc.fc.weight"):
+    layer = region_layer(state)
+    for missing in (layer, layer.replace("weight", "bias")):
         cut = {key: value for key, value in state.items() if key != missing}
         with pytest.raises(TrainingError):
             BACKBONES[name].from_weights(cut)
 
 
 def test_unknown_names_and_options_are_refused() -> None:
-    with pytest.raises(RecipeError, match="saf, sgr, vse_infinity"):
+    with pytest.raises(RecipeError, match="imram, saf, scan, sgr, vse_infinity, vsrn"):
         build_backbone("sgraf", None, feature_dim=66, n_regions=16, vocabulary_size=40)
     for name in NAMES:
         with pytest.raises(ValidationError):

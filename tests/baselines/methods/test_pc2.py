@@ -278,6 +278,16 @@ def small(backbone: str = "vse_infinity", **options: object) -> PC2:
     return PC2(PC2Config(classes=5, hidden_size=7, **options), setting).train()
 
 
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_the_pseudo_classifier_reads_what_the_backbone_hands_out(backbone: str) -> None:
+    method, batch = small(backbone), random_batch(list(range(6)))
+    network, pools = method.networks[0], BACKBONES[backbone].pools
+    assert network.pseudo_classifier.n_vectors == (1 if pools else 4)
+    method.matched_step(0, batch, None, OptimizerStep(method, 1e-3))
+    images = network.encode_images(batch.image_features, batch.image_lengths)
+    assert classify(network, images).shape == (6, 5)
+
+
 def random_batch(pair_ids: list[int], longest: int = 6) -> Batch:
     n = len(pair_ids)
     lengths = torch.randint(2, longest + 1, (n,))

@@ -147,6 +147,14 @@ def changed(**changes: Any) -> dict[str, Any]:
             changed(clean_only=True, dataset="now"),
             "nobody knows which pairs of now are clean; leave clean_only",
         ),
+        *(
+            (
+                changed(method={"name": method}, backbone={"name": "imram"}),
+                f"method {method} compares images with images and captions with captions, which backbone imram "
+                "cannot; choose one of: saf, scan, sgr, vse_infinity, vsrn",
+            )
+            for method in ("gsc", "gsc_plus")
+        ),
         (changed(method="ncr"), "method is 'ncr'"),
         ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
     ],

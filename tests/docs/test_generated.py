@@ -10,7 +10,11 @@ from pages import ROOT
 
 import ncl_bench
 
-SCRIPTS = {"make_api.py": "api.md", "make_noise_picture.py": "noise_units.svg"}
+SCRIPTS = {
+    "make_api.py": "api.md",
+    "make_noise_picture.py": "noise_units.svg",
+    "make_architecture_picture.py": "architecture.svg",
+}
 
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,57 @@
+"""The page on architecture names what there is: modules, rooms, and files where they are written."""
+
+import re
+import tomllib
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+from pages import ROOT
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PICTURE = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
+NAME = r"(?:ncl_bench|baselines|leaderboard)(?:\.\w+)+"
+
+
+def names() -> set[str]:
+    return {*re.findall(f"`({NAME})`", PAGE), *re.findall(f">({NAME})<", PICTURE)}
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_every_module_that_is_named_exists(name: str) -> None:
+    assert resolve_name(name)
+
+
+def test_picture_and_page_take_the_same_walks() -> None:
+    steps = re.findall(f">({NAME})<", PICTURE)
+    walks = PAGE.split("## A training pair")[1].split("## Who writes")[0]
+    told = re.split(r"\n\d\. ", walks)[1:]
+    for step, sentences in zip(steps, told, strict=True):
+        assert f"`{step}`" in sentences
+
+
+@pytest.mark.parametrize("package", ["ncl_bench", "baselines"])
+def test_the_rooms_are_those_whose_imports_are_checked(package: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {contract["id"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
+    rows = PAGE.split(f"`{package}`, from the top:")[1].split("\n\n")[1].splitlines()[2:]
+    rooms = [row.split("|")[1].strip().split(", ") for row in rows]
+    assert rooms == [layer.split(" | ") for layer in contracts[package]["layers"]]
+
+
+def written() -> list[tuple[str, str]]:
+    """File and module, from the table of who writes what."""
+    found = []
+    for row in PAGE.split("## Who writes")[1].splitlines():
+        if row.startswith("| ") and "`" in row:
+            _, files, by, *_ = row.split("|")
+            names, modules = (re.findall(r"`([\w.]+)`", cell) for cell in (files, by))
+            found += [(name, modules[0]) for name in names if Path(name).suffix]
+    return found
+
+
+@pytest.mark.parametrize(("file", "module"), written())
+def test_a_file_is_written_where_the_page_says(file: str, module: str) -> None:
+    place = ROOT / module.replace(".", "/")
+    sources = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
+    assert any(f'"{file}"' in source.read_text(encoding="utf-8") for source in sources)

@@ -133,12 +133,14 @@ def train(
 
     from baselines.engine.progress import TrainingProgress
     from baselines.engine.recipe import Recipe, with_settings
-    from baselines.engine.run_folder import Job, RunFolder
+    from baselines.engine.run_folder import RunFolder, TrainingJob
     from baselines.engine.train import Trainer
     from baselines.kit.distributed import rank
 
     changed, differences = with_settings(Recipe.load(recipe), settings or ())
-    job = Job(changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences)
+    job = TrainingJob(
+        changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences
+    )
     with _one_voice():
         trainer = Trainer(job, RunFolder(to), device, devices=devices, features=features)
         finished = trainer.folder.finished
@@ -205,6 +207,14 @@ def import_checkpoint(
     language: Annotated[str | None, typer.Option(help="Of the captions.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="The language's default by default.")] = None,
     root: Root = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An option of the backbone that the weights do not tell, such as backbone.direction=i2t.",
+        ),
+    ] = None,
 ) -> None:
     """Turn a published checkpoint into a run folder that can be scored; nothing is unpickled.
 
@@ -226,6 +236,7 @@ def import_checkpoint(
         language,
         tokenizer,
         root,
+        tuple(settings or ()),
     )
     left_out = import_file(file, statement, to)
     if left_out:

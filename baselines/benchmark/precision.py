@@ -6,18 +6,20 @@ precision is as good for evaluation where it stays within the limits below. A CP
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import typer
 
 from baselines.engine.devices import fabric_for, set_products
+from baselines.engine.records import Precision
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.score_run import chosen_method
 from baselines.engine.similarities import score
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.protocol import evaluate, selection_images
 
-PRECISIONS = ("32-true", "tf32", "bf16-mixed")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 SIMILARITY_LIMIT = 0.01
 """Largest difference of a similarity; they lie in [-1, 1] or (0, 1)."""
 R_SUM_LIMIT = 1.0

@@ -6,6 +6,7 @@ Every function returns the sides of one work by name. Data are random; times do 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import torch
@@ -135,9 +136,9 @@ def pc2_step(sizes: Sizes, device: torch.device) -> dict[str, Side]:
         method = PC2(PC2Config(), setting).to(device).train()
 
         def run(watch: Stopwatch) -> None:
-            def step(network: nn.Module, loss: Tensor, batch: Batch, **terms: Tensor) -> None:
+            def step(modules: Any, loss: Tensor, batch: Batch, *, clip: bool = True, **terms: Tensor) -> None:
                 loss.backward()  # type: ignore[no-untyped-call]
-                network.zero_grad()
+                modules.zero_grad()
 
             method.matched_step(0, clean, labels, step)
             watch.lap("clean")

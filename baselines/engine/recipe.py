@@ -149,7 +149,7 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
     """
     if not given:
         return recipe, {}
-    values = dict(map(_setting, given))
+    values = dict(map(named_value, given))
     content = recipe.model_dump(mode="json")
     for section in ("backbone", "method"):
         name = values.get(f"{section}.name", content[section]["name"])
@@ -169,7 +169,12 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
     return changed, {name: after[name] for name in values if before.get(name) != after[name]}
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def named_value(text: str) -> tuple[str, Any]:
+    """Name and value of a setting such as ``method.epochs=10``.
+
+    Raises:
+        RecipeError: it has another form.
+    """
     name, separator, value = text.partition("=")
     try:
         if name and separator:

@@ -34,7 +34,7 @@ _RUN, _HISTORY, _OUTCOME = TypeAdapter(Run), TypeAdapter(list[Epoch]), TypeAdapt
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One training run.
 
     Attributes:
@@ -238,7 +238,7 @@ class RunFolder:
         """Non-finite numbers are refused."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
-    def job(self, root: Path | None = None) -> Job:
+    def job(self, root: Path | None = None) -> TrainingJob:
         """The job that a run folder holds, without its noise, which is in the record; used to score it.
 
         Raises:
@@ -246,7 +246,9 @@ class RunFolder:
             RecipeError: its recipe is refused.
         """
         run = self.read_run()
-        return Job(run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings)
+        return TrainingJob(
+            run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings
+        )
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

@@ -23,7 +23,7 @@ from baselines.engine.devices import fabric_for
 from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import Recipe, shipped_name
 from baselines.engine.records import Imported, Run
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.similarities import score_blocks
 from baselines.engine.train import build_method
 from baselines.kit.distributed import from_first_rank, rank
@@ -117,7 +117,7 @@ def submit(
         return from_first_rank(finish)
 
 
-def chosen_method(job: Job, folder: RunFolder, device: torch.device) -> Method:
+def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
     """The method of a finished run with the networks that were best on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed)
     try:
@@ -227,7 +227,7 @@ def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
 
 
 def _describe(
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainingJob],
     described: Sequence[Run],
     test: PairedDataset,
     networks: int,
@@ -284,7 +284,7 @@ def _origin(imported: Imported) -> str:
     )
 
 
-def _recipes(jobs: Sequence[Job]) -> tuple[str, ...]:
+def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
     names = [shipped_name(job.recipe) or shipped_name(job.recipe, job.settings) for job in jobs]
     known = [name for name in names if name is not None]
     return tuple(known) if len(known) == len(names) else ()
@@ -300,7 +300,7 @@ def _noise(record: NoiseRecord, kind: str) -> Noise:
     return Noise(**stated)
 
 
-def stated_settings(jobs: Sequence[Job]) -> dict[str, Any]:
+def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
     """How the runs' recipes were changed, by name; nothing where the outcome is a shipped recipe.
 
     Lists are written as text, and several values of one name are joined.

@@ -22,7 +22,7 @@ from rich.table import Column, Table
 from baselines.engine.progress import TrainingProgress, progress_bar
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.records import Precision
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.kit.batches import Features
 from baselines.recipes import recipe_names
 from ncl_bench.errors import NclBenchError
@@ -104,10 +104,10 @@ class Cell:
         return self.folder / "submissions" / self.name
 
     @property
-    def job(self) -> Job:
+    def job(self) -> TrainingJob:
         """What is trained."""
         recipe, settings = with_settings(Recipe.load(self.recipe), self.settings)
-        return Job(
+        return TrainingJob(
             recipe,
             noise_ratio=self.noise.percent / 100,
             noise_unit=self.noise.unit,

@@ -22,7 +22,7 @@ from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.diagnosis import hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.records import Epoch, Outcome
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.similarities import score
 from baselines.engine.step import OptimiserStep
 from baselines.kit.backbone import Backbone
@@ -38,7 +38,7 @@ from ncl_bench.evaluation.protocol import evaluate, selection_images
 from ncl_bench.files import sole_owner, write_bytes
 
 
-def build_method(job: Job, train: PairedDataset, seed: int) -> Method:
+def build_method(job: TrainingJob, train: PairedDataset, seed: int) -> Method:
     """A method with freshly initialised networks for a dataset.
 
     Args:
@@ -120,7 +120,7 @@ class Trainer:
 
     def __init__(
         self,
-        job: Job,
+        job: TrainingJob,
         folder: RunFolder,
         device: str = "auto",
         *,
@@ -311,7 +311,7 @@ class Trainer:
         return outcome
 
 
-def _refuse_what_needs_cuda(job: Job, features: Features, device: torch.device) -> None:
+def _refuse_what_needs_cuda(job: TrainingJob, features: Features, device: torch.device) -> None:
     asked = {
         "--precision tf32": job.precision == "tf32",
         "--features gpu": features == "gpu",

@@ -3,23 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
 from baselines.backbones import BACKBONES
 from baselines.backbones.weight_names import size_of
-from baselines.engine.recipe import Recipe
+from baselines.engine.recipe import Recipe, named_value
 from baselines.engine.records import Imported
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import build_method
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
 from baselines.published.checkpoint_file import SCORING, networks_in, read_checkpoint
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import RecipeError, TrainingError, unknown_name
+from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
 from ncl_bench.files import atomic_path, sha256_of_file, write_bytes
 from ncl_bench.noise.draw import NoiseUnit
 
@@ -45,6 +46,7 @@ class Statement:
         language: of the captions; the dataset's first by default.
         tokenizer: the language's default by default.
         root: folder of prepared datasets.
+        settings: options of the backbone that the weights do not tell, such as ``backbone.direction=i2t``.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Statement:
     language: str | None = None
     tokenizer: str | None = None
     root: Path | None = None
+    settings: tuple[str, ...] = ()
 
 
 def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
@@ -77,6 +80,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     _check_statement(statement)
     if to.exists():
         raise TrainingError(f"{to} exists; choose a new folder with --to")
+    options = _backbone_options(statement.settings)
     states = networks_in(read_checkpoint(file), file)
     wanted = METHODS[statement.method].n_networks
     if len(states) != wanted:
@@ -84,7 +88,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
             f"{file} holds {len(states)} networks, {statement.method} trains {wanted}; is it of another method?"
         )
     scoring = [{name: x for name, x in state.items() if name.startswith(SCORING)} for state in states]
-    backbones = [_backbone(state, file) for state in scoring]
+    backbones = [_backbone(state, options, file) for state in scoring]
     job = _job(statement, backbones)
     train = job.load("train")
     method = build_method(job, train, job.seed)
@@ -104,13 +108,27 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     return sorted({name.split(".")[0] for state in states for name in state if not name.startswith(SCORING)})
 
 
-def _backbone(state: Mapping[str, Tensor], file: Path) -> Backbone:
+def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
+    options = {}
+    for name, value in map(named_value, settings):
+        section, _, option = name.partition(".")
+        if section != "backbone":
+            raise RecipeError(
+                f"--set {name}: an import takes options of the backbone alone, such as backbone.direction=i2t"
+            )
+        options[option] = value
+    return options
+
+
+def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Path) -> Backbone:
     for cls in BACKBONES.values():
-        if any(name.startswith(cls.weight_prefix) for name in state):
+        if cls.recognises(state):
             try:
-                return cls.from_weights(state).float()
+                return cls.from_weights(state, **options).float()
             except TrainingError as error:
                 raise TrainingError(f"{file}: {error}") from None
+            except ValidationError as error:
+                raise RecipeError(f"backbone {cls.name}: {first_problem(error)}") from None
     signs = ", ".join(f"{cls.weight_prefix}* for {name}" for name, cls in BACKBONES.items())
     raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
 
@@ -126,7 +144,7 @@ def _check_statement(statement: Statement) -> None:
         )
 
 
-def _job(statement: Statement, backbones: Sequence[Backbone]) -> Job:
+def _job(statement: Statement, backbones: Sequence[Backbone]) -> TrainingJob:
     name = next(name for name, cls in BACKBONES.items() if type(backbones[0]) is cls)
     content = {
         "dataset": statement.dataset,
@@ -135,7 +153,7 @@ def _job(statement: Statement, backbones: Sequence[Backbone]) -> Job:
         "backbone": {"name": name, **backbones[0].config.model_dump(exclude_none=True)},
         "method": {"name": statement.method},
     }
-    return Job(
+    return TrainingJob(
         Recipe.from_dict(content, where="imported checkpoint"),
         statement.noise_ratio or 0.0,
         statement.noise_unit,
@@ -155,7 +173,8 @@ def _check_sizes(file: Path, state: Mapping[str, Tensor], train: PairedDataset, 
             f"{file} was trained with a vocabulary of {words} words, {train.name} has {expected}{mask}; prepare "
             "the dataset with the vocabulary file of that training (ncl-bench prepare --vocabulary)"
         )
-    found = {"feature dimension": (size_of(state, "img_enc.fc.weight", 1), train.feature_dim)}
+    layer = next(name for name in ("img_enc.fc.weight", "img_enc.fc_local.weight") if name in state)
+    found = {"feature dimension": (size_of(state, layer, 1), train.feature_dim)}
     regions = "sim_enc.v_global_w.embedding_local.1.weight"
     if regions in state:
         found["number of regions"] = (size_of(state, regions), train.n_regions)

@@ -20,7 +20,7 @@ from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.devices import PATIENCE, fabric_for
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.score_run import submit
 from baselines.engine.similarities import score
 from baselines.engine.step import OptimiserStep
@@ -131,7 +131,7 @@ def sgd(self: Method, network: torch.nn.Module, learning_rate: float) -> torch.o
     return torch.optim.SGD(network.parameters(), lr=0.01)
 
 
-def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
+def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> TrainingJob:
     """A run on a few pairs, by plain gradient descent (see above)."""
     from support.few_digits import load_few  # composes the digits, which the other tests do not need
 
@@ -146,7 +146,7 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Job:
     baselines.engine.run_folder.load_dataset = load
     METHODS[method["name"]].make_optimizer = sgd
     recipe = {"dataset": "digits", "batch_size": 16, "backbone": backbone, "method": method}
-    return Job(Recipe.from_dict(recipe), noise_ratio=0.4)
+    return TrainingJob(Recipe.from_dict(recipe), noise_ratio=0.4)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from baselines.benchmark.precision import R_SUM_LIMIT, SIMILARITY_LIMIT, precision_effects
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import Trainer, build_method
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
@@ -26,7 +26,7 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
     method = {"name": "info_nce", "epochs": 1}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 250, "backbone": TINY, "method": method})
-    trained = Trainer(Job(recipe), RunFolder(tmp_path / "run"), "cpu").run(
+    trained = Trainer(TrainingJob(recipe), RunFolder(tmp_path / "run"), "cpu").run(
         TrainingProgress(1, Console(quiet=True))
     )
     exact, half = precision_effects(RunFolder(tmp_path / "run"), device="cpu")
@@ -51,7 +51,9 @@ def test_half_precision_learns_as_single_precision_does(
     last = []
     for precision in ("32-true", "bf16-mixed"):
         folder = RunFolder(tmp_path / precision)
-        Trainer(Job(recipe, precision=precision), folder, "cpu").run(TrainingProgress(3, Console(quiet=True)))
+        Trainer(TrainingJob(recipe, precision=precision), folder, "cpu").run(
+            TrainingProgress(3, Console(quiet=True))
+        )
         last.append(json.loads((folder.path / "history.json").read_text())[-1])
     exact, half = last
     assert half["loss"] == pytest.approx(exact["loss"], rel=0.03)  # guessing costs 18 % more
@@ -75,7 +77,7 @@ def test_every_method_takes_steps_in_half_precision_on_finite_losses_of_single_p
 ) -> None:
     method = {"name": name, **CONSTANTS.get(name, {})}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 12, "backbone": backbone, "method": method})
-    job = Job(recipe, noise_ratio=0.4, precision="bf16-mixed")
+    job = TrainingJob(recipe, noise_ratio=0.4, precision="bf16-mixed")
     train = load_few("digits", split="train", noise_ratio=0.4).subset(np.arange(24))
     built = build_method(job, train, seed=0)
     assert all(network.mixed for network in built.networks)

@@ -16,7 +16,7 @@ import baselines.engine.score_run
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.score_run import submit
 from baselines.engine.similarities import CAPTION_BLOCK, score_blocks
 from baselines.engine.train import Trainer
@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.engine.run_folder.load_dataset", load_few)
         for seed in range(2):
-            trainer = Trainer(Job(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
+            trainer = Trainer(TrainingJob(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
             trainer.run(TrainingProgress(1, Console(quiet=True)))
     return [folder / str(seed) for seed in range(2)]
 

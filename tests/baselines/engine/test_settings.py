@@ -11,7 +11,7 @@ from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
 from baselines.engine.recipe import Recipe, shipped_name, with_settings
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.score_run import stated_settings, submit
 from baselines.engine.sweep import cells_of, sweep
 from ncl_bench.cli import app
@@ -78,12 +78,12 @@ def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without() -
     changed, settings = with_settings(Recipe.load(NAME), ["batch_size=32"])
     assert shipped_name(changed) is None
     assert shipped_name(changed, settings) == NAME
-    assert stated_settings([Job(changed, settings=settings)]) == {"batch_size": 32}
+    assert stated_settings([TrainingJob(changed, settings=settings)]) == {"batch_size": 32}
     stock, settings = with_settings(Recipe.load("ncr/digits_vse_infinity"), ["method.label_shape=paper"])
     assert settings == {"method.label_shape": "paper"}
-    assert stated_settings([Job(stock, settings=settings)]) == {}
+    assert stated_settings([TrainingJob(stock, settings=settings)]) == {}
     rounds, settings = with_settings(Recipe.load("crcl/digits_vse_infinity"), ["method.rounds=[1, 2]"])
-    assert stated_settings([Job(rounds, settings=settings)]) == {"method.rounds": "[1, 2]"}
+    assert stated_settings([TrainingJob(rounds, settings=settings)]) == {"method.rounds": "[1, 2]"}
 
 
 def test_a_run_its_submission_and_its_sweep_say_what_was_set(

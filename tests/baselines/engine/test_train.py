@@ -19,7 +19,7 @@ from baselines.engine.checkpoint import save_state
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.records import Machine
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import Trainer
 from ncl_bench.cli import app
 from ncl_bench.errors import TrainingError
@@ -51,12 +51,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return splits
 
 
-def job(method: dict, seed: int = 0, **options) -> Job:
+def job(method: dict, seed: int = 0, **options) -> TrainingJob:
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method})
-    return Job(recipe, noise_ratio=0.4, seed=seed, **options)
+    return TrainingJob(recipe, noise_ratio=0.4, seed=seed, **options)
 
 
-def train(job: Job, folder: Path, device: str = "cpu") -> dict:
+def train(job: TrainingJob, folder: Path, device: str = "cpu") -> dict:
     trainer = Trainer(job, RunFolder(folder), device)
     with TrainingProgress(len(trainer.plans)) as progress:
         return trainer.run(progress)
@@ -254,7 +254,9 @@ def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
     recipe = Recipe.from_dict({"dataset": "digits", "backbone": backbone, "method": TRIPLET})
     wanted = f"{named} needs a CUDA device, but training is on the cpu; leave it out, or train on a GPU"
     with pytest.raises(TrainingError, match=f"^{wanted}$"):
-        Trainer(Job(recipe, precision=precision), RunFolder(tmp_path / "run"), "cpu", features=features)
+        Trainer(
+            TrainingJob(recipe, precision=precision), RunFolder(tmp_path / "run"), "cpu", features=features
+        )
     assert not (tmp_path / "run").exists()
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.score_run import submit
 from baselines.engine.train import Trainer
 from baselines.kit.losses import mean_triplet
@@ -70,7 +70,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def trainer(folder: Path, noise_ratio: float = 0.4, seed: int = 0) -> Trainer:
     method = {"name": "asking", "epochs": 2, "learning_rate": 0.01}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method})
-    return Trainer(Job(recipe, noise_ratio=noise_ratio, seed=seed), RunFolder(folder), "cpu")
+    return Trainer(TrainingJob(recipe, noise_ratio=noise_ratio, seed=seed), RunFolder(folder), "cpu")
 
 
 def run(trainer: Trainer) -> None:

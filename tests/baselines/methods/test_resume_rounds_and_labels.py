@@ -8,7 +8,7 @@ import torch
 
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import Job, RunFolder
+from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import Trainer
 from baselines.kit.batches import TrainingBatches
 
@@ -24,7 +24,7 @@ BATCHES_PER_EPOCH = 4
 def trainer(method: str, folder: Path, *, stop_after: int | None = None) -> Trainer:
     """A trainer on 200 pairs that is interrupted after some batches."""
     content = {"dataset": "digits", "batch_size": 50, "backbone": TINY, "method": METHODS[method]}
-    running = Trainer(Job(Recipe.from_dict(content), noise_ratio=0.6), RunFolder(folder), "cpu")
+    running = Trainer(TrainingJob(Recipe.from_dict(content), noise_ratio=0.6), RunFolder(folder), "cpu")
     all_batches, seen = running._batches, 0
 
     def count(n_pairs: int) -> None:

@@ -313,11 +313,11 @@ def run_folder(folder: Path) -> Reader:
     """The JSON files of a run that somebody shares."""
     loaded = Recipe.load("triplet/digits_vse_infinity")
     content = {
-        "recipe": loaded.model_dump(),
+        "recipe": loaded.model_dump(mode="json"),
         "seed": 0,
         "precision": "32-true",
         "fingerprint": "x",
-        "noise": {},
+        "noise": {"unit": None, "ratio": 0.0, "seed": None, "sha256": "x", "realised_ratio": 0.0},
     }
 
     def read(content: bytes) -> None:

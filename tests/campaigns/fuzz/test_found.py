@@ -114,7 +114,11 @@ FOUND: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         "texts has language '[[[', flickr30k has en",
     ),
     "a deep manifest": ("manifest", lambda _: b"[" * 100_000, "is damaged"),
-    "a run without a recipe": ("run folder", lambda _: b'{"seed": 0}', "lacks recipe, seed or precision"),
+    "a run without a recipe": (
+        "run folder",
+        lambda _: b'{"seed": 0}',
+        "key 'recipe' is missing; train again into a new folder",
+    ),
     "a run of nothing": ("run folder", lambda _: b"", "run.json is damaged"),
     "an empty checkpoint": ("checkpoint", lambda _: b"", "cannot be read by torch"),
 }

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from baselines.backbones import BACKBONES
 from baselines.benchmark import works
 from baselines.benchmark.loop import Loop
 from baselines.benchmark.memory import WORKS, peak_mebibytes
@@ -22,7 +23,6 @@ from ncl_bench.errors import NclBenchError
 LARGEST_DIFFERENCE = 1e-4
 """Of the loop's similarities and ours; beyond it the two sides do not do the same work."""
 
-TITLES = {"sgr": "SGR", "saf": "SAF", "vse_infinity": "VSE-infinity"}
 WORK_TITLES = {
     "step": "{name}: training step",
     "scoring": "{name}: scoring",
@@ -90,21 +90,27 @@ class Measurements:
         return [
             ("matrix product", self._measure_matrix_peak),
             *(
-                (WORK_TITLES[work].format(name=TITLES[name]), self._bound(self._against_loop, work, name))
+                (
+                    WORK_TITLES[work].format(name=BACKBONES[name].title),
+                    self._bound(self._against_loop, work, name),
+                )
                 for work, name in [*compared, ("pc2", "sgr")]
             ),
             (BESIDE_SGR, self._beside_sgr),
             (EPOCH, self._epoch),
             *(
-                (f"{GROWTH}: {TITLES[name]}", self._bound(self._growth, name))
+                (f"{GROWTH}: {BACKBONES[name].title}", self._bound(self._growth, name))
                 for name in ("sgr", "saf", "vse_infinity")
             ),
             *(
-                (f"{PRECISION}: {TITLES[name]}", self._bound(self._precision, name, precisions))
+                (f"{PRECISION}: {BACKBONES[name].title}", self._bound(self._precision, name, precisions))
                 for name in ("sgr", "saf", "vse_infinity")
             ),
             *(
-                (f"{KERNEL}: {TITLES['sgr']}, {precision}", self._bound(self._kernels, "sgr", precision))
+                (
+                    f"{KERNEL}: {BACKBONES['sgr'].title}, {precision}",
+                    self._bound(self._kernels, "sgr", precision),
+                )
                 for precision in precisions
                 if self.device.type == "cuda"
             ),
@@ -168,7 +174,7 @@ class Measurements:
             )
         if work == "scoring":
             facts["difference"] = self._difference_from_loop(name)
-        title = WORK_TITLES[work].format(name=TITLES[name])
+        title = WORK_TITLES[work].format(name=BACKBONES[name].title)
         return [self._row(AGAINST_LOOP, title, works.LOOP, works.BLOCKS, timings, **facts)]
 
     def _difference_from_loop(self, name: str) -> float:
@@ -211,7 +217,7 @@ class Measurements:
             rows += [
                 self._row(
                     GROWTH,
-                    f"{TITLES[name]}: {work}",
+                    f"{BACKBONES[name].title}: {work}",
                     labels[first],
                     labels[count],
                     timings,
@@ -236,7 +242,7 @@ class Measurements:
         return [
             self._row(
                 PRECISION,
-                f"{TITLES[name]}: training step",
+                f"{BACKBONES[name].title}: training step",
                 "32-true",
                 kind,
                 timings,
@@ -264,7 +270,7 @@ class Measurements:
         for work, side_of in side_by_work.items():
             sides = {kernel: side_of(network) for kernel, network in networks.items()}
             timings = self._timed(sides, advance)
-            title = f"{TITLES[name]}: {work}, {precision}"
+            title = f"{BACKBONES[name].title}: {work}, {precision}"
             rows.append(self._row(KERNEL, title, "torch", "triton", timings))
         return rows
 

@@ -41,7 +41,7 @@ def show(name: Annotated[str, typer.Argument(help="Name of a dataset.")]) -> Non
 
     Example: ncl-bench datasets show flickr30k
     """
-    from ncl_bench.data.describe import describe
+    from ncl_bench.data.card import describe
 
     typer.echo(describe(name))
 

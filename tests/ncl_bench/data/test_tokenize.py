@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ncl_bench.data import tokens
+from ncl_bench.data import tokenize
 from ncl_bench.data.text import build_vocabulary, tokenizer
 
 CAPTIONS = [f"dog number {i % 37} isn't at gate {i % 11}" for i in range(500)]
@@ -11,11 +11,11 @@ CAPTIONS = [f"dog number {i % 37} isn't at gate {i % 11}" for i in range(500)]
 
 @pytest.mark.parametrize("chunk", [7, 60, 10_000])
 def test_cut_captions_equals_one_after_the_other(chunk, monkeypatch):
-    monkeypatch.setattr(tokens, "CHUNK", chunk)
+    monkeypatch.setattr(tokenize, "CHUNK", chunk)
     if chunk == 7:
-        monkeypatch.setattr(tokens.os, "cpu_count", lambda: 1)
+        monkeypatch.setattr(tokenize.os, "cpu_count", lambda: 1)
     done: list[int] = []
-    cut = tokens.cut_captions(CAPTIONS, "word", None, done.append)
+    cut = tokenize.cut_captions(CAPTIONS, "word", None, done.append)
     words = [tokenizer("word")(caption) for caption in CAPTIONS]
     vocabulary = build_vocabulary(words, threshold=12)
     assert sum(done) == len(CAPTIONS)
@@ -29,6 +29,6 @@ def test_cut_captions_equals_one_after_the_other(chunk, monkeypatch):
 
 def test_other_vocabularies_make_unknown_words(monkeypatch):
     vocabulary = build_vocabulary([["dog"]] * 4)
-    table = tokens.cut_captions(["a dog", "", "cat"], "word", None, lambda n: None).encoded(vocabulary)
+    table = tokenize.cut_captions(["a dog", "", "cat"], "word", None, lambda n: None).encoded(vocabulary)
     assert table.ids.tolist() == [1, 3, 4, 2, 1, 2, 1, 3, 2]
     assert table.offsets.tolist() == [0, 4, 6, 9]

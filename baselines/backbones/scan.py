@@ -154,7 +154,8 @@ class SCAN(CrossAttention):
     @classmethod
     def recognises(cls, names: Iterable[str]) -> bool:
         """Whether these are names of this network: it has no part that others lack."""
-        return all(name.startswith(tuple(WEIGHT_NAMES)) for name in names)
+        names = list(names)
+        return super().recognises(names) and all(name.startswith(tuple(WEIGHT_NAMES)) for name in names)
 
     @classmethod
     def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:

@@ -59,6 +59,27 @@ NAMES = {
         "words.gru.": "txt_enc.rnn.",
         "word_pooling.": "txt_enc.gpool.",
     },
+    "scan": {"regions.": "img_enc.fc.", "words.embedding.": "txt_enc.embed.", "words.gru.": "txt_enc.rnn."},
+    "imram": {
+        "regions.": "img_enc.fc_local.",
+        "words.embedding.": "txt_enc.embed.",
+        "words.gru.": "txt_enc.rnn.",
+        "directions.t2i.unit.linear.": "linear_t2i.",
+        "directions.t2i.unit.gate.": "gate_t2i.",
+        "directions.i2t.unit.linear.": "linear_i2t.",
+        "directions.i2t.unit.gate.": "gate_i2t.",
+    },
+    "vsrn": {
+        "images.regions.": "img_enc.fc.",
+        "images.gru.": "img_enc.img_rnn.",
+        "captions.embedding.": "txt_enc.embed.",
+        "captions.gru.": "txt_enc.rnn.",
+        **{
+            f"images.graph.{k}.{ours}": f"img_enc.Rs_GCN_{k + 1}.{theirs}"
+            for k in range(4)
+            for ours, theirs in (("project.", "project."), ("out.", "W.0."), ("norm.", "W.1."))
+        },
+    },
 }
 
 
@@ -73,11 +94,11 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load)
 
 
-def tiny(backbone: str, seed: int = 0, extra_words: int = 0) -> nn.Module:
+def tiny(backbone: str, seed: int = 0, extra_words: int = 0, **options: Any) -> nn.Module:
     """A network for digits in evaluation mode."""
     dataset = load_dataset("digits", split="dev")
     torch.manual_seed(seed)
-    sizes = SIZES if backbone == "vse_infinity" else SIZES | {"sim_dim": 4}
+    sizes = SIZES | ({"sim_dim": 4} if backbone in ("sgr", "saf") else {}) | options
     words = dataset.vocabulary.size + extra_words
     config = BACKBONES[backbone].Config(**sizes)
     return build_backbone(backbone, config, feature_dim=66, n_regions=16, vocabulary_size=words).eval()
@@ -92,6 +113,9 @@ def published(backbone: str, network: nn.Module) -> dict[str, Tensor]:
         state[names[ours] + name.removeprefix(ours)] = x
     if backbone == "vse_infinity":
         state["img_enc.mlp.bns.1.weight"] = torch.ones(3)  # stored, but not used by any computation
+    for name in [name for name in state if ".project." in name]:  # three convolutions of width 1
+        for part, x in zip(("theta", "phi", "g"), state.pop(name).chunk(3), strict=True):
+            state[name.replace("project", part)] = x.unsqueeze(-1) if x.dim() == 2 else x
     return state
 
 
@@ -160,6 +184,60 @@ def test_layouts(case: str, tmp_path: Path) -> None:
     torch.save(layout(as_list(published(backbone, network), wrapper)), tmp_path / "file.tar")
     import_checkpoint(tmp_path / "file.tar", statement(method), tmp_path / "run")
     assert_scores_like(network, tmp_path)
+
+
+def test_scan_takes_its_direction_from_the_command(tmp_path: Path) -> None:
+    network = tiny("scan", direction="i2t", aggregation="lse")
+    torch.save({"model": as_list(published("scan", network))}, tmp_path / "file.tar")
+    settings = ("backbone.direction=i2t", "backbone.aggregation=lse")
+    import_checkpoint(tmp_path / "file.tar", statement("triplet", settings=settings), tmp_path / "run")
+    assert_scores_like(network, tmp_path)
+
+
+def test_vsrn_is_imported_without_its_captioner(tmp_path: Path) -> None:
+    network = tiny("vsrn", caption_weight=0)
+    torch.save({"model": as_list(published("vsrn", network))}, tmp_path / "file.tar")
+    import_checkpoint(tmp_path / "file.tar", statement("triplet"), tmp_path / "run")
+    assert_scores_like(network, tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["full", "text"])
+def test_imram_is_one_state_dict(mode: str, tmp_path: Path) -> None:
+    network = tiny("imram")
+    state = {f"module.{name}": x for name, x in published("imram", network).items()}
+    torch.save({"model": state}, tmp_path / "file.tar")
+    settings = () if mode == "full" else (f"backbone.mode={mode}",)
+    import_checkpoint(tmp_path / "file.tar", statement("triplet", settings=settings), tmp_path / "run")
+    expected = tiny("imram", mode=mode)
+    expected.load_state_dict({name: network.state_dict()[name] for name in expected.state_dict()})
+    assert_scores_like(expected, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("method.epochs=3", "an import takes options of the backbone alone, such as backbone.direction=i2t"),
+        ("backbone.directoin=i2t", "backbone scan: unknown key 'directoin'"),
+        ("backbone.direction=up", "direction is 'up'"),
+        ("direction", "expected NAME=VALUE"),
+    ],
+)
+def test_wrong_settings_are_refused(setting: str, sentence: str, tmp_path: Path) -> None:
+    torch.save({"model": as_list(published("scan", tiny("scan")))}, tmp_path / "file.tar")
+    arguments = [
+        str(tmp_path / "file.tar"),
+        "--method",
+        "triplet",
+        "--dataset",
+        "digits",
+        "--noise-ratio",
+        "0",
+    ]
+    result = CliRunner().invoke(
+        app, ["import-checkpoint", *arguments, "--set", setting, "--to", str(tmp_path / "run")]
+    )
+    assert sentence in str(result.exception)
+    assert not (tmp_path / "run").exists()
 
 
 def test_one_state_dict_with_prefixed_names(tmp_path: Path) -> None:

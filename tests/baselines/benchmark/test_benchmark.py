@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from baselines import benchmark
+from baselines.benchmark import __main__ as benchmark
 from baselines.benchmark import measure, memory
 from baselines.benchmark.loop import Loop
 from baselines.benchmark.report import FOLDER, markdown, read_report

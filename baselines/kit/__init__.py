@@ -1,1 +1,27 @@
-"""All that the author of a method or a backbone imports."""
+"""All that the author of a method or a backbone imports: ``from baselines.kit import Method, StepDecay``."""
+
+from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.losses import hardest_triplet, hinge_costs, info_nce, mean_triplet
+from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay, WarmUpThenStepDecay
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
+
+__all__ = [
+    "Backbone",
+    "Batch",
+    "Encoded",
+    "EpochPlan",
+    "Method",
+    "PairMemory",
+    "Setting",
+    "Step",
+    "StepDecay",
+    "TrainingBatches",
+    "WarmUpThenStepDecay",
+    "derive_seed",
+    "hardest_triplet",
+    "hinge_costs",
+    "info_nce",
+    "mean_triplet",
+]

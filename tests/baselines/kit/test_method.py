@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from baselines.kit.method import EpochPlan, Method, Setting, StepDecay, WarmUpThenStepDecay
+from baselines.kit import EpochPlan, Method, Setting, StepDecay, WarmUpThenStepDecay
 from ncl_bench.errors import RecipeError
 
 

@@ -12,7 +12,7 @@ def write_curves(folder: RunFolder, entry: Epoch) -> None:
     """Add one entry of ``history.json``; what an interrupted call wrote from this epoch on is dropped.
 
     TensorBoard reads the files of a folder by name. A file per epoch, named after it, keeps them in order where
-    the clock goes back or two epochs end in one second.
+    two epochs end in one second.
 
     Args:
         folder: of the run.

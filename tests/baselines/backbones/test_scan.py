@@ -7,7 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matching_parity import (
+from oracles import scan_loop
+from support.backbone_parity import SUFFIX, Golden, encoded, small_inputs, tensor
+from support.matching_parity import (
     Stored,
     assert_close,
     assert_gradients,
@@ -16,8 +18,6 @@ from matching_parity import (
     published_loss,
     published_state,
 )
-from oracles import scan_loop
-from support.backbone_parity import SUFFIX, Golden, encoded, small_inputs, tensor
 from torch import Tensor, nn
 
 from baselines.backbones import cross_attention, pairwise

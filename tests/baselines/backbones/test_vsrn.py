@@ -7,7 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matching_parity import (
+from oracles import vsrn_loop
+from support.backbone_parity import SUFFIX, Golden, small_inputs, tensor, without_dropout
+from support.matching_parity import (
     Stored,
     assert_close,
     assert_gradients,
@@ -16,8 +18,6 @@ from matching_parity import (
     published_loss,
     published_state,
 )
-from oracles import vsrn_loop
-from support.backbone_parity import SUFFIX, Golden, small_inputs, tensor, without_dropout
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import labels_to_write

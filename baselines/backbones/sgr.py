@@ -111,7 +111,7 @@ class SGR(SGRAF):
 
     def _block_logits(self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:
         vectors = self.autocast(self.reasoning, joined(Nodes(whole, parts)), valid, *shared)
-        logits: Tensor = self.head(vectors.to(self.head.weight.dtype))
+        logits: Tensor = self.head(vectors.to(next(self.head.parameters()).dtype))
         return logits.squeeze(-1)
 
     @classmethod

@@ -9,25 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.few_digits import TINY, outcome, run_command
+from support.few_digits import few_digits_recipe, outcome, run_command
 
 from baselines.methods import METHODS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 KILLS = 10
-PHASES = {"warmup_epochs": 2, "learning_rate": 0.001}
-CONSTANTS = {
-    "crcl": {"rounds": [4, 4, 4], "freeze_epochs": 2},
-    "gsc": {"epochs": 12},
-    "gsc_plus": {"epochs": 8},
-    "info_nce": {"epochs": 12},
-    "ncr": PHASES | {"epochs": 6},
-    "pc2": PHASES | {"epochs": 6, "noisy_from_epoch": 2, "classes": 8},
-    "rcl": {"epochs": 12, "negative_ratio": 0.5},
-    "triplet": {"epochs": 12, "warmup_epochs": 2},
-}
-
 processes = get_context("forkserver")
 processes.set_forkserver_preload(["support.few_digits"])
 
@@ -35,10 +23,7 @@ processes.set_forkserver_preload(["support.few_digits"])
 @pytest.mark.parametrize("method", METHODS)
 def test_ten_random_kills_change_nothing(method: str, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
-    constants = {"name": method, **CONSTANTS[method]}
-    recipe.write_text(
-        yaml.safe_dump({"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": constants})
-    )
+    recipe.write_text(yaml.safe_dump(few_digits_recipe(method)))
     whole = tmp_path / "whole"
     start = time.monotonic()
     started(recipe, whole).join()

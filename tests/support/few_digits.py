@@ -10,11 +10,31 @@ import torch
 import baselines.engine.run_folder
 import baselines.engine.train
 import ncl_bench.data.digits
+from baselines.engine.recipe import Recipe
+from baselines.recipes import recipe_names
 from ncl_bench.cli import main
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
 
 TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
+
+
+def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
+    """A method's recipe on digits, made small: every registered method has one that trains in seconds.
+
+    The backbone is tiny VSE-infinity, or that of the shipped recipe where the method needs another one.
+
+    Args:
+        method: its name.
+        options: of the method, where it has them.
+    """
+    shipped = [name for name in recipe_names() if name.startswith(f"{method}/digits_")]
+    plain = f"{method}/digits_vse_infinity"
+    recipe = Recipe.load(plain if plain in shipped else shipped[0])
+    backbone = TINY if plain in shipped else recipe.backbone
+    chosen = recipe.method | {name: value for name, value in options.items() if name in recipe.method}
+    changed = {"backbone": backbone, "method": chosen, "batch_size": min(recipe.batch_size, 100)}
+    return recipe.model_dump() | changed
 
 
 def load_few(name: str, **options) -> PairedDataset:

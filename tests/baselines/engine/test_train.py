@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from support.few_digits import TINY, load_few, outcome
+from support.few_digits import TINY, few_digits_recipe, load_few, outcome
 from typer.testing import CliRunner
 
 from baselines.engine.checkpoint import save_state
@@ -21,21 +21,12 @@ from baselines.engine.recipe import Recipe
 from baselines.engine.records import Machine
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import Trainer
+from baselines.methods import METHODS
 from ncl_bench.cli import app
 from ncl_bench.errors import TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
 TRIPLET = {"name": "triplet", "epochs": 1}
-SHORT = {
-    "crcl": {"rounds": [1, 2], "freeze_epochs": 1},
-    "gsc": {"epochs": 2},
-    "gsc_plus": {"epochs": 2},
-    "info_nce": {"epochs": 2},
-    "ncr": {"warmup_epochs": 1, "epochs": 1},
-    "pc2": {"warmup_epochs": 1, "epochs": 1, "noisy_from_epoch": 0, "classes": 4},
-    "rcl": {"epochs": 2, "negative_ratio": 0.5},
-    "triplet": {"epochs": 2},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -119,20 +110,33 @@ def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen) -> Non
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    recipe = Recipe.from_dict(few_digits_recipe(name, warmup_epochs=1, epochs=1, rounds=[1, 1]))
+    short = TrainingJob(recipe, noise_ratio=0.4)
+    train(short, tmp_path / "whole")
+    train(short, tmp_path / "broken")
+    newest = max((tmp_path / "broken" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (tmp_path / "broken" / "training.json").unlink()
+    train(short, tmp_path / "broken")
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path) -> None:
-    method = {"name": name, "learning_rate": 0.001, **SHORT[name]}
+    short = TrainingJob(Recipe.from_dict(few_digits_recipe(name)), noise_ratio=0.4)
     losses = []
     for device in ("cpu", "cuda"):
-        train(job(method), tmp_path / device, device)
+        train(short, tmp_path / device, device)
         history = json.loads((tmp_path / device / "history.json").read_text())
         losses.append(history[0]["loss"])
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     newest = max((tmp_path / "cuda" / "checkpoints").iterdir())
     newest.write_bytes(newest.read_bytes()[:-100])
     (tmp_path / "cuda" / "training.json").unlink()
-    train(job(method), tmp_path / "cuda", "cuda")
+    train(short, tmp_path / "cuda", "cuda")
     assert (tmp_path / "cuda" / "training.json").exists()
     assert json.loads((tmp_path / "cuda" / "history.json").read_text())[0]["loss"] == losses[1]
 

@@ -29,7 +29,10 @@ def compare(**environment: str) -> None:
 
 def test_no_comparison_carries_the_sizes_of_the_files(tmp_path: Path) -> None:
     command = [sys.executable, str(TESTS / "support" / "golden_of_other_sizes.py"), str(tmp_path)]
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(TESTS)})
+    folders = os.pathsep.join(
+        map(str, (TESTS, TESTS / "baselines" / "methods", TESTS / "baselines" / "backbones"))
+    )
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": folders})
     compare(NCL_GOLDEN_DIR=str(tmp_path))
 
 

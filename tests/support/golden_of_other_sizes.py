@@ -1,6 +1,7 @@
 """Golden files of other sizes, to show that no test carries the sizes of the files in ``tests/golden``.
 
-``python tests/support/golden_of_other_sizes.py FOLDER``, with ``tests`` on ``PYTHONPATH``, writes groups A
+``python tests/support/golden_of_other_sizes.py FOLDER``, with ``tests`` and the folders of the parity tests on
+``PYTHONPATH``, writes groups A
 to H under the same names: a batch of nine, other regions, widths, words and numbers of pairs. Weights and inputs are
 drawn from the entries of the published files; what is computed from them comes from this repository. So a test that
 passes on them has taken every size from the file, and nothing is said about its numbers.

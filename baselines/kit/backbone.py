@@ -123,8 +123,24 @@ class Backbone(nn.Module, ABC):
 
     def forward(self, batch: Batch) -> Tensor:
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""
+        return self.compare(*self.encode(batch))
+
+    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
+        """Images and captions of a batch in the joint space."""
         images = self.encode_images(batch.image_features, batch.image_lengths)
-        return self.compare(images, self.encode_captions(batch.caption_tokens, batch.caption_lengths))
+        return images, self.encode_captions(batch.caption_tokens, batch.caption_lengths)
+
+    def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
+        """What the network itself adds to the loss of each given pair, float ``(pairs,)``; nothing by default.
+
+        A method adds their mean over the pairs to its loss, whatever its own reduction, each times the trust that the
+        method has in the pair; those of images with borrowed captions it leaves out.
+
+        Args:
+            images: the batch's, as :meth:`encode` returned them in training.
+            batch: the pairs.
+        """
+        return images.vectors.new_zeros(len(images))
 
     def compare(self, images: Encoded, captions: Encoded) -> Tensor:
         """``similarities`` of a batch in training, the captions shared out over the ranks."""

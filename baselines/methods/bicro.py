@@ -203,12 +203,10 @@ class BiCro(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Warm-up, or division and training."""
-        c = self.config
         if plan.phase == "warmup":
             for k, network in enumerate(self.networks):
                 for batch in batches.shuffled("warmup", k):
-                    losses = smallest_losses(network.train()(batch), c.margin, c.kept_share)
-                    step(network, losses.sum(), batch)
+                    self.train_step(network, batch, None, step)
             return
         self.co_divide(plan, batches)
         for k in range(self.n_networks):
@@ -246,15 +244,27 @@ class BiCro(Method):
             noisy = None if noisy_batches is None else next(noisy_batches)
             labels, noisy_labels = self.labels(peer, batch, noisy)
             if noisy is not None and noisy_labels is not None:
-                step(network, soft_triplet(network.train()(noisy), noisy_labels, c).sum(), noisy)
-            step(network, soft_triplet(network.train()(batch), labels, c).sum(), batch)
+                self.train_step(network, noisy, noisy_labels, step)
+            self.train_step(network, batch, labels, step)
+
+    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor | None, step: Step) -> None:
+        """The triplet loss with soft labels, or that of the warm-up where there are none."""
+        c, backbone = self.config, cast(Backbone, network.train())
+        images, captions = backbone.encode(batch)
+        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        if labels is None:
+            losses = smallest_losses(similarities, c.margin, c.kept_share)
+        else:
+            losses = soft_triplet(similarities, labels, c)
+            auxiliary = labels * auxiliary
+        step(network, losses.sum() + auxiliary.mean(), batch)
 
     @torch.no_grad()
     def labels(self, network: nn.Module, clean: Batch, noisy: Batch | None) -> tuple[Tensor, Tensor | None]:
         """Labels of a clean batch, and of a noisy one, by a network in evaluation mode."""
         c = self.config
         backbone = cast(Backbone, network.eval())
-        images, captions = encoded(backbone, clean)
+        images, captions = backbone.encode(clean)
         anchors, others = anchors_first(backbone.compare(images, captions), c.margin)
         sides = [overall(side) for side in (images, captions)]
         anchor_sides = [side[anchors] for side in sides]
@@ -266,15 +276,9 @@ class BiCro(Method):
         labels = clean_labels(own, anchors, others, c.faults)
         if noisy is None:
             return labels, None
-        noisy_sides = [overall(side) for side in encoded(backbone, noisy)]
+        noisy_sides = [overall(side) for side in backbone.encode(noisy)]
         return labels, soft_label(consistency_of(noisy_sides), c.label_threshold)
 
     def estimates(self) -> dict[str, Tensor]:
         """The mean clean probability of both networks."""
         return {"clean_probability": torch.stack([m.values for m in self.clean_probability]).mean(dim=0)}
-
-
-def encoded(backbone: Backbone, batch: Batch) -> tuple[Encoded, Encoded]:
-    """Images and captions of a batch in the joint space."""
-    images = backbone.encode_images(batch.image_features, batch.image_lengths)
-    return images, backbone.encode_captions(batch.caption_tokens, batch.caption_lengths)

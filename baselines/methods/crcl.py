@@ -24,13 +24,14 @@ Deviations between paper and published code; we follow the code unless said othe
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.kit.augmentation import blank_regions, change_words, drop_regions
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
 from baselines.kit.pair_memory import PairMemory
@@ -135,16 +136,18 @@ class CRCL(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Algorithm 1, one epoch of one round."""
-        network = self.networks[0].train()
+        network = cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("train"):
-            similarities = network(self.augmented(batch))
+            images, captions = network.encode(self.augmented(batch))
+            similarities = network.compare(images, captions)
             log_i2t = matching_log_probabilities(similarities, self.config.temperature)
             log_t2i = matching_log_probabilities(similarities.T, self.config.temperature)
             labels = self.refine_labels(plan, batch.pair_ids, log_i2t, log_t2i)
             active = active_loss(log_i2t, log_t2i, labels).mean()
             complementary = complementary_loss(log_i2t, labels) + complementary_loss(log_t2i, labels)
             weighted = self.config.complementary_weight * complementary.mean()
-            step(network, active + weighted, batch, active=active, complementary=weighted)
+            auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
+            step(network, active + weighted + auxiliary, batch, active=active, complementary=weighted)
 
     @torch.no_grad()
     def refine_labels(self, plan: EpochPlan, pair_ids: Tensor, log_i2t: Tensor, log_t2i: Tensor) -> Tensor:

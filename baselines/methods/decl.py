@@ -20,12 +20,13 @@ The published code and the supplement are followed; the paper's main text was no
   * The published training script looks at the test split after every epoch; here it is not opened.
 """
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.evidential import evidential_loss, uncertainty
 from baselines.kit.losses import hinge_costs
@@ -154,16 +155,18 @@ class DECL(Method):
 
     def train_step(self, batch: Batch, clean: Tensor, batch_size: int, step: Step) -> None:
         """Evidential loss of all pairs, triplet loss of the clean ones (bool ``(B,)``)."""
-        c, network = self.config, self.networks[0].train()
+        c, network = self.config, cast(Backbone, self.networks[0].train())
         self.steps += 1
-        signed = self.squash(network, network(batch))
+        images, captions = network.encode(batch)
+        signed = self.squash(network, network.compare(images, captions))
         evidential = cross_modal_evidential_loss(
             evidence(signed, c.temperature), clean, c.divergence_weight
         ).mean()
         negatives = negatives_at(int(self.steps), batch_size, len(batch), c)
         triplet = hardest_mean_triplet(signed, c.margin, negatives)
         hinge = c.hinge_weight * triplet.masked_fill(~clean, 0).sum()
-        step(network, evidential + hinge, batch, evidential=evidential, hinge=hinge)
+        auxiliary = network.auxiliary_losses(images, batch).masked_fill(~clean, 0).mean()
+        step(network, evidential + hinge + auxiliary, batch, evidential=evidential, hinge=hinge)
 
     @torch.no_grad()
     def predict(self, batches: TrainingBatches) -> None:

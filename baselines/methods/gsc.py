@@ -170,8 +170,7 @@ class GSC(Method):
         """Eq. 6 to Eq. 9 for network k on the other network's labels (its own where there is no other)."""
         c, network, own = self.config, cast(Backbone, self.networks[k]), self.indicators[k]
         labels = self.indicators[(k + 1) % self.n_networks].label.read(batch.pair_ids)
-        images = network.encode_images(batch.image_features, batch.image_lengths)
-        captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        images, captions = network.encode(batch)
         similarities = network.compare(images, captions)
         image_structure = labels * network.image_image_similarities(images, self.variant)
         caption_structure = labels * network.caption_caption_similarities(captions, self.variant)
@@ -179,7 +178,8 @@ class GSC(Method):
         intra_modal = intra_modal_loss(
             image_structure, caption_structure, labels, c.intra_modal_temperature
         ).mean()
-        loss = cross_modal + c.intra_modal_weight * intra_modal
+        auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
+        loss = cross_modal + c.intra_modal_weight * intra_modal + auxiliary
         indicator = cross_modal_indicator(similarities, c.cross_modal_temperature)
         own.seen_cross_modal.write(batch.pair_ids, indicator)
         own.seen_agreement.write(batch.pair_ids, structural_agreement(image_structure, caption_structure))

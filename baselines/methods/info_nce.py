@@ -3,10 +3,11 @@
 Every pair counts alike, so the loss trusts false pairs as much as true ones.
 """
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import Field
 
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
@@ -33,6 +34,8 @@ class InfoNCE(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """One pass over all pairs."""
-        network = self.networks[0].train()
+        network = cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("info_nce"):
-            step(network, info_nce(network(batch), self.config.temperature).mean(), batch)
+            images, captions = network.encode(batch)
+            losses = info_nce(network.compare(images, captions), self.config.temperature)
+            step(network, losses.mean() + network.auxiliary_losses(images, batch).mean(), batch)

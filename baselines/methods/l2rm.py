@@ -20,7 +20,7 @@ The published code is followed; the paper's text was not at hand. Deviations:
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import torch
@@ -203,11 +203,13 @@ class L2RM(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Warm-up, or division and rematching."""
-        network = self.networks[0]
         if plan.phase == "warmup":
+            network = cast(Backbone, self.networks[0].train())
             for batch in batches.shuffled("warmup"):
-                loss = symmetric_cross_entropy(network.train()(batch), self.config.temperature).mean()
-                step(network, loss, batch)
+                images, captions = network.encode(batch)
+                similarities = network.compare(images, captions)
+                losses = symmetric_cross_entropy(similarities, self.config.temperature)
+                step(network, losses.mean() + network.auxiliary_losses(images, batch).mean(), batch)
             return
         self.divide(batches)
         clean_ids, noisy_ids = self.sides(batches.pair_ids)
@@ -277,14 +279,16 @@ class L2RM(Method):
 
     def train_step(self, clean: Batch, noisy: Batch | None, queued: Batch | None, step: Step) -> None:
         """The clean batch as it is, and the noisy captions rematched with the images of the queue."""
-        c, network = self.config, self.networks[0].train()
-        triplet = hardest_triplet(network(clean), c.margin).sum()
+        c, network = self.config, cast(Backbone, self.networks[0].train())
+        images, captions = network.encode(clean)
+        triplet = hardest_triplet(network.compare(images, captions), c.margin).sum()
+        auxiliary = network.auxiliary_losses(images, clean).mean()
         if noisy is None or queued is None:
-            step(network, triplet, clean, triplet=triplet)
+            step(network, triplet + auxiliary, clean, triplet=triplet)
             return
         similarities = compared(network, queued, noisy)
         rematching = rematching_loss(similarities, self.rematched(similarities.detach()), c.temperature)
-        step(network, triplet + rematching, clean, triplet=triplet, rematching=rematching)
+        step(network, triplet + rematching + auxiliary, clean, triplet=triplet, rematching=rematching)
 
     @torch.no_grad()
     def rematched(self, similarities: Tensor) -> Tensor:

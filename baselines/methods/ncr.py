@@ -33,6 +33,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import hardest_triplet, hinge_costs, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
@@ -137,7 +138,7 @@ class NCR(Method):
         if plan.phase == "warmup":
             for k, network in enumerate(self.networks):
                 for batch in batches.shuffled("warmup", k):
-                    step(network, mean_triplet(network.train()(batch), self.config.margin).sum(), batch)
+                    self.train_step(network, batch, None, step)
             return
         self.co_divide(plan, batches)
         for k in range(self.n_networks):
@@ -174,7 +175,19 @@ class NCR(Method):
                 label = rectified_noisy_label(self.predict(network, noisy), self.predict(peer, noisy))
                 labelled.append((noisy, label))
             for batch, label in labelled:  # both labels stand before the first step moves the network
-                step(network, soft_triplet(network.train()(batch), label, self.config).sum(), batch)
+                self.train_step(network, batch, label, step)
+
+    def train_step(self, network: nn.Module, batch: Batch, label: Tensor | None, step: Step) -> None:
+        """Eq. 6 with the rectified labels, or Eq. 2 where there are none."""
+        backbone = cast(Backbone, network.train())
+        images, captions = backbone.encode(batch)
+        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        if label is None:
+            losses = mean_triplet(similarities, self.config.margin)
+        else:
+            losses = soft_triplet(similarities, label, self.config)
+            auxiliary = auxiliary * (label.diagonal() if label.dim() == 2 else label)
+        step(network, losses.sum() + auxiliary.mean(), batch)
 
     @torch.no_grad()
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:

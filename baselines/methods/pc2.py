@@ -233,8 +233,8 @@ class PC2(Method):
         losses, oscillations = torch.zeros(2, *shape, dtype=torch.float64, device=ids.device)
         for batch in batches.covering("divide"):
             for k, network in enumerate(self.networks):
-                images, captions = encode(network, batch)
-                similarities = compare(network, images, captions)
+                images, captions = cast(Backbone, network).encode(batch)
+                similarities = cast(Backbone, network).compare(images, captions)
                 cost = mean_triplet(similarities, self.config.margin, floor=FLOOR)
                 losses[k, batch.pair_ids] = cost.double()
                 now = classify(network, images).softmax(dim=1)
@@ -268,9 +268,9 @@ class PC2(Method):
 
     def matched_step(self, k: int, batch: Batch, labels: Tensor | None, step: Step) -> None:
         """Pairs as they are: Eq. 9, or the warm-up where there are no labels, plus pseudo-classification."""
-        c, network = self.config, self.networks[k]
-        images, captions = encode(network, batch)
-        similarities = compare(network, images, captions)
+        c, network = self.config, cast(Backbone, self.networks[k])
+        images, captions = network.encode(batch)
+        similarities, auxiliary = network.compare(images, captions), network.auxiliary_losses(images, batch)
         logits = classify(network, images)
         probabilities = logits.softmax(dim=1)
         if labels is None:
@@ -278,25 +278,27 @@ class PC2(Method):
             self.prediction[k].write(batch.pair_ids, probabilities)
         else:
             triplet = soft_triplet(similarities, labels, "row", c).sum()
+            auxiliary = labels * auxiliary
         with torch.no_grad():
             caption_logits = classify(network, captions)
         classification = classification_loss(logits, caption_logits).mean()
         spread = entropy(probabilities if c.entropy == "per_sample" else probabilities.mean(dim=0)).mean()
         loss = triplet + c.classification_weight * classification - c.entropy_weight * spread
+        loss = loss + auxiliary.mean()
         step(network, loss, batch, triplet=triplet, classification=classification, entropy=spread)
 
     def pseudo_captioned_step(self, k: int, clean: Batch, noisy: Batch, step: Step) -> None:
         """Eq. 4 to Eq. 6: the noisy images with borrowed captions."""
-        c, network = self.config, self.networks[k]
-        clean_images, clean_captions = encode(network, clean)
-        images = cast(Backbone, network).encode_images(noisy.image_features, noisy.image_lengths)
+        c, network = self.config, cast(Backbone, self.networks[k])
+        clean_images, clean_captions = network.encode(clean)
+        images = network.encode_images(noisy.image_features, noisy.image_lengths)
         donors, predictions = (classify(network, x).softmax(dim=1) for x in (clean_images, images))
         self.prediction[k].write(noisy.pair_ids, predictions)
         self.prediction[k].write(clean.pair_ids, donors)
         likeness, rows = most_alike(predictions, donors)
         labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
         captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1], c.pseudo_caption)
-        triplet = soft_triplet(compare(network, images, captions), labels, "column", c).sum()
+        triplet = soft_triplet(network.compare(images, captions), labels, "column", c).sum()
         step(network, c.noisy_weight * triplet, noisy, pseudo_captioned=triplet)
 
     def estimates(self) -> dict[str, Tensor]:
@@ -308,15 +310,3 @@ class PC2(Method):
                 ("stable_probability", self.stable_probability),
             )
         }
-
-
-def encode(network: nn.Module, batch: Batch) -> tuple[Encoded, Encoded]:
-    """Images and captions of a batch in the joint space."""
-    backbone = cast(Backbone, network)
-    images = backbone.encode_images(batch.image_features, batch.image_lengths)
-    return images, backbone.encode_captions(batch.caption_tokens, batch.caption_lengths)
-
-
-def compare(network: nn.Module, images: Encoded, captions: Encoded) -> Tensor:
-    """Similarities, float ``(n_images, n_captions)``."""
-    return cast(Backbone, network).compare(images, captions)

@@ -15,11 +15,12 @@ is not published: what follows is our composition, so its numbers need not be th
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import Field
 from torch import Tensor
 
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 
@@ -69,11 +70,13 @@ class RINCE(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """One pass over all pairs."""
-        c, network = self.config, self.networks[0].train()
+        c, network = self.config, cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("train"):
-            logits = network(batch) / c.temperature
-            images, captions = (
+            images, captions = network.encode(batch)
+            logits = network.compare(images, captions) / c.temperature
+            image_losses, caption_losses = (
                 robust_info_nce(logits.diagonal(), candidates, c.exponent, c.density_weight)
                 for candidates in (logits, logits.T)
             )
-            step(network, (images + captions).mean() / 2, batch)
+            auxiliary = network.auxiliary_losses(images, batch).mean()
+            step(network, (image_losses + caption_losses).mean() / 2 + auxiliary, batch)

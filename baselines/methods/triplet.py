@@ -5,10 +5,11 @@ collapses under noise; ``negatives: mean`` is NCR's warm-up loss used throughout
 SGR* of NCR's tables, and with the recipe's ``clean_only`` SGR-C.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Step, WarmUpThenStepDecay
@@ -46,6 +47,8 @@ class Triplet(Method):
         """One pass over all pairs."""
         mean = plan.phase == "warmup" or self.config.negatives == "mean"
         loss_of = mean_triplet if mean else hardest_triplet
-        network = self.networks[0].train()
+        network = cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("triplet"):
-            step(network, loss_of(network(batch), self.config.margin).sum(), batch)
+            images, captions = network.encode(batch)
+            losses = loss_of(network.compare(images, captions), self.config.margin)
+            step(network, losses.sum() + network.auxiliary_losses(images, batch).mean(), batch)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.method_parity import GradientStep, batches_of
+from support.stand_ins import StandIn
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
@@ -12,7 +13,7 @@ from baselines.methods.info_nce import InfoNCE, InfoNCEConfig
 from baselines.methods.triplet import Triplet, TripletConfig
 
 
-class FixedSimilarities(nn.Module):
+class FixedSimilarities(StandIn):
     """A network whose only weights are the similarities."""
 
     def __init__(self) -> None:

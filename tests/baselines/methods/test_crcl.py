@@ -20,6 +20,7 @@ from support.method_parity import (
     published_network,
     published_setting,
 )
+from support.stand_ins import StandIn
 from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES as registered
@@ -37,7 +38,7 @@ OPTIONS = {
 }
 
 
-class FixedSimilarities(nn.Module):
+class FixedSimilarities(StandIn):
     """A network whose only weights are the similarities; it keeps the batch it was given."""
 
     def __init__(self, similarities: np.ndarray, *, fixed_regions: bool = False) -> None:

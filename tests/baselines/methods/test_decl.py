@@ -20,6 +20,7 @@ from support.golden_parity import (
     state_of,
     tensor,
 )
+from support.stand_ins import StandIn
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
@@ -53,7 +54,7 @@ def signed(raw: Tensor) -> Tensor:
     return squashed(raw.sigmoid(), SIGMOID)
 
 
-class Given(nn.Module):
+class Given(StandIn):
     """Stands for a network: the stored similarities of a batch, found by its first pair."""
 
     similarity_range = SIGMOID

@@ -20,6 +20,7 @@ from support.method_parity import (
     gradient_norm,
     network_with,
 )
+from support.stand_ins import StandIn
 from torch import Tensor, nn
 
 from baselines.engine.recipe import Recipe
@@ -294,7 +295,7 @@ def test_a_false_pair_costs_rcl_with_tan_a_bounded_amount() -> None:
     assert costs.max() <= 2 * math.tan(1)
 
 
-class FixedSimilarities(nn.Module):
+class FixedSimilarities(StandIn):
     """A network whose only weights are the similarities; its dropout draws as a real one's would."""
 
     def __init__(self, n_pairs: int = 9) -> None:

@@ -1,0 +1,137 @@
+"""What a backbone adds to the loss of a pair, VSRN's caption loss, counts as much as the method trusts the pair."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.method_parity import GradientStep, batches_of
+from torch import Tensor
+
+from baselines.backbones.vsrn import VSRN, VSRNConfig
+from baselines.kit.batches import Batch
+from baselines.kit.method import Method, Setting
+from baselines.methods import METHODS
+
+PAIRS = 6
+TRUST = torch.tensor([1.0, 0.8, 0.0, 0.3, 0.5, 1.0])
+EVERY_PAIR = torch.ones(PAIRS)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bicro": {"warmup_epochs": 1},
+    "crcl": {"word_change": 0.0, "region_change": 0.0, "confidence_threshold": 0.0},
+    "decl": {"fewest_negatives": 1},
+}
+
+Run = Callable[[Any, Batch, GradientStep], None]
+
+
+def first_epoch(method: Method, batch: Batch, step: GradientStep) -> None:
+    method.train_epoch(method.plan()[0], batches_of(batch), step)
+
+
+def with_labels(labels: Tensor) -> Run:
+    return lambda method, batch, step: method.train_step(method.networks[0], batch, labels, step)
+
+
+def gsc(method: Any, batch: Batch, step: GradientStep) -> None:
+    for indicators in method.indicators:
+        indicators.label.values.copy_(TRUST)
+    method.train_step(0, batch, step)
+
+
+def crcl(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.labels.values.copy_(TRUST)
+    first_epoch(method, batch, step)
+
+
+def decl(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.train_step(batch, TRUST > 0.5, PAIRS, step)
+
+
+def l2rm(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.train_step(batch, None, None, step)
+
+
+def pc2(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.matched_step(0, batch, TRUST, step)
+
+
+def pc2_warming_up(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.matched_step(0, batch, None, step)
+
+
+def pc2_borrowing(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.pseudo_captioned_step(0, batch, batch, step)
+
+
+CASES: dict[str, tuple[str, Run, Tensor]] = {
+    "triplet": ("triplet", first_epoch, EVERY_PAIR),
+    "info_nce": ("info_nce", first_epoch, EVERY_PAIR),
+    "rince": ("rince", first_epoch, EVERY_PAIR),
+    "rcl": ("rcl", first_epoch, EVERY_PAIR),
+    "ncr, warm-up": ("ncr", first_epoch, EVERY_PAIR),
+    "ncr, a label per pair": ("ncr", with_labels(TRUST), TRUST),
+    "ncr, a label per entry": ("ncr", with_labels(TRUST + torch.eye(PAIRS) * 0.1), TRUST + 0.1),
+    "bicro, warm-up": ("bicro", first_epoch, EVERY_PAIR),
+    "bicro": ("bicro", with_labels(TRUST), TRUST),
+    "crcl": ("crcl", crcl, TRUST),
+    "decl": ("decl", decl, (TRUST > 0.5).float()),
+    "gsc": ("gsc", gsc, TRUST),
+    "gsc_plus": ("gsc_plus", gsc, TRUST),
+    "l2rm, warm-up": ("l2rm", first_epoch, EVERY_PAIR),
+    "l2rm": ("l2rm", l2rm, EVERY_PAIR),
+    "pc2, warm-up": ("pc2", pc2_warming_up, EVERY_PAIR),
+    "pc2": ("pc2", pc2, TRUST),
+    "pc2, borrowed captions": ("pc2", pc2_borrowing, torch.zeros(PAIRS)),
+}
+
+
+def pairs() -> Batch:
+    random = torch.Generator().manual_seed(1)
+    lengths = torch.tensor([5, 3, 4, 5, 2, 4])
+    tokens = torch.randint(1, 9, (PAIRS, 5), generator=random) * (torch.arange(5) < lengths[:, None])
+    features = torch.rand(PAIRS, 4, 3, generator=random).double()
+    return Batch(features, torch.full((PAIRS,), 4), tokens, lengths, torch.arange(PAIRS))
+
+
+def network_with(caption_weight: float) -> VSRN:
+    torch.manual_seed(0)
+    config = VSRNConfig(
+        embed_size=6,
+        word_dim=5,
+        graph_layers=1,
+        caption_weight=caption_weight,
+        caption_hidden=4,
+        caption_word_dim=3,
+        caption_dropout=0.0,
+    )
+    network = VSRN(config, 3, 4, 9).double()
+    torch.manual_seed(2)  # of whatever a method adds to its networks or draws, with a captioner and without
+    return network
+
+
+def method_with(name: str, caption_weight: float) -> Method:
+    setting = Setting(PAIRS, 4, 9, lambda: network_with(caption_weight), PAIRS)
+    method = METHODS[name]
+    made: Any = method(method.Config(**OPTIONS.get(name, {})), setting)
+    return made.double().train()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_caption_loss_counts_as_much_as_the_pair_is_trusted(case: str) -> None:
+    name, run, trust = CASES[case]
+    losses = {}
+    for weight in (0.0, 2.0):
+        step = GradientStep()
+        method = method_with(name, weight)
+        run(method, pairs(), step)
+        losses[weight] = step.loss
+    twin = network_with(2.0).train()
+    images, _ = twin.encode(pairs())
+    expected = (trust * twin.auxiliary_losses(images, pairs())).mean().item()
+    assert losses[2.0] - losses[0.0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert (expected > 1) == bool(trust.any())
+
+
+def test_every_method_that_can_train_vsrn_is_covered() -> None:
+    assert {name for name, _, _ in CASES.values()} == METHODS.keys() - {"mscn"}

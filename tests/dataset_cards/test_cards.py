@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import DatasetCard
 
 from ncl_bench.data import DATASETS
-from ncl_bench.data.describe import feature_gigabytes
+from ncl_bench.data.card import feature_gigabytes
 from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, selection_images
 from ncl_bench.noise.draw import STANDARD_SEEDS
 

@@ -291,6 +291,8 @@ class Submission(Record):
         content.setdefault("hours", None)
         if not self.recipes:
             del content["recipes"]
+        if self.training is not None and not self.training.settings:
+            del content["training"]["settings"]
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 

@@ -391,7 +391,9 @@ def test_trajectory_matches_the_published_code(
 
 
 def test_paper_labels_give_each_pair_its_own_margin_in_both_directions() -> None:
-    similarities, labels = torch.rand(5, 5), torch.rand(5)
+    random = torch.Generator().manual_seed(0)
+    similarities = torch.rand(5, 5, generator=random, dtype=torch.float64)
+    labels = torch.rand(5, generator=random, dtype=torch.float64)
     margin = soft_margin(labels, MARGIN)
     found = soft_triplet(similarities, labels, BiCroConfig(label_shape="paper"))
     for i, loss in enumerate(found):

@@ -240,7 +240,9 @@ def test_clean_and_noisy_labels_are_predicted_before_either_step(monkeypatch: py
 
 
 def test_paper_labels_give_each_pair_its_own_margin_in_both_directions() -> None:
-    similarities, labels = torch.rand(5, 5), torch.rand(5)
+    random = torch.Generator().manual_seed(0)
+    similarities = torch.rand(5, 5, generator=random, dtype=torch.float64)
+    labels = torch.rand(5, generator=random, dtype=torch.float64)
     config = NCRConfig(label_shape="paper")
     margin = soft_margin(labels, 0.2)
     for i, loss in enumerate(soft_triplet(similarities, labels, config)):

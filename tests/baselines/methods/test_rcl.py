@@ -295,6 +295,15 @@ def test_a_false_pair_costs_rcl_with_tan_a_bounded_amount() -> None:
     assert costs.max() <= 2 * math.tan(1)
 
 
+def test_probabilities_of_sums_of_cosines_are_finite() -> None:
+    similarities = torch.tensor([[6.0, -6.0, 5.9], [0.0, 6.0, 3.0], [-1.0, 5.0, 4.9]], requires_grad=True)
+    found = matching_probabilities(similarities, 0.05)
+    torch.testing.assert_close(found, (similarities / 0.05).softmax(dim=1))
+    found.square().sum().backward()
+    assert similarities.grad is not None
+    assert similarities.grad.isfinite().all()
+
+
 class FixedSimilarities(StandIn):
     """A network whose only weights are the similarities; its dropout draws as a real one's would."""
 

@@ -39,6 +39,8 @@ from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10
+LARGEST_EXPONENT = 80.0
+"""Of a power that is summed in float32; rows with a larger one are scaled, which changes no quotient."""
 
 Penalty = Literal["log", "tan", "abs", "exp", "gce", "info_nce"]
 
@@ -69,7 +71,9 @@ class RCLConfig(StepDecay):
 
 def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:
     """p, ``(B, B)``: of each caption given the row's image; transpose the similarities for captions."""
-    powers = (similarities / temperature).exp()
+    logits = similarities / temperature
+    excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(min=0)  # of IMRAM's sums
+    powers = (logits - excess).exp()
     return powers / (powers.sum(dim=1, keepdim=True) + EPSILON)
 
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from ncl_bench.data import DATASETS, dataset_spec
-from ncl_bench.data.layout import Dtype, Format
 from ncl_bench.errors import DataError
 
 datasets_app = typer.Typer(help="What the datasets are and where to get them.", invoke_without_command=True)
@@ -27,6 +25,8 @@ def list_datasets(context: typer.Context) -> None:
     """
     if context.invoked_subcommand:
         return
+    from ncl_bench.data import DATASETS
+
     typer.echo(f"{'name':<12}{'train images / captions':<28}{'dev':>6}{'test':>7}  noise")
     for spec in DATASETS.values():
         train = f"{spec.images['train']:,} / {spec.n_captions('train'):,}"
@@ -57,9 +57,12 @@ def prepare(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only check the download; write nothing.")] = False,
     download: Annotated[bool, typer.Option("--download", help="Fetch the download of now first.")] = False,
-    dtype: Annotated[Dtype | None, typer.Option(help="Of the features; as in the source.")] = None,
+    dtype: Annotated[
+        Literal["float32", "float16"] | None, typer.Option(help="Of the features; as in the source.")
+    ] = None,
     file_format: Annotated[
-        Format, typer.Option("--format", help="arrow for training, parquet for uploading.")
+        Literal["arrow", "parquet"],
+        typer.Option("--format", help="arrow for training, parquet for uploading."),
     ] = "arrow",
     tokenizers: Annotated[
         list[str] | None,
@@ -83,7 +86,7 @@ def prepare(
 
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
-    from ncl_bench.data import hub
+    from ncl_bench.data import dataset_spec, hub
     from ncl_bench.data import prepare as run
     from ncl_bench.data.layout import read_manifest
     from ncl_bench.data.settings import PrepareOptions

@@ -1,13 +1,14 @@
 """``ncl-bench noise``: make, identify and check noise files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.errors import NoiseError, unknown_name
-from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, draw_noise
+
+if TYPE_CHECKING:
+    from ncl_bench.noise.draw import NoiseRecord, NoiseUnit
 
 noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
 
@@ -44,7 +45,9 @@ def make(
 
     import numpy as np
 
+    from ncl_bench.data import dataset_spec
     from ncl_bench.files import sole_owner, write_bytes
+    from ncl_bench.noise.draw import draw_noise
 
     spec = dataset_spec(dataset)
     if spec.noise != "synthetic":
@@ -76,6 +79,7 @@ def identify(
 
     Example: ncl-bench noise identify f30k_precomp_0.4.npy
     """
+    from ncl_bench.data import DATASETS
     from ncl_bench.noise.files import read_index
     from ncl_bench.noise.identify import describe
     from ncl_bench.noise.identify import identify as identify_index
@@ -97,20 +101,23 @@ def check(
 
     Example: ncl-bench noise check f30k_precomp_0.4.npy --dataset flickr30k --unit caption
     """
+    from ncl_bench.data import dataset_spec
     from ncl_bench.noise.files import read_noise_file
 
     _, record = read_noise_file(file, dataset_spec(dataset), _unit(unit))
     typer.echo(f"{file}: fits {dataset}/train, {_summary(record)}")
 
 
-def _unit(unit: str) -> NoiseUnit:
+def _unit(unit: str) -> "NoiseUnit":
+    from ncl_bench.noise.draw import UNITS
+
     for known in UNITS:
         if unit == known:
             return known
     raise NoiseError(unknown_name("noise unit", unit, UNITS))
 
 
-def _summary(record: NoiseRecord) -> str:
+def _summary(record: "NoiseRecord") -> str:
     seed = "" if record.seed is None else f" with seed {record.seed}"
     return (
         f"{record.unit} noise of nominal ratio {record.ratio:g}{seed}, realised {record.realised_ratio:.6f}, "

@@ -456,7 +456,7 @@ def test_make_overwrites_nothing_that_appears_while_it_draws(
         path.write_text("another's")
         return draw_noise(*arguments, **options)
 
-    monkeypatch.setattr("ncl_bench.cli.noise.draw_noise", draw)
+    monkeypatch.setattr("ncl_bench.noise.draw.draw_noise", draw)
     with pytest.raises(NoiseError, match="exists and is not overwritten"):
         run("make", "digits", "--ratio", "0.4", "--to", str(path))
     assert path.read_text() == "another's"

@@ -1,0 +1,1 @@
+"""Programs of maintainers, which the package does not need."""

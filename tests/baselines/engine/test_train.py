@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from support.few_digits import TINY, few_digits_recipe, load_few, outcome
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
 from baselines.engine.checkpoint import save_state
@@ -167,7 +168,9 @@ def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
     with pytest.raises(KeyboardInterrupt):
         train(job(method), tmp_path)
     train(job(method), tmp_path)
-    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("dev/r_sum")] == [0, 1]
     assert len(json.loads((tmp_path / "history.json").read_text())) == 2
 
 

@@ -1,19 +1,20 @@
-"""PairedDataset to Batch: padded tensors, and the orders in which an epoch visits the pairs."""
+"""PairedDataset to Batch: padded tensors, the orders in which an epoch visits the pairs, and where they are read."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baselines.kit.features import features_on
-from baselines.kit.prefetch import made_ahead
 from baselines.kit.randomness import derive_seed
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
 
 Ids = NDArray[np.int64]
 Features = Literal["mapped", "gpu"]
@@ -21,6 +22,10 @@ Features = Literal["mapped", "gpu"]
 
 AHEAD = 3
 """Batches that wait in page-locked memory for a GPU; a few even out the disk."""
+IMAGES_AT_ONCE = 512
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -200,3 +205,64 @@ class TrainingBatches:
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:
     """Consecutive blocks of at most ``size`` rows."""
     return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
+    """All image features of a split, in the type they are stored in; float16 takes half the memory of float32.
+
+    Args:
+        device: where they go; on a CPU this is main memory.
+        dataset: the training split.
+
+    Returns:
+        ``(n_images, n_regions, feature_dim)``.
+
+    Raises:
+        TrainingError: they do not fit into the GPU's free memory.
+    """
+    features = dataset.image_features
+    dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
+    needed = int(np.prod(features.shape)) * dtype.itemsize
+    free = free_memory(device)
+    if free is not None and needed > free:
+        raise TrainingError(
+            f"--features gpu needs {needed / 1e9:.1f} GB for the features of {dataset.name}, but {device} has "
+            f"{free / 1e9:.1f} GB free; use --features mapped"
+        )
+    resident = torch.empty(features.shape, dtype=dtype, device=device)
+    for start in range(0, dataset.n_images, IMAGES_AT_ONCE):
+        rows = np.arange(start, min(start + IMAGES_AT_ONCE, dataset.n_images))
+        resident[start : start + len(rows)] = torch.from_numpy(features[rows])
+    return resident
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Free bytes of a GPU; None for a CPU, which can swap."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
+def made_ahead(items: Iterable[Given], make: Callable[[Given], Made], depth: int) -> Iterator[Made]:
+    """``map(make, items)`` with up to ``depth`` results waiting before they are asked for.
+
+    One thread calls ``make``, so results and their order are those of ``map``; an error comes out where its result
+    would have. When the iteration is left early, nothing more is made and the thread ends.
+
+    Args:
+        items: what results are made from, read in the caller's thread.
+        make: called once for each item.
+        depth: at least 0; with 0 there is no thread.
+    """
+    if depth == 0:
+        yield from map(make, items)
+        return
+    waiting: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as worker:
+        try:
+            for item in items:
+                waiting.append(worker.submit(make, item))
+                if len(waiting) > depth:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            worker.shutdown(cancel_futures=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baselines.kit.prefetch import made_ahead
+from baselines.kit.batches import made_ahead
 
 
 def workers() -> list[str]:

@@ -5,8 +5,7 @@ import pytest
 import torch
 from test_batches import dataset
 
-from baselines.kit.batches import TrainingBatches
-from baselines.kit.features import features_on
+from baselines.kit.batches import TrainingBatches, features_on
 from ncl_bench.errors import TrainingError
 
 CPU = torch.device("cpu")
@@ -38,7 +37,7 @@ def compare(expected: object, found: object) -> None:
 
 
 def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.kit.features.free_memory", lambda device: 10**8)
+    monkeypatch.setattr("baselines.kit.batches.free_memory", lambda device: 10**8)
     data = dataset(n_images=10)
     object.__setattr__(data, "image_features", np.broadcast_to(np.float32(0), (29_000, 36, 2048)))
     with pytest.raises(

@@ -31,7 +31,7 @@ from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission
 from ncl_bench.noise.draw import standard_seed
-from ncl_bench.noise.known import published_name
+from ncl_bench.noise.known import known_noise_name
 from ncl_bench.schema import Record, Sha256, read_yaml
 
 ROUNDING = 1e-9
@@ -192,7 +192,7 @@ def other_noise(submission: Submission) -> str:
         return ""
     if noise.seed is not None:
         return f"noise seed {noise.seed}"
-    known = noise.published or published_name(str(noise.sha256))
+    known = noise.published or known_noise_name(str(noise.sha256))
     return known or f"noise file {str(noise.sha256)[:8]}"
 
 

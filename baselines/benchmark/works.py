@@ -23,7 +23,7 @@ from baselines.kit.losses import hardest_triplet
 from baselines.kit.method import Setting
 from baselines.methods.pc2 import PC2, PC2Config
 from ncl_bench.data.paired import PairedDataset, TokenTable
-from ncl_bench.data.text import Vocabulary
+from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.noise.draw import clean_pairing, clean_record
 
 MARGIN = 0.2

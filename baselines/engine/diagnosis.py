@@ -5,9 +5,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baselines.engine.records import Histogram, Separation
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import dataset_spec, true_correspondence
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.truth import true_correspondence
 from ncl_bench.errors import TrainingError
 
 BINS = 20

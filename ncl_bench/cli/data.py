@@ -89,8 +89,8 @@ def prepare(
     from ncl_bench.data import dataset_spec, hub
     from ncl_bench.data import prepare as run
     from ncl_bench.data.layout import read_manifest
-    from ncl_bench.data.settings import PrepareOptions
     from ncl_bench.data.tokenize import TextOptions
+    from ncl_bench.data.write import PrepareOptions
     from ncl_bench.progress import bar
 
     dataset_spec(name)
@@ -128,10 +128,6 @@ def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
 def _downloaded(name: str, place: Path | None) -> Path:
     from ncl_bench.data import hub
 
-    if name != "now":
-        raise DataError(
-            f"--download fetches now only; `ncl-bench datasets show {name}` says where to get {name}"
-        )
     if place is not None:
         raise DataError(f"--download and --from {place} exclude each other; leave one out")
-    return hub.download_now()
+    return hub.fetch_archive(name)

@@ -5,6 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ncl_bench.data import cc152k, coco, digits, flickr30k, now
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.prepared import load_prepared
@@ -86,6 +89,29 @@ def load_dataset(
         noise = _noise(spec, noise_ratio, noise_unit, noise_seed, noise_file)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
     return dataset if noise is None else replace(dataset, caption_to_image=noise[0], noise=noise[1])
+
+
+def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
+    """Which captions are paired with their own image; for diagnosis, and never an input to training.
+
+    It is no member of :class:`PairedDataset`, so that no training loop reads it by accident.
+
+    Args:
+        dataset: any split of a dataset with synthetic noise, or a dev or test split; subsets and shards too.
+
+    Returns:
+        bool ``(n_captions,)``.
+
+    Raises:
+        DataError: the train split of a dataset with natural noise, where nobody knows.
+    """
+    if dataset.split == "train" and dataset_spec(dataset.name).noise == "natural":
+        raise DataError(
+            f"{dataset.name}/train carries natural noise, so its true correspondence is unknown; "
+            "use a dataset with synthetic noise for diagnosis"
+        )
+    own: NDArray[np.bool_] = dataset.caption_to_image == dataset.pair_ids // dataset.captions_per_image
+    return own
 
 
 def _noise(

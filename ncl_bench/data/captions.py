@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ncl_bench.data.download import Source, read_text
-from ncl_bench.data.material import SplitCaptions
+from ncl_bench.data.download import Download, read_text
 from ncl_bench.data.paired import TokenTable
-from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.text import tokenizer
+from ncl_bench.data.spec import DatasetSpec, SplitCaptions
+from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.errors import DataError
 
 _FIELDS = tokenizer("ids")
@@ -155,20 +154,20 @@ def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
 class ScanLayout(DatasetSpec):
     """Files as SCAN published them: ``{split}_ims.npy``, ``{split}_caps.txt`` and ``{split}_ids.txt``."""
 
-    def read_captions(self, source: Source, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
 
         Args:
-            source: the download.
+            download: what the user has.
             paths: features, captions and ids of this split.
             split: ours.
 
         Raises:
             DataError: a file is missing, damaged or of another length than the protocol says.
         """
-        captions_name, ids_name = (f"{source.place}/{path}" for path in paths[1:])
-        captions = read_lines(read_text(source, paths[1]), captions_name)
+        captions_name, ids_name = (f"{download.place}/{path}" for path in paths[1:])
+        captions = read_lines(read_text(download, paths[1]), captions_name)
         check_count(len(captions), self, split, captions_name)
-        ids = read_lines(read_text(source, paths[2]), ids_name)
+        ids = read_lines(read_text(download, paths[2]), ids_name)
         image_ids = unique_ids(ids, self.images[split], self.captions_per_image, ids_name)
         return SplitCaptions(image_ids, {self.languages[0]: captions})

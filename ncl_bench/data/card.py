@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.findings import how_to_get
 from ncl_bench.data.layout import TABLES, Manifest
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
+from ncl_bench.data.verify import how_to_get
 
 _USE = """## Open it
 
@@ -107,9 +107,9 @@ def _splits(manifest: Manifest) -> str:
 
 def _columns(manifest: Manifest) -> str:
     rows = [
-        f"| `{cut.column}` | {cut.language or 'any'} | {cut.tokenizer} | {cut.version} "
-        f"| `{cut.vocabulary}` | {cut.origin} |"
-        for cut in manifest.tokenizations
+        f"| `{own.column}` | {own.language or 'any'} | {own.tokenizer} | {own.version} "
+        f"| `{own.vocabulary}` | {own.origin} |"
+        for own in manifest.tokenizations
     ]
     head = "## Token ids\n\n| column | language | tokenizer | version | vocabulary | origin |\n"
     return head + "\n".join(["| --- | --- | --- | --- | --- | --- |", *rows, ""])

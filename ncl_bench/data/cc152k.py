@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from ncl_bench.data.captions import check_count, read_table, unique_ids
-from ncl_bench.data.download import Source, read_text
-from ncl_bench.data.material import SplitCaptions
-from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin
+from ncl_bench.data.download import Download, read_text
+from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin, SplitCaptions
 
 VOCABULARY = KnownFile(
     "cc152k_precomp_vocab.json", "46b4a19c", where="folder data/vocab/ of https://github.com/penghu-cs/RCL"
@@ -64,19 +63,19 @@ ORIGIN = Origin(
 class CC152K(DatasetSpec):
     """Captions and ids in one tab-separated file per split."""
 
-    def read_captions(self, source: Source, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Captions and ids of one split, from its tab-separated file.
 
         Args:
-            source: the download.
+            download: what the user has.
             paths: ``origin.files`` of this split.
             split: ours.
 
         Raises:
             DataError: a file is missing, damaged or of another length than the protocol says.
         """
-        name = f"{source.place}/{paths[1]}"
-        ids, captions = read_table(read_text(source, paths[1]), name)
+        name = f"{download.place}/{paths[1]}"
+        ids, captions = read_table(read_text(download, paths[1]), name)
         check_count(len(captions), self, split, name)
         return SplitCaptions(unique_ids(ids, self.images[split], 1, name), {self.languages[0]: captions})
 

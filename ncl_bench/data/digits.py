@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ncl_bench.data.digits_captions import Placed, write_captions
 from ncl_bench.data.paired import FloatArray, PairedDataset, TokenTable
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
-from ncl_bench.data.text import Vocabulary, build_vocabulary, tokenizer
+from ncl_bench.data.tokenizers import tokenizer
+from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary
 from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
 

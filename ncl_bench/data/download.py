@@ -26,7 +26,7 @@ READ_ERRORS = (
 """What opening and reading a damaged file or zip member raises."""
 
 
-class Source(Protocol):
+class Download(Protocol):
     """Files by their path below one place."""
 
     place: Path
@@ -41,21 +41,21 @@ class Source(Protocol):
         ...
 
 
-def open_source(path: Path) -> Source:
+def open_download(path: Path) -> Download:
     """A folder or a zip file.
 
     Raises:
         DataError: it is neither, or the zip is damaged or dangerous.
     """
     if path.is_dir():
-        return FolderSource(path)
+        return FolderDownload(path)
     if path.is_file() and zipfile.is_zipfile(path):
-        return ZipSource(path)
+        return ZipDownload(path)
     state = "is neither a folder nor a zip file" if path.exists() else "does not exist"
     raise DataError(f"{path} {state}; give the folder that holds the downloaded files")
 
 
-class FolderSource:
+class FolderDownload:
     """Files of a folder and of the folders in it."""
 
     def __init__(self, place: Path) -> None:
@@ -78,7 +78,7 @@ class FolderSource:
         return (self.place / name).stat().st_mtime_ns
 
 
-class ZipSource:
+class ZipDownload:
     """Members of a zip file, read in place."""
 
     def __init__(self, place: Path) -> None:
@@ -129,61 +129,61 @@ def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
     return None
 
 
-def features_folder(source: Source, origin: Origin) -> str:
-    """Folder of the features below the source, with a closing slash; empty for the source itself.
+def features_folder(download: Download, origin: Origin) -> str:
+    """Folder of the features below the download, with a closing slash; empty for the download itself.
 
     Raises:
         DataError: there is none, or more than one.
     """
     wanted = f"{origin.prefixes['train']}_ims.npy"
-    found = [PurePosixPath(name).parent for name in source.sizes if PurePosixPath(name).name == wanted]
+    found = [PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted]
     named = [folder for folder in found if folder.name in ("", *origin.folders)]
     if len(named) == 1:
         return "" if named[0].name == "" else f"{named[0]}/"
     names = " or ".join(f"{name}/" for name in origin.folders)
     if named:
         both = ", ".join(map(str, named))
-        raise DataError(f"{source.place} holds {wanted} more than once ({both}); give one of these folders")
-    raise DataError(f"{source.place} holds no {wanted}, neither itself nor in {names}; mend --from")
+        raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")
+    raise DataError(f"{download.place} holds no {wanted}, neither itself nor in {names}; mend --from")
 
 
-def find_file(source: Source, name: str) -> str:
-    """The path of a file by its name alone, wherever it lies below the source.
+def find_file(download: Download, name: str) -> str:
+    """The path of a file by its name alone, wherever it lies below the download.
 
     Raises:
         DataError: it is missing, or there are two.
     """
-    found = [path for path in source.sizes if PurePosixPath(path).name == name]
+    found = [path for path in download.sizes if PurePosixPath(path).name == name]
     if len(found) != 1:
         state = f"holds {name} more than once ({', '.join(found)})" if found else f"holds no {name}"
-        raise DataError(f"{source.place} {state}; the published download has it once")
+        raise DataError(f"{download.place} {state}; the published download has it once")
     return found[0]
 
 
-def require(source: Source, path: str) -> int:
+def require(download: Download, path: str) -> int:
     """Size of a file that must be there.
 
     Raises:
         DataError: it is missing.
     """
-    if path not in source.sizes:
-        raise DataError(f"{source.place}/{path} is missing; the published download has it")
-    return source.sizes[path]
+    if path not in download.sizes:
+        raise DataError(f"{download.place}/{path} is missing; the published download has it")
+    return download.sizes[path]
 
 
-def read_text(source: Source, path: str) -> bytes:
+def read_text(download: Download, path: str) -> bytes:
     """All bytes of a text file.
 
     Raises:
         DataError: it is missing, too large for a text file, or damaged.
     """
-    size = require(source, path)
+    size = require(download, path)
     if size > LARGEST_TEXT:
         raise DataError(
-            f"{source.place}/{path} has {size} bytes, too many for a text file; download it again"
+            f"{download.place}/{path} has {size} bytes, too many for a text file; download it again"
         )
     try:
-        with source.open(path) as stream:
+        with download.open(path) as stream:
             return stream.read()
     except READ_ERRORS as error:
-        raise DataError(f"{source.place}/{path} cannot be read ({error}); download it again") from None
+        raise DataError(f"{download.place}/{path} cannot be read ({error}); download it again") from None

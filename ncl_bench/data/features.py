@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ncl_bench.data.download import READ_ERRORS, Source, require
+from ncl_bench.data.download import READ_ERRORS, Download, require
 from ncl_bench.data.paired import FloatArray
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
@@ -24,15 +24,15 @@ class FeatureFile:
     """One ``*_ims.npy`` whose header is as expected.
 
     Attributes:
-        source: where it lies.
-        path: below the source.
+        download: where it lies.
+        path: below the download.
         shape: ``(rows, n_regions, feature_dim)``.
         dtype: of the numbers.
         header_bytes: length of the header.
         repeat: how often each image is stored, in a row.
     """
 
-    source: Source
+    download: Download
     path: str
     shape: tuple[int, int, int]
     dtype: np.dtype[np.floating]
@@ -42,7 +42,7 @@ class FeatureFile:
     @property
     def name(self) -> str:
         """What to call the file in an error."""
-        return f"{self.source.place}/{self.path}"
+        return f"{self.download.place}/{self.path}"
 
     @property
     def row_bytes(self) -> int:
@@ -53,7 +53,7 @@ class FeatureFile:
         """Blocks of ``size`` unique images from image ``first`` on, in one buffer that is used again."""
         n_images = self.shape[0] // self.repeat
         buffer = np.empty((min(size, n_images), *self.shape[1:]), self.dtype)
-        with self.source.open(self.path) as stream:
+        with self.download.open(self.path) as stream:
             stream.seek(self.header_bytes + first * self.repeat * self.row_bytes)
             for start in range(first, n_images, size):
                 block = buffer[: min(size, n_images - start)]
@@ -65,13 +65,13 @@ class FeatureFile:
 
 
 def open_features(
-    source: Source, path: str, spec: DatasetSpec, split: str, dtypes: tuple[str, ...]
+    download: Download, path: str, spec: DatasetSpec, split: str, dtypes: tuple[str, ...]
 ) -> FeatureFile:
     """Check everything about a feature file that its header and size tell.
 
     Args:
-        source: where it lies.
-        path: below the source.
+        download: where it lies.
+        path: below the download.
         spec: the protocol's facts.
         split: ours.
         dtypes: number types that the published file may have.
@@ -79,9 +79,9 @@ def open_features(
     Raises:
         DataError: missing, not an npy file, pickled, of another type, shape or row count, or cut short.
     """
-    size = require(source, path)
-    name = f"{source.place}/{path}"
-    with source.open(path) as stream:
+    size = require(download, path)
+    name = f"{download.place}/{path}"
+    with download.open(path) as stream:
         shape, fortran_order, dtype = _header(stream, name)
         header_bytes = stream.tell()
     if dtype.str not in {np.dtype(d).newbyteorder("<").str for d in dtypes} or fortran_order:
@@ -101,7 +101,7 @@ def open_features(
         raise DataError(
             f"{name} has {size} bytes, its header promises {expected}: {fault}; download it again"
         )
-    return FeatureFile(source, path, shape, dtype, header_bytes, repeat)
+    return FeatureFile(download, path, shape, dtype, header_bytes, repeat)
 
 
 def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -163,7 +163,7 @@ def scan(file: FeatureFile, *, to_float16: bool, advance: Advance) -> Scan:
     copies: list[tuple[int, int]] = []
     step = file.repeat * (SCAN_ROWS // file.repeat)
     buffer = np.empty((step, *file.shape[1:]), file.dtype)
-    with file.source.open(file.path) as stream:
+    with file.download.open(file.path) as stream:
         digest.update(stream.read(file.header_bytes))
         for start in range(0, file.shape[0], step):
             block = buffer[: min(step, file.shape[0] - start)]

@@ -1,11 +1,12 @@
-"""The Hugging Face Hub: fetch Noise of Web, upload what a licence lets be passed on."""
+"""The Hugging Face Hub: fetch an archive, upload what a licence lets be passed on."""
 
 from pathlib import Path
 from typing import Any
 
-from ncl_bench.data import dataset_spec, now
+from ncl_bench.data import dataset_spec
 from ncl_bench.data.card import render_card
 from ncl_bench.data.layout import TABLES, read_manifest
+from ncl_bench.data.spec import HubFile
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
 
@@ -61,52 +62,53 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     return tables
 
 
-def download_now(*, api: Any = None, fetch: Any = None) -> Path:
-    """Fetch the archive of Noise of Web, pinned to its commit and verified by size and sha256.
+def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
+    """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256.
 
     Args:
+        name: of a dataset whose ``origin.archive`` is a :class:`~ncl_bench.data.spec.HubFile`.
         api: a ``huggingface_hub.HfApi``.
         fetch: ``huggingface_hub.hf_hub_download``, which goes on with a broken download.
 
     Returns:
-        The zip file, in the Hub's cache.
+        The archive, in the Hub's cache.
 
     Raises:
-        DataError: the Hub cannot be reached, with what to do by hand; or the file is not the published one.
+        DataError: no archive of the dataset is on the Hub; the Hub cannot be reached, with what to do by hand; or
+            the file is not the published one.
     """
+    archive = dataset_spec(name).origin.archive
+    if not isinstance(archive, HubFile):
+        raise DataError(
+            f"--download cannot fetch {name}; `ncl-bench datasets show {name}` says where to get it"
+        )
     from huggingface_hub import HfApi, hf_hub_download
 
     api = HfApi() if api is None else api
     fetch = hf_hub_download if fetch is None else fetch
     try:
-        commits = [c.commit_id for c in api.list_repo_commits(now.REPOSITORY, repo_type="dataset")]
-        revision = next(commit for commit in commits if commit.startswith(now.REVISION))
-        path = Path(fetch(now.REPOSITORY, now.ARCHIVE, repo_type="dataset", revision=revision))
+        commits = [c.commit_id for c in api.list_repo_commits(archive.repository, repo_type="dataset")]
+        revision = next(commit for commit in commits if commit.startswith(archive.revision))
+        path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
     except Exception as error:  # the client raises many classes: network, offline mode, missing commit
         raise DataError(
-            f"{now.ARCHIVE} cannot be downloaded ({_first_line(error)}); fetch it by hand from "
-            f"https://huggingface.co/datasets/{now.REPOSITORY} ({now.ARCHIVE_BYTES} bytes, sha256 "
-            f"{now.ARCHIVE_SHA256}) and run `ncl-bench prepare now --from {now.ARCHIVE} --to DIR`"
+            f"{archive.name} cannot be downloaded ({_first_line(error)}); fetch it by hand from "
+            f"https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
+            f"{archive.sha256}) and run `ncl-bench prepare {name} --from {archive.name} --to DIR`"
         ) from error
-    verify_archive(path)
+    _verify_archive(path, archive)
     return path
 
 
-def verify_archive(path: Path) -> None:
-    """Refuse a file that is not the published archive of Noise of Web.
-
-    Raises:
-        DataError: its size or sha256 differs.
-    """
+def _verify_archive(path: Path, archive: HubFile) -> None:
+    """Refuse a file that is not the published archive."""
     size = path.stat().st_size
-    if size != now.ARCHIVE_BYTES:
-        raise DataError(
-            f"{path} has {size} bytes, expected {now.ARCHIVE_BYTES}; delete it and download it again"
-        )
+    if size != archive.bytes:
+        raise DataError(f"{path} has {size} bytes, expected {archive.bytes}; delete it and download it again")
     digest = sha256_of_file(path)
-    if digest != now.ARCHIVE_SHA256:
+    if digest != archive.sha256:
         raise DataError(
-            f"{path} has sha256 {digest}, expected {now.ARCHIVE_SHA256}; delete it and download it again"
+            f"{path} has sha256 {digest}, expected {archive.sha256}; delete it and download it again"
         )
 
 

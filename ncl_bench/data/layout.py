@@ -13,6 +13,7 @@ Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files w
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
+from ncl_bench.files import write_text
 from ncl_bench.schema import FileName, Record
 
 LAYOUT_VERSION = 1
@@ -45,7 +47,7 @@ class FileRecord(Record):
 
 
 class Tokenization(Record):
-    """One way in which the captions were cut: a column of token ids.
+    """One way in which the captions were tokenized: a column of token ids.
 
     Attributes:
         language: caption language; None where a caption may be in any of them.
@@ -173,3 +175,35 @@ def captions_schema(texts: list[str], tokens: list[str]) -> dict[str, Any]:
 
 def _value(dtype: str) -> dict[str, Any]:
     return {"dtype": dtype, "_type": "Value"}
+
+
+class Journal:
+    """Finished steps of a preparation, in its folder of unfinished work: the same command goes on where it stopped.
+
+    Args:
+        folder: of the unfinished work; what lies there under other settings is deleted.
+        settings: everything that the bytes of the result depend on, as json.
+    """
+
+    def __init__(self, folder: Path, settings: Any) -> None:
+        self._path = folder / "journal.json"
+        settings = json.loads(json.dumps(settings))
+        self._content: dict[str, Any] = {"settings": settings, "done": {}}
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            found = None
+        if isinstance(found, dict) and found.get("settings") == settings:
+            self._content = found
+        elif folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def result(self, step: str) -> Any:
+        """What :meth:`finish` recorded for a step, or None."""
+        return self._content["done"].get(step)
+
+    def finish(self, step: str, result: Any) -> None:
+        """Record a finished step and its json result."""
+        self._content["done"][step] = result
+        write_text(self._path, json.dumps(self._content))

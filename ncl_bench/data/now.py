@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 
 from ncl_bench.data.captions import check_count, read_lines, read_token_ids, unique_ids
-from ncl_bench.data.download import Source, find_file, read_text
-from ncl_bench.data.material import Cut, SplitCaptions
-from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin
-from ncl_bench.data.text import parse_vocabulary
+from ncl_bench.data.download import Download, find_file, read_text
+from ncl_bench.data.spec import DatasetSpec, HubFile, Origin, SplitCaptions, TokenKey
+from ncl_bench.data.vocabulary import parse_vocabulary
 
-REPOSITORY = "NJUyued/NoW"
-REVISION = "6905d21"
-ARCHIVE = "NoW.zip"
-ARCHIVE_BYTES = 3_534_902_435
-ARCHIVE_SHA256 = "0aa54949d0e4ffd6fb5b72dcccb8eff99734a62d3b69390fc826e3109ae467ec"
+ARCHIVE = HubFile(
+    "NoW.zip",
+    "0aa54949d0e4ffd6fb5b72dcccb8eff99734a62d3b69390fc826e3109ae467ec",
+    3_534_902_435,
+    repository="NJUyued/NoW",
+    revision="6905d21",
+)
 VOCABULARY_SIZES = {"bpe": 10_000, "bert": 32_702, "jieba": 56_271}
 
 ORIGIN = Origin(
@@ -26,7 +27,7 @@ ORIGIN = Origin(
         "NoW.zip of https://huggingface.co/datasets/NJUyued/NoW, or `ncl-bench prepare now --download --to"
         " DIR`; "
         "the zip file is read in place",
-        f"NoW.zip has {ARCHIVE_BYTES:,} bytes and sha256 {ARCHIVE_SHA256}",
+        f"NoW.zip has {ARCHIVE.bytes:,} bytes and sha256 {ARCHIVE.sha256}",
     ),
     folders=("h5100k_precomp", "now100k_precomp"),
     prefixes={"train": "train", "dev": "dev", "test": "test"},
@@ -55,31 +56,31 @@ ORIGIN = Origin(
   booktitle = {ACM International Conference on Multimedia},
   year      = {2024}
 }""",
-    archive=KnownFile(ARCHIVE, ARCHIVE_SHA256, ARCHIVE_BYTES),
+    archive=ARCHIVE,
 )
 
 
 class NoiseOfWeb(DatasetSpec):
     """Captions as token ids, with the vocabularies beside them; perhaps in a zip file."""
 
-    def read_vocabularies(self, source: Source) -> dict[Cut, tuple[bytes, str]]:
+    def read_vocabularies(self, download: Download) -> dict[TokenKey, tuple[bytes, str]]:
         """The json bytes of the published vocabularies, which lie beside the folder of the features.
 
         Raises:
             DataError: one is missing or damaged.
         """
-        found: dict[Cut, tuple[bytes, str]] = {}
+        found: dict[TokenKey, tuple[bytes, str]] = {}
         for name, file in zip(VOCABULARY_SIZES, self.origin.extra_files, strict=True):
-            content = read_text(source, find_file(source, file))
+            content = read_text(download, find_file(download, file))
             parse_vocabulary(content, file)
-            found[(None, name)] = (content, f"ids of {REPOSITORY}")
+            found[(None, name)] = (content, f"ids of {ARCHIVE.repository}")
         return found
 
-    def read_captions(self, source: Source, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Token ids and image ids of one split.
 
         Args:
-            source: the download.
+            download: what the user has.
             paths: ``origin.files`` of this split.
             split: ours.
 
@@ -87,23 +88,25 @@ class NoiseOfWeb(DatasetSpec):
             DataError: a file is missing, damaged, of another length than the protocol says, or holds an id beyond
                 its vocabulary.
         """
-        ids_name = f"{source.place}/{paths[1]}"
+        ids_name = f"{download.place}/{paths[1]}"
         image_ids = unique_ids(
-            read_lines(read_text(source, paths[1]), ids_name), self.images[split], 1, ids_name
+            read_lines(read_text(download, paths[1]), ids_name), self.images[split], 1, ids_name
         )
         tokens = {}
-        for (cut, (content, _)), path in zip(self.read_vocabularies(source).items(), paths[2:], strict=True):
-            vocabulary = parse_vocabulary(content, cut[1])
-            name = f"{source.place}/{path}"
+        for (key, (content, _)), path in zip(
+            self.read_vocabularies(download).items(), paths[2:], strict=True
+        ):
+            vocabulary = parse_vocabulary(content, key[1])
+            name = f"{download.place}/{path}"
             table = read_token_ids(
-                read_text(source, path),
+                read_text(download, path),
                 name,
                 start=vocabulary.start,
                 end=vocabulary.end,
                 size=vocabulary.size,
             )
             check_count(len(table), self, split, name)
-            tokens[cut] = table
+            tokens[key] = table
         return SplitCaptions(image_ids, tokens=tokens)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.text import Vocabulary
+from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import NoiseRecord
 
@@ -129,8 +129,7 @@ class PairedDataset:
     """Images, captions, and which image each caption is (perhaps wrongly) paired with.
 
     A method sees ``caption_to_image`` only. The true pairing is joined for diagnosis by
-    :func:`ncl_bench.data.truth.true_correspondence`, which lives apart so that no training loop reads it
-    by accident.
+    :func:`ncl_bench.data.true_correspondence`, which lives apart so that no training loop reads it by accident.
 
     Attributes:
         name: registry key of the dataset.

@@ -1,22 +1,31 @@
 """Prepare a dataset: verify every byte of the download, then write the folder, whole or not at all."""
 
+import hashlib
+import json
 import os
 import shutil
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from ncl_bench import __version__
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.embedded import embedded_material
-from ncl_bench.data.findings import Findings, uses_vocabulary_file, vocabulary_warning
-from ncl_bench.data.job import Job
-from ncl_bench.data.journal import Journal
-from ncl_bench.data.layout import read_manifest
-from ncl_bench.data.material import Material
-from ncl_bench.data.published import find_vocabulary, inspect, verify
-from ncl_bench.data.settings import PrepareOptions, check_space, resolved_dtype, settings_key
-from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.text import load_vocabulary
-from ncl_bench.data.tokenize import planned_cuts
+from ncl_bench.data.layout import LAYOUT_VERSION, Dtype, Journal, read_manifest
+from ncl_bench.data.paired import FloatArray, ImageFeatures, TokenTable
+from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, TokenKey
+from ncl_bench.data.tokenize import planned_tokenizations
+from ncl_bench.data.verify import (
+    Findings,
+    find_vocabulary,
+    inspect,
+    uses_vocabulary_file,
+    verify,
+    vocabulary_warning,
+)
+from ncl_bench.data.vocabulary import load_vocabulary, vocabulary_json
+from ncl_bench.data.write import PrepareOptions, write_prepared
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file, sole_owner
 from ncl_bench.progress import Progress, silent
@@ -37,10 +46,10 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
         DataError: a file is missing or damaged, or has another layout, count or type than published.
     """
     spec, place = dataset_spec(name), _required(place, name)
-    download = inspect(spec, place)
-    resolved_dtype(None, download.material)
+    inspection = inspect(spec, place)
+    _resolved_dtype(None, inspection.material)
     vocabulary = find_vocabulary(spec, place)
-    found = verify(download, spec, vocabulary=vocabulary, to_float16=False, journal=None, progress=progress)
+    found = verify(inspection, spec, vocabulary=vocabulary, to_float16=False, journal=None, progress=progress)
     sha256 = sha256_of_file(vocabulary) if vocabulary else None
     warning = vocabulary_warning(spec.origin, spec.tokenizers[spec.languages[0]], sha256)
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
@@ -78,28 +87,39 @@ def prepare(
     spec = dataset_spec(name)
     target, work = root / name, root / f".{name}.partial"
     with sole_owner(target):
-        download = None if spec.embedded else inspect(spec, _required(place, name))
-        material = download.material if download else embedded_material(spec)
+        inspection = None if spec.embedded else inspect(spec, _required(place, name))
+        material = inspection.material if inspection else _embedded_material(spec)
         options = _with_vocabulary(options, spec, material, place)
-        dtype = resolved_dtype(options.dtype, material)
-        key = settings_key(spec, material, options, dtype)
+        dtype = _resolved_dtype(options.dtype, material)
+        key = _settings_key(spec, material, options, dtype)
         if target.exists():
             _check_same(target, key)
             shutil.rmtree(work, ignore_errors=True)  # stopped between the last two lines below
             return target
         try:
-            check_space(work, spec, dtype)
+            _check_space(work, spec, dtype)
             journal = Journal(work, [key, material.times])
-            half = dtype == "float16"
-            vocabulary = options.text.vocabulary
-            findings = (
-                verify(
-                    download, spec, vocabulary=vocabulary, to_float16=half, journal=journal, progress=progress
+            findings = Findings()
+            if inspection:
+                findings = verify(
+                    inspection,
+                    spec,
+                    vocabulary=options.text.vocabulary,
+                    to_float16=dtype == "float16",
+                    journal=journal,
+                    progress=progress,
                 )
-                if download
-                else Findings()
+            write_prepared(
+                work / "result",
+                spec,
+                material,
+                options,
+                dtype=dtype,
+                key=key,
+                findings=findings,
+                journal=journal,
+                progress=progress,
             )
-            Job(work / "result", spec, material, options, dtype, journal, progress).write(key, findings)
             os.rename(work / "result", target)
             shutil.rmtree(work)
         except OSError as error:
@@ -114,7 +134,7 @@ def _with_vocabulary(
     options: PrepareOptions, spec: DatasetSpec, material: Material, place: Path | None
 ) -> PrepareOptions:
     """The options, with the published vocabulary where it lies beside the download and none was given."""
-    words = any(uses_vocabulary_file(name) for _, name in planned_cuts(spec, material, options.text))
+    words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options.text))
     if options.text.vocabulary or place is None or spec.embedded or not words:
         return options
     found = find_vocabulary(spec, place)
@@ -136,3 +156,98 @@ def _check_same(target: Path, key: str) -> None:
         raise DataError(
             f"{target} was prepared from other files or with other settings; delete it or choose another --to"
         )
+
+
+def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
+    """Number type of the features to write.
+
+    Raises:
+        DataError: the splits differ, or float16 features are wanted as float32.
+    """
+    found = {split: str(features.dtype) for split, features in material.features.items()}
+    if len(set(found.values())) > 1:
+        raise DataError(
+            f"the features' number types differ between splits ({found}); use one release's files"
+        )
+    stored: Dtype = "float16" if found["train"] == "float16" else "float32"
+    if wanted == "float32" and stored == "float16":
+        raise DataError("--dtype float32 cannot bring back what float16 features lost; leave it out")
+    return wanted or stored
+
+
+def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions, dtype: Dtype) -> str:
+    """sha256 (hex) of everything that the bytes of the result depend on."""
+    files = (options.text.tokenizer_file, options.text.vocabulary)
+    settings = {
+        "layout": LAYOUT_VERSION,
+        "tool": __version__,
+        "name": spec.name,
+        "images": dict(spec.images),
+        "source": material.identity,
+        "dtype": dtype,
+        "format": options.file_format,
+        "tokenizers": options.text.tokenizers,
+        "files": [file and hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
+    }
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
+    """Refuse to begin what the disk cannot hold.
+
+    Args:
+        work: the folder of unfinished work; what it already holds counts as done.
+        spec: the protocol's facts.
+        dtype: of the numbers to write.
+
+    Raises:
+        DataError: too little is free.
+    """
+    numbers = sum(spec.images.values()) * spec.n_regions * spec.feature_dim
+    needed = numbers * np.dtype(dtype).itemsize
+    work.parent.mkdir(parents=True, exist_ok=True)
+    done = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
+    free = shutil.disk_usage(work.parent).free
+    if free < needed - done:
+        raise DataError(
+            f"{work.parent} has {free / 1e9:.1f} GB free, "
+            f"{spec.name} as {dtype} needs {needed / 1e9:.1f} GB; "
+            "free space, choose another --to or use --dtype float16"
+        )
+
+
+@dataclass(frozen=True)
+class _FeaturesInMemory:
+    """Features that are already there."""
+
+    features: ImageFeatures
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]:
+        """Type of the numbers."""
+        return self.features.dtype
+
+    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
+        """Blocks of ``size`` images from image ``first`` on."""
+        for start in range(first, self.features.shape[0], size):
+            yield self.features[np.arange(start, min(start + size, self.features.shape[0]))]
+
+
+def _embedded_material(spec: DatasetSpec) -> Material:
+    """An embedded dataset in every language, so that it is written to the same folder as the others."""
+    captions, features, fingerprints = {}, {}, {}
+    vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
+    for split in SPLITS:
+        found = {lang: spec.load_embedded(split, lang, None) for lang in spec.languages}
+        first = found[spec.languages[0]]
+        tokens: dict[TokenKey, TokenTable] = {
+            (lang, spec.tokenizers[lang]): dataset.tokens for lang, dataset in found.items()
+        }
+        texts = {lang: list(dataset.captions or ()) for lang, dataset in found.items()}
+        captions[split] = SplitCaptions([str(i) for i in first.image_ids], texts, tokens)
+        features[split] = _FeaturesInMemory(first.image_features)
+        fingerprints[split] = first.fingerprint
+        for lang, dataset in found.items():
+            content = vocabulary_json(dataset.vocabulary).encode()
+            vocabularies[(lang, spec.tokenizers[lang])] = (content, "as embedded")
+    return Material(captions, features, vocabularies, fingerprints, identity=fingerprints)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.layout import Manifest, Tokenization, read_manifest
 from ncl_bench.data.paired import FloatArray, Int64Array, PairedDataset, TokenTable
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.text import load_vocabulary
+from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
 
@@ -96,20 +96,23 @@ def load_prepared(
     _check_facts(manifest, spec, folder)
     if split not in manifest.splits:
         raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
-    cut = _tokenization(manifest, spec, language, tokenizer)
+    tokenization = _tokenization(manifest, spec, language, tokenizer)
     images, captions = (_open_table(folder, manifest, split, table) for table in ("images", "captions"))
-    _check_columns(images, captions, folder, spec, split, cut.column)
+    _check_columns(images, captions, folder, spec, split, tokenization.column)
     pairing = _int64(captions["image_row"])
     if not np.array_equal(pairing, clean_pairing(images.num_rows, spec.captions_per_image)):
         raise DataError(
             f"{folder}/captions/{split} is not in the order of the clean pairing; prepare it again"
         )
     text = manifest.texts.get(language or spec.languages[0])
-    vocabulary, tokens = load_vocabulary(folder / cut.vocabulary), _token_table(captions[cut.column])
+    vocabulary, tokens = (
+        load_vocabulary(folder / tokenization.vocabulary),
+        _token_table(captions[tokenization.column]),
+    )
     if tokens.ids.min(initial=0) < 0 or tokens.ids.max(initial=0) >= vocabulary.size:
         raise DataError(
-            f"{folder}/captions/{split} holds token ids outside {cut.vocabulary}, which has {vocabulary.size} words; "
-            "prepare it again"
+            f"{folder}/captions/{split} holds token ids outside {tokenization.vocabulary}, "
+            f"which has {vocabulary.size} words; prepare it again"
         )
     if text is not None:
         _check_column(captions, text, "string", f"{folder}/captions/{split}")
@@ -159,14 +162,14 @@ def _tokenization(
     language = language or spec.languages[0]
     if language not in spec.languages:
         raise DataError(unknown_name(f"language of {spec.name}", language, spec.languages))
-    cuts = {cut.tokenizer: cut for cut in manifest.tokenizations if cut.language in (None, language)}
+    found = {own.tokenizer: own for own in manifest.tokenizations if own.language in (None, language)}
     tokenizer = tokenizer or spec.tokenizers[language]
-    if tokenizer not in cuts:
+    if tokenizer not in found:
         raise DataError(
             f"{spec.name} was prepared without tokenizer {tokenizer!r} for language {language!r}, "
-            f"only with: {', '.join(sorted(cuts)) or 'none'}; prepare it again with --tokenizer {tokenizer}"
+            f"only with: {', '.join(sorted(found)) or 'none'}; prepare it again with --tokenizer {tokenizer}"
         )
-    return cuts[tokenizer]
+    return found[tokenizer]
 
 
 def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any:

@@ -1,15 +1,20 @@
-"""A dataset: the facts that protocol.md fixes, where its files come from, and how they are read."""
+"""A dataset: the facts that protocol.md fixes, where its files come from, how they are read, and what that gives."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from ncl_bench.data.paired import FloatArray, PairedDataset, TokenTable
 
 if TYPE_CHECKING:
-    from ncl_bench.data.download import Source
-    from ncl_bench.data.material import Cut, SplitCaptions
-    from ncl_bench.data.paired import FloatArray, PairedDataset
+    from ncl_bench.data.download import Download
 
 SPLITS = ("train", "dev", "test")
+
+TokenKey = tuple[str | None, str]
+"""Which token ids of a dataset: the captions' language (None: a caption may be in any) and the tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,19 @@ class KnownFile:
     sha256: str
     bytes: int | None = None
     where: str = ""
+
+
+@dataclass(frozen=True)
+class HubFile(KnownFile):
+    """A known file that a dataset repository of the Hugging Face Hub holds.
+
+    Attributes:
+        repository: ``owner/name``.
+        revision: the first digits of the commit.
+    """
+
+    repository: str = ""
+    revision: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,8 @@ class Origin:
         upload_reason: why no more than that.
         citation: BibTeX.
         vocabulary: the published vocabulary of the captions, or None where there is none to look for.
-        archive: the published archive, or None where its hash is not known.
+        archive: the published archive, or None where its hash is not known; ``prepare --download`` fetches a
+            :class:`HubFile`.
     """
 
     summary: str
@@ -76,6 +95,21 @@ class Origin:
     def split_files(self, split: str) -> tuple[str, ...]:
         """File names of one of our splits."""
         return tuple(name.format(split=self.prefixes[split]) for name in self.files)
+
+
+@dataclass(frozen=True)
+class SplitCaptions:
+    """Captions of one split.
+
+    Attributes:
+        image_ids: one id per unique image.
+        texts: language to captions, in the order of the clean pairing; empty where the source gives only ids.
+        tokens: token ids that the source itself gives.
+    """
+
+    image_ids: list[str]
+    texts: Mapping[str, list[str]] = field(default_factory=dict)
+    tokens: Mapping[TokenKey, TokenTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,12 +149,12 @@ class DatasetSpec:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
 
-    def read_captions(self, source: "Source", paths: "Sequence[str]", split: str) -> "SplitCaptions":
+    def read_captions(self, download: "Download", paths: Sequence[str], split: str) -> SplitCaptions:
         """Captions (or token ids) and image ids of one split of a download.
 
         Args:
-            source: the download.
-            paths: ``origin.files`` of this split, below the source.
+            download: what the user has.
+            paths: ``origin.files`` of this split, below the download.
             split: ours.
 
         Raises:
@@ -128,14 +162,46 @@ class DatasetSpec:
         """
         raise NotImplementedError(f"{type(self).__name__} reads no download")
 
-    def read_vocabularies(self, source: "Source") -> "dict[Cut, tuple[bytes, str]]":
+    def read_vocabularies(self, download: "Download") -> dict[TokenKey, tuple[bytes, str]]:
         """Vocabularies that come with token ids: the json bytes of each, and where they are from; none by default."""
         return {}
 
-    def load_embedded(self, split: str, language: str | None, tokenizer: str | None) -> "PairedDataset":
+    def load_embedded(self, split: str, language: str | None, tokenizer: str | None) -> PairedDataset:
         """One split of an embedded dataset."""
         raise NotImplementedError(f"{type(self).__name__} is not embedded")
 
-    def picture(self, features: "FloatArray") -> bytes | None:
+    def picture(self, features: FloatArray) -> bytes | None:
         """An image as PNG, drawn from its features, float ``(n_regions, feature_dim)``; None where that cannot be."""
         return None
+
+
+class FeatureRows(Protocol):
+    """Region features of the unique images of a split, in order."""
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]: ...
+
+    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
+        """Blocks of ``size`` images (the last may be smaller) from image ``first`` on, in one buffer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Material:
+    """A whole dataset whose names, sizes and texts are as expected, ready to be verified and written.
+
+    Attributes:
+        captions: of each split.
+        features: of each split.
+        vocabularies: json bytes behind the token ids that the source itself gives, with their version.
+        fingerprints: of each split, where the source fixes them; empty where they are computed while writing.
+        identity: names and sizes of the files it comes from, or what else tells one source from another.
+        times: when those files were changed; a stopped preparation goes on only if they were not.
+    """
+
+    captions: Mapping[str, SplitCaptions]
+    features: Mapping[str, FeatureRows]
+    vocabularies: Mapping[TokenKey, tuple[bytes, str]]
+    fingerprints: Mapping[str, str]
+    identity: object
+    times: tuple[int, ...] = ()

@@ -10,18 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.layout import Tokenization, token_column
-from ncl_bench.data.material import Cut, Material
 from ncl_bench.data.paired import Int64Array, TokenTable
-from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.text import (
-    Tokenizer,
-    Vocabulary,
-    load_vocabulary,
-    tokenizer,
-    train_bpe,
-    vocabulary_from_counts,
-    vocabulary_json,
-)
+from ncl_bench.data.spec import DatasetSpec, Material, TokenKey
+from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe
+from ncl_bench.data.vocabulary import Vocabulary, load_vocabulary, vocabulary_from_counts, vocabulary_json
 from ncl_bench.errors import DataError
 from ncl_bench.files import write_bytes
 from ncl_bench.processes import worker_pool
@@ -34,7 +26,7 @@ _Chunk = tuple[list[str], NDArray[np.int32], NDArray[np.int32]]
 
 
 @dataclass(frozen=True)
-class CutCaptions:
+class TokenizedCaptions:
     """Captions as words, each different word stored once.
 
     Attributes:
@@ -63,37 +55,37 @@ class CutCaptions:
         return TokenTable(ids, offsets)
 
 
-def cut_captions(
+def tokenize_captions(
     captions: Sequence[str], tokenizer_name: str, file: Path | None, advance: Advance
-) -> CutCaptions:
-    """Cut captions; the result does not depend on the number of processes.
+) -> TokenizedCaptions:
+    """Split captions into words; the result does not depend on the number of processes.
 
     Args:
         captions: in order.
-        tokenizer_name: see :func:`ncl_bench.data.text.tokenizer`.
+        tokenizer_name: see :func:`ncl_bench.data.tokenizers.tokenizer`.
         file: its ``tokenizer.json``, where it needs one.
         advance: called with the captions done.
     """
     chunks = [list(captions[start : start + CHUNK]) for start in range(0, len(captions), CHUNK)]
     words: dict[str, int] = {}
     ids, lengths = [], []
-    for chunk_words, chunk_ids, chunk_lengths in _cut_chunks(chunks, tokenizer_name, file):
+    for chunk_words, chunk_ids, chunk_lengths in _tokenize_chunks(chunks, tokenizer_name, file):
         numbers = np.array([words.setdefault(word, len(words)) for word in chunk_words], np.int32)
         ids.append(numbers[chunk_ids])
         lengths.append(chunk_lengths)
         advance(len(chunk_lengths))
     offsets: Int64Array = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return CutCaptions(list(words), TokenTable(np.concatenate(ids), offsets))
+    return TokenizedCaptions(list(words), TokenTable(np.concatenate(ids), offsets))
 
 
-def _cut_chunks(chunks: list[list[str]], name: str, file: Path | None) -> Iterator[_Chunk]:
+def _tokenize_chunks(chunks: list[list[str]], name: str, file: Path | None) -> Iterator[_Chunk]:
     processes = min(len(chunks) // 4, os.cpu_count() or 1)
     if processes < 2:
-        cut = tokenizer(name, file=file)
-        yield from (_cut_chunk(chunk, cut) for chunk in chunks)
+        split = tokenizer(name, file=file)
+        yield from (_tokenize_chunk(chunk, split) for chunk in chunks)
         return
     with worker_pool(processes, _start_worker, (name, file)) as pool:
-        yield from pool.map(_cut_in_worker, chunks)
+        yield from pool.map(_tokenize_in_worker, chunks)
 
 
 _worker_tokenizer: list[Tokenizer] = []
@@ -103,16 +95,16 @@ def _start_worker(name: str, file: Path | None) -> None:
     _worker_tokenizer.append(tokenizer(name, file=file))
 
 
-def _cut_in_worker(captions: list[str]) -> _Chunk:
-    return _cut_chunk(captions, _worker_tokenizer[0])
+def _tokenize_in_worker(captions: list[str]) -> _Chunk:
+    return _tokenize_chunk(captions, _worker_tokenizer[0])
 
 
-def _cut_chunk(captions: Iterable[str], cut: Tokenizer) -> _Chunk:
+def _tokenize_chunk(captions: Iterable[str], split: Tokenizer) -> _Chunk:
     words: dict[str, int] = {}
     ids: list[int] = []
     lengths: list[int] = []
     for caption in captions:
-        found = cut(caption)
+        found = split(caption)
         ids.extend(words.setdefault(word, len(words)) for word in found)
         lengths.append(len(found))
     return list(words), np.array(ids, np.int32), np.array(lengths, np.int32)
@@ -120,7 +112,7 @@ def _cut_chunk(captions: Iterable[str], cut: Tokenizer) -> _Chunk:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How to cut the captions.
+    """How to tokenize the captions.
 
     Attributes:
         tokenizers: names; each language's default where empty.
@@ -134,15 +126,15 @@ class TextOptions:
 
 
 @dataclass
-class CutTables:
+class Tokenized:
     """Token ids by split and column, and what is to be said about each column."""
 
     tokenizations: list[Tokenization] = field(default_factory=list)
     tokens: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
 
 
-def planned_cuts(spec: DatasetSpec, material: Material, options: TextOptions) -> list[Cut]:
-    """Languages and tokenizers that have to be cut, beyond those that the source gives as ids.
+def planned_tokenizations(spec: DatasetSpec, material: Material, options: TextOptions) -> list[TokenKey]:
+    """The token ids to make, beyond those that the download gives.
 
     Raises:
         DataError: a tokenizer is unknown or cannot be used here, or a needed file is missing or not used.
@@ -151,13 +143,13 @@ def planned_cuts(spec: DatasetSpec, material: Material, options: TextOptions) ->
     if options.tokenizers and not languages:
         shipped = ", ".join(sorted(name for _, name in material.vocabularies))
         raise DataError(f"{spec.name} is published as token ids ({shipped}) only; leave --tokenizer out")
-    cuts: list[Cut] = [
+    planned: list[TokenKey] = [
         (language, name)
         for language in languages
         for name in options.tokenizers or (spec.tokenizers[language],)
         if (language, name) not in material.vocabularies
     ]
-    names = {name for _, name in cuts}
+    names = {name for _, name in planned}
     if "ids" in names:
         raise DataError(
             f"tokenizer ids reads captions that are token ids, {spec.name} has text; choose another"
@@ -174,50 +166,50 @@ def planned_cuts(spec: DatasetSpec, material: Material, options: TextOptions) ->
         tokenizer(name, file=options.tokenizer_file if name == "bert" else None)
     if options.vocabulary:
         load_vocabulary(options.vocabulary)
-    return cuts
+    return planned
 
 
 def make_tokens(
     folder: Path, spec: DatasetSpec, material: Material, options: TextOptions, progress: Progress
-) -> CutTables:
+) -> Tokenized:
     """Write the vocabularies and number the words of every caption.
 
     Args:
         folder: becomes the prepared folder; gets ``vocab/``.
         spec: the protocol's facts.
         material: the captions.
-        options: see :func:`planned_cuts`, which has accepted them.
-        progress: shows the captions cut.
+        options: see :func:`planned_tokenizations`, which has accepted them.
+        progress: shows the captions done.
     """
     languages = tuple(material.captions["train"].texts)
-    result = CutTables(tokens={split: {} for split in material.captions})
-    for cut, (content, version) in material.vocabularies.items():
-        column = token_column(*cut, languages)
-        result.tokenizations.append(_describe(folder, cut, version, column, content, "shipped"))
+    result = Tokenized(tokens={split: {} for split in material.captions})
+    for key, (content, version) in material.vocabularies.items():
+        column = token_column(*key, languages)
+        result.tokenizations.append(_describe(folder, key, version, column, content, "shipped"))
         for split, captions in material.captions.items():
-            result.tokens[split][column] = captions.tokens[cut]
-    for cut in planned_cuts(spec, material, options):
-        _cut_one(folder, cut, languages, material, options, progress, result)
+            result.tokens[split][column] = captions.tokens[key]
+    for key in planned_tokenizations(spec, material, options):
+        _tokenize_column(folder, key, languages, material, options, progress, result)
     return result
 
 
-def _cut_one(
+def _tokenize_column(
     folder: Path,
-    cut: Cut,
+    key: TokenKey,
     languages: tuple[str, ...],
     material: Material,
     options: TextOptions,
     progress: Progress,
-    result: CutTables,
+    result: Tokenized,
 ) -> None:
-    language, name = cut
+    language, name = key
     column = token_column(language, name, languages)
     texts = {split: captions.texts[str(language)] for split, captions in material.captions.items()}
     file = _tokenizer_file(folder, name, column, texts["train"], options)
-    found: dict[str, CutCaptions] = {}
+    found: dict[str, TokenizedCaptions] = {}
     for split, captions in texts.items():
-        with progress(f"cutting {split} ({name})", len(captions)) as advance:
-            found[split] = cut_captions(captions, name, file, advance)
+        with progress(f"tokenizing {split} ({name})", len(captions)) as advance:
+            found[split] = tokenize_captions(captions, name, file, advance)
     described = tokenizer(name, file=file)
     imported = options.vocabulary if name in ("word", "word-punkt") else None
     if imported:
@@ -226,7 +218,7 @@ def _cut_one(
         vocabulary = found["train"].vocabulary(described.threshold)
         content = vocabulary_json(vocabulary).encode()
     origin = "imported" if imported else "built"
-    result.tokenizations.append(_describe(folder, cut, described.version, column, content, origin))
+    result.tokenizations.append(_describe(folder, key, described.version, column, content, origin))
     for split in texts:
         result.tokens[split][column] = found[split].encoded(vocabulary)
 
@@ -247,11 +239,11 @@ def _tokenizer_file(
 
 
 def _describe(
-    folder: Path, cut: Cut, version: str, column: str, vocabulary: bytes, origin: str
+    folder: Path, key: TokenKey, version: str, column: str, vocabulary: bytes, origin: str
 ) -> Tokenization:
     name = f"vocab/{column.removeprefix('tokens_')}.json"
     write_bytes(folder / name, vocabulary)
-    language, tokenizer_name = cut
+    language, tokenizer_name = key
     return Tokenization.model_validate(
         {
             "language": language,

@@ -22,7 +22,7 @@ from ncl_bench.noise.draw import (
     standard_seed,
 )
 from ncl_bench.noise.files import read_noise_file
-from ncl_bench.noise.known import published_name
+from ncl_bench.noise.known import known_noise_name
 from ncl_bench.npy import map_npy
 
 RATIO_TOLERANCE = 1e-6
@@ -156,7 +156,7 @@ def check_noise(
         ]
     caption_to_image, record = drawn
     _compare_noise(submission, record.sha256, record.realised_ratio)
-    name = record.published or published_name(record.sha256)
+    name = record.published or known_noise_name(record.sha256)
     if noise.published not in (None, name):
         raise SubmissionError(
             f"noise.published is {noise.published!r}, but the noise of unit {noise.unit}, ratio {noise.ratio} and "

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, ScoresError, unknown_name
 from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
-from ncl_bench.noise.known import find_published
+from ncl_bench.noise.known import find_known_noise
 from ncl_bench.npy import map_npy, read_header
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read_noise_file(
     units = index[::each] if unit == "image" and len(index) > n_images else index
     caption_to_image = np.repeat(units, each) if unit == "image" else units
     realised = float(np.mean(caption_to_image != clean_pairing(n_images, each)))
-    published = find_published(units)
+    published = find_known_noise(units)
     if published is not None:
         ratio = published.ratio
     else:

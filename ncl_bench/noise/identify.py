@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import is_constant_in_groups, nominal_ratios
-from ncl_bench.noise.known import find_published
+from ncl_bench.noise.known import find_known_noise
 
 if TYPE_CHECKING:
     from ncl_bench.data.spec import DatasetSpec
@@ -86,7 +86,7 @@ def identify(
     unit_each = 1 if whole_images else each
     clean = clean_pairing(n_images, unit_each)
     n_moved = int((units != clean).sum())
-    published = find_published(units)
+    published = find_known_noise(units)
     ratios = [published.ratio] if published else nominal_ratios(n_moved, len(units))
     drawn = _find_draw(units, unit_each, ratios, seeds) if n_moved and not published else None
     good = (units == clean).reshape(n_images, unit_each).mean(axis=1)

@@ -37,7 +37,7 @@ coco       0.8  5c7f830f87069aef
 
 
 @dataclass(frozen=True)
-class PublishedNoise:
+class KnownNoise:
     """A noise file that a paper's repository shares.
 
     Attributes:
@@ -58,23 +58,23 @@ class PublishedNoise:
     sha256: str
 
 
-def _caption_file(name: str, ratio: str, seed: str, sha256: str) -> PublishedNoise:
+def _caption_file(name: str, ratio: str, seed: str, sha256: str) -> KnownNoise:
     dataset = "coco" if name.startswith("coco") else "flickr30k"
-    return PublishedNoise(f"{name} of BiCro and PC2", dataset, "caption", float(ratio), int(seed), sha256)
+    return KnownNoise(f"{name} of BiCro and PC2", dataset, "caption", float(ratio), int(seed), sha256)
 
 
-def _image_file(dataset: str, ratio: str, sha256: str) -> PublishedNoise:
+def _image_file(dataset: str, ratio: str, sha256: str) -> KnownNoise:
     title = f"the {dataset} {ratio} permutation of RCL and L2RM"
-    return PublishedNoise(title, dataset, "image", float(ratio), None, sha256)
+    return KnownNoise(title, dataset, "image", float(ratio), None, sha256)
 
 
-PUBLISHED = (
+KNOWN_NOISE = (
     *(_caption_file(*line.split()) for line in _CAPTION_FILES.strip().splitlines()),
     *(_image_file(*line.split()) for line in _IMAGE_FILES.strip().splitlines()),
 )
 
 
-def published_name(sha256: str) -> str | None:
+def known_noise_name(sha256: str) -> str | None:
     """Name of the shared noise file with this hash, or None: ``f30k_precomp_0.4.npy of BiCro and PC2``.
 
     Args:
@@ -83,14 +83,14 @@ def published_name(sha256: str) -> str | None:
             alone, so the hash of an image-unit ``caption_to_image`` is never found: its record says
             ``published`` instead.
     """
-    return next((file.title for file in PUBLISHED if sha256.startswith(file.sha256)), None)
+    return next((file.title for file in KNOWN_NOISE if sha256.startswith(file.sha256)), None)
 
 
-def find_published(units: NDArray[int64]) -> PublishedNoise | None:
+def find_known_noise(units: NDArray[int64]) -> KnownNoise | None:
     """The published file that holds this array.
 
     Args:
         units: int64, the image of every caption, or of every image where whole images were moved.
     """
-    name = published_name(noise_sha256(units))
-    return next((file for file in PUBLISHED if file.title == name), None)
+    name = known_noise_name(noise_sha256(units))
+    return next((file for file in KNOWN_NOISE if file.title == name), None)

@@ -20,12 +20,11 @@ import pytest
 
 from ncl_bench.data import coco, flickr30k, write
 from ncl_bench.data import prepare as run
-from ncl_bench.data.material import Cut, Material, SplitCaptions
 from ncl_bench.data.paired import TokenTable
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.published import Download
-from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.text import build_vocabulary, vocabulary_json
+from ncl_bench.data.spec import DatasetSpec, Material, SplitCaptions, TokenKey
+from ncl_bench.data.verify import Findings, Inspection
+from ncl_bench.data.vocabulary import build_vocabulary, vocabulary_json
 
 pytestmark = pytest.mark.benchmark
 
@@ -73,7 +72,7 @@ class SparseFile:
 
 @contextmanager
 def sparse_writer(path: Path, schema: Any, file_format: str) -> Iterator[Callable[[Any], None]]:
-    """``table_writer``, with holes for zeros."""
+    """``_table_writer``, with holes for zeros."""
     sink = SparseFile(path)
     with pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema) as stream:
         yield stream.write_batch
@@ -87,7 +86,7 @@ def material(spec: DatasetSpec) -> Material:
     for split, n_images in spec.images.items():
         n = spec.n_captions(split)
         ids = np.random.default_rng(0).integers(4, 10_000, n * WORDS_PER_CAPTION, dtype=np.int32)
-        tokens: dict[Cut, TokenTable] = {
+        tokens: dict[TokenKey, TokenTable] = {
             ("en", "word"): TokenTable(ids, np.arange(n + 1) * WORDS_PER_CAPTION)
         }
         text = [f"a caption of about the usual length, number {c}" for c in range(n)]
@@ -104,10 +103,10 @@ def material(spec: DatasetSpec) -> Material:
 def prepare_sparse(spec: DatasetSpec, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prepared folder of real size that takes the disk of its captions only."""
     content = material(spec)
-    monkeypatch.setattr(write, "table_writer", sparse_writer)
-    monkeypatch.setattr(run, "check_space", lambda *arguments: None)
-    monkeypatch.setattr(run, "inspect", lambda *arguments: Download(None, {}, (), content))
-    monkeypatch.setattr(run, "verify", lambda *arguments, **options: ())
+    monkeypatch.setattr(write, "_table_writer", sparse_writer)
+    monkeypatch.setattr(run, "_check_space", lambda *arguments: None)
+    monkeypatch.setattr(run, "inspect", lambda *arguments: Inspection(None, {}, (), content))
+    monkeypatch.setattr(run, "verify", lambda *arguments, **options: Findings())
     run.prepare(spec.name, root, root)
 
 

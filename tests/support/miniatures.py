@@ -9,7 +9,7 @@ import numpy as np
 
 from ncl_bench.data import cc152k, coco, flickr30k, now
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.text import Vocabulary, vocabulary_json
+from ncl_bench.data.vocabulary import Vocabulary, vocabulary_json
 
 IMAGES = {"train": 12, "dev": 4, "test": 3}
 SPECS: dict[str, DatasetSpec] = {
@@ -62,17 +62,17 @@ def make_now(folder: Path, name: str = "h5100k_precomp") -> Path:
     (folder / name).mkdir(parents=True)
     (folder / "vocab").mkdir()
     words = ("<pad>", "<start>", "<end>", "<unk>", " ", "web", "网页", "ねこ", "страница")
-    for cut in now.VOCABULARY_SIZES:
+    for tokenizer in now.VOCABULARY_SIZES:
         text = vocabulary_json(Vocabulary(words, len(words) + 3))
-        (folder / "vocab" / f"now100k_precomp_vocab_{cut}.json").write_text(text)
+        (folder / "vocab" / f"now100k_precomp_vocab_{tokenizer}.json").write_text(text)
     for number, (split, images) in enumerate(IMAGES.items()):
         np.save(folder / name / f"{split}_ims.npy", features(images, number, "float16"))
         write_lines(folder / name / f"{split}_ids.txt", [str(31 * i + number) for i in range(images)])
-        for shift, cut in enumerate(now.VOCABULARY_SIZES):
+        for shift, tokenizer in enumerate(now.VOCABULARY_SIZES):
             rows = [
                 ",".join(str(4 + (i + j + shift) % 5) for j in range(3 + i % 3)) + "," for i in range(images)
             ]
-            write_lines(folder / name / f"{split}_caps_{cut}.txt", rows)
+            write_lines(folder / name / f"{split}_caps_{tokenizer}.txt", rows)
     return folder
 
 

@@ -21,7 +21,7 @@ from baselines.engine.score_run import submit
 from baselines.engine.similarities import CAPTION_BLOCK, score_blocks
 from baselines.engine.train import Trainer
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.text import Vocabulary
+from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.submission import Training, read_submission
 

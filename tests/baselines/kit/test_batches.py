@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from baselines.kit.batches import Batch, TrainingBatches, collate, in_blocks
 from ncl_bench.data.paired import PairedDataset, TokenTable
-from ncl_bench.data.text import Vocabulary
+from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.noise.draw import NoiseRecord
 
 

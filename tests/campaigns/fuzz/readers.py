@@ -23,13 +23,13 @@ from leaderboard.evidence import _unpacked, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_of, entry_slug, read_entry_file
 from ncl_bench.data.captions import read_lines, read_table, read_token_ids, unique_ids
-from ncl_bench.data.download import FolderSource
+from ncl_bench.data.download import FolderDownload
 from ncl_bench.data.features import open_features, scan
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.published import inspect, verify
-from ncl_bench.data.text import parse_vocabulary, tokenizer, train_bpe, vocabulary_json
-from ncl_bench.data.text.vocabulary import SPECIAL_WORDS, Vocabulary
+from ncl_bench.data.tokenizers import tokenizer, train_bpe
+from ncl_bench.data.verify import inspect, verify
+from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, parse_vocabulary, vocabulary_json
 from ncl_bench.evaluation.claims import _compare_ids, _ids
 from ncl_bench.evaluation.submission import ArrayFile, read_submission
 from ncl_bench.noise.files import read_noise_file
@@ -122,7 +122,7 @@ def feature_file(folder: Path) -> Reader:
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        file = open_features(FolderSource(source), "dev_ims.npy", spec, "dev", ("float32",))
+        file = open_features(FolderDownload(source), "dev_ims.npy", spec, "dev", ("float32",))
         scan(file, to_float16=True, advance=lambda done: None)
 
     return Reader([path.read_bytes(), npy(miniatures.features(4, 0))], read, NPY)

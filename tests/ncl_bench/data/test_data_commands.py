@@ -86,7 +86,10 @@ def test_check_lists_every_file_and_writes_nothing(tmp_path):
             ("prepare", "coco", "--to", "x"),
             "coco is made from downloaded files; give their folder with --from",
         ),
-        (("prepare", "coco", "--download"), "--download fetches now only"),
+        (
+            ("prepare", "coco", "--download"),
+            "--download cannot fetch coco; `ncl-bench datasets show coco` says where",
+        ),
         (("prepare", "now", "--download", "--from", "x"), "exclude each other"),
         (
             ("prepare", "flickr30k", "--from", "x", "--push-to-hub", "a/b"),

@@ -11,7 +11,7 @@ from support import miniatures
 
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.settings import PrepareOptions
+from ncl_bench.data.write import PrepareOptions
 from ncl_bench.errors import DataError
 
 

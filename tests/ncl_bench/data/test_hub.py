@@ -1,5 +1,6 @@
 """Download and upload, against a Hub that is only pretended."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,9 +8,10 @@ import pytest
 from huggingface_hub import DatasetCard
 from support import miniatures
 
-from ncl_bench.data import hub, now
+from ncl_bench.data import DATASETS, hub, now
 from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import DataError
+from ncl_bench.files import sha256_of_file
 
 
 class PretendedHub:
@@ -34,7 +36,10 @@ class PretendedHub:
         if self.fault:
             raise self.fault
         assert (repository, repo_type) == ("NJUyued/NoW", "dataset")
-        return [SimpleNamespace(commit_id="f" * 40), SimpleNamespace(commit_id=now.REVISION + "0" * 33)]
+        return [
+            SimpleNamespace(commit_id="f" * 40),
+            SimpleNamespace(commit_id=now.ARCHIVE.revision + "0" * 33),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +84,16 @@ def fetching(path: Path):
 
     def fetch(repository: str, name: str, *, repo_type: str, revision: str) -> str:
         assert (repository, name, repo_type) == ("NJUyued/NoW", "NoW.zip", "dataset")
-        assert revision == now.REVISION + "0" * 33
+        assert revision == now.ARCHIVE.revision + "0" * 33
         return str(path)
 
     return fetch
+
+
+def published_as(monkeypatch, archive):
+    """The archive of Noise of Web is this one."""
+    origin = replace(now.SPEC.origin, archive=archive)
+    monkeypatch.setitem(DATASETS, "now", replace(DATASETS["now"], origin=origin))
 
 
 def test_download_is_pinned_and_verified(tmp_path, monkeypatch):
@@ -90,22 +101,23 @@ def test_download_is_pinned_and_verified(tmp_path, monkeypatch):
     with pytest.raises(
         DataError, match=rf"has {archive.stat().st_size} bytes, expected 3534902435; delete it"
     ):
-        hub.download_now(api=PretendedHub(), fetch=fetching(archive))
-    monkeypatch.setattr(now, "ARCHIVE_BYTES", archive.stat().st_size)
-    with pytest.raises(DataError, match=f"expected {now.ARCHIVE_SHA256}; delete it"):
-        hub.download_now(api=PretendedHub(), fetch=fetching(archive))
-    monkeypatch.setattr(now, "ARCHIVE_SHA256", hub.sha256_of_file(archive))
-    path = hub.download_now(api=PretendedHub(), fetch=fetching(archive))
+        hub.fetch_archive("now", api=PretendedHub(), fetch=fetching(archive))
+    known = replace(now.ARCHIVE, bytes=archive.stat().st_size)
+    published_as(monkeypatch, known)
+    with pytest.raises(DataError, match=f"expected {known.sha256}; delete it"):
+        hub.fetch_archive("now", api=PretendedHub(), fetch=fetching(archive))
+    published_as(monkeypatch, replace(known, sha256=sha256_of_file(archive)))
+    path = hub.fetch_archive("now", api=PretendedHub(), fetch=fetching(archive))
     assert prepare("now", path, tmp_path / "root").name == "now"
 
 
 def test_offline_says_what_to_do_by_hand():
     fault = OSError("Name or service not known\nmore")
     with pytest.raises(DataError) as error:
-        hub.download_now(api=PretendedHub(fault))
+        hub.fetch_archive("now", api=PretendedHub(fault))
     message = str(error.value)
     assert "cannot be downloaded (Name or service not known); fetch it by hand from" in message
     assert "https://huggingface.co/datasets/NJUyued/NoW" in message
-    assert now.ARCHIVE_SHA256 in message
+    assert now.ARCHIVE.sha256 in message
     assert "ncl-bench prepare now --from NoW.zip --to DIR" in message
     assert "\n" not in message

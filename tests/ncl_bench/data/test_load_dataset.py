@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import ncl_bench
-from ncl_bench.data import DATASETS, load_dataset
-from ncl_bench.data.truth import true_correspondence
+from ncl_bench.data import DATASETS, load_dataset, true_correspondence
 from ncl_bench.errors import DataError, NoiseError
 from ncl_bench.noise.draw import draw_noise, noise_sha256
 

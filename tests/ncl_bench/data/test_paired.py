@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncl_bench.data.paired import LeadingImages, PairedDataset, TokenTable
-from ncl_bench.data.text import build_vocabulary
+from ncl_bench.data.vocabulary import build_vocabulary
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import NoiseRecord
 

@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 from support import miniatures
 
-from ncl_bench.data import DATASETS, digits, flickr30k, now, settings, write
-from ncl_bench.data.download import open_source
+from ncl_bench.data import DATASETS, digits, flickr30k, now, write
+from ncl_bench.data.download import open_download
 from ncl_bench.data.features import SCAN_ROWS, open_features, scan
 from ncl_bench.data.layout import FileRecord, read_manifest
 from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.settings import PrepareOptions
 from ncl_bench.data.spec import KnownFile
-from ncl_bench.data.text import SPECIAL_WORDS, Vocabulary, tokenizer, vocabulary_json
 from ncl_bench.data.tokenize import TextOptions
+from ncl_bench.data.tokenizers import tokenizer
+from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
+from ncl_bench.data.write import PrepareOptions
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.files import sole_owner
 
@@ -143,9 +144,9 @@ def test_an_imported_vocabulary_is_kept_bit_for_bit(tmp_path):
     assert (folder / "vocab" / "word.json").read_bytes() == published.read_bytes()
     dataset = load_prepared(tmp_path / "root", miniatures.SPECS["flickr30k"], "train")
     assert dataset.vocabulary.words == words
-    cut = read_manifest(folder).tokenizations[0]
-    assert cut.origin == "imported"
-    assert cut.vocabulary_sha256 == hashlib.sha256(published.read_bytes()).hexdigest()
+    tokenization = read_manifest(folder).tokenizations[0]
+    assert tokenization.origin == "imported"
+    assert tokenization.vocabulary_sha256 == hashlib.sha256(published.read_bytes()).hexdigest()
 
 
 def test_the_vocabulary_is_built_from_train_alone(prepared):
@@ -164,9 +165,9 @@ def test_several_tokenizers_in_one_preparation(tmp_path):
     pieces = tokenizer("bpe", file=folder / "vocab" / "bpe_tokenizer.json")
     for name in ("word", "jieba", "bpe"):
         dataset = load_prepared(tmp_path / "root", miniatures.SPECS["coco"], "test", tokenizer=name)
-        cut = pieces if name == "bpe" else tokenizer(name)
+        split = pieces if name == "bpe" else tokenizer(name)
         tokens, _ = dataset.tokens.padded(np.array([3]))
-        assert tokens[0].tolist() == dataset.vocabulary.encode(cut(dataset.captions[3]))
+        assert tokens[0].tolist() == dataset.vocabulary.encode(split(dataset.captions[3]))
 
 
 def test_digits_are_the_same_prepared_and_embedded(tmp_path):
@@ -223,7 +224,7 @@ def test_one_copy_is_found_whatever_the_bytes_of_a_row(dtype, dim, tmp_path):
     rows[7] = rows[2]
     rows[8] = rows[2][::-1]
     np.save(tmp_path / "train_ims.npy", rows)
-    file = open_features(open_source(tmp_path), "train_ims.npy", spec, "train", (dtype,))
+    file = open_features(open_download(tmp_path), "train_ims.npy", spec, "train", (dtype,))
     found = scan(file, to_float16=False, advance=lambda amount: None)
     assert (found.copies, found.example) == (1, (7, 2))
 
@@ -234,7 +235,7 @@ def test_the_scan_keeps_a_few_bytes_an_image(tmp_path, monkeypatch):
     )
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     np.save(source / "train_ims.npy", np.random.default_rng(0).random((600, 3, 4096), np.float32))
-    file = open_features(open_source(source), "train_ims.npy", spec, "train", ("float32",))
+    file = open_features(open_download(source), "train_ims.npy", spec, "train", ("float32",))
     tracemalloc.start()
     found = scan(file, to_float16=False, advance=lambda amount: None)
     _, peak = tracemalloc.get_traced_memory()
@@ -383,7 +384,7 @@ def test_unfinished_work_of_other_settings_is_dropped(tmp_path, monkeypatch):
 
 def fail_after(monkeypatch, blocks):
     """Writing images runs out of space after some blocks."""
-    real, left = write.image_batch, [blocks]
+    real, left = write._image_batch, [blocks]
 
     def full(*arguments):
         left[0] -= 1
@@ -391,7 +392,7 @@ def fail_after(monkeypatch, blocks):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(*arguments)
 
-    monkeypatch.setattr(write, "image_batch", full)
+    monkeypatch.setattr(write, "_image_batch", full)
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
@@ -409,7 +410,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
 def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     usage = shutil.disk_usage(tmp_path)._replace(free=100)
-    monkeypatch.setattr(settings.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(DataError, match=r"0\.0 GB free, flickr30k as float32 needs"):
         prepare("flickr30k", source, tmp_path / "root")
     assert os.listdir(tmp_path / "root") == []

@@ -7,7 +7,7 @@ from support import miniatures
 from ncl_bench.data import write
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.settings import PrepareOptions
+from ncl_bench.data.write import PrepareOptions
 
 datasets = pytest.importorskip("datasets")
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 
 import nltk
@@ -14,18 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 
-from ncl_bench.data.text import (
+from ncl_bench.data.tokenizers import TOKENIZERS, _jieba, split_words, tokenizer, train_bpe
+from ncl_bench.data.vocabulary import (
     SPECIAL_WORDS,
-    TOKENIZERS,
     Vocabulary,
     build_vocabulary,
     load_vocabulary,
     parse_vocabulary,
-    tokenizer,
-    train_bpe,
     vocabulary_json,
 )
-from ncl_bench.data.text.word import split_words
 from ncl_bench.errors import DataError
 
 # What NLTKWordTokenizer of nltk 3.8.1 gives.
@@ -132,7 +128,7 @@ def test_bpe_training_gives_equal_bytes_in_every_process(tmp_path):
     captions = [f"{sample} {i % 7}" for i in range(50) for sample in SAMPLES.values()]
     train_bpe(captions, tmp_path / "here.json", size=150)
     script = (
-        "import json, sys; from pathlib import Path; from ncl_bench.data.text import train_bpe; "
+        "import json, sys; from pathlib import Path; from ncl_bench.data.tokenizers import train_bpe; "
         "train_bpe(json.load(sys.stdin), Path(sys.argv[1]), size=150)"
     )
     subprocess.run(
@@ -244,7 +240,7 @@ def test_missing_vocabulary_is_refused(tmp_path):
 def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import_module("ncl_bench.data.text.tokenizers")._jieba.cache_clear()
+    _jieba.cache_clear()
     (tmp_path / "jieba.cache").write_bytes(b"planted")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert tokenizer("jieba")("我来到北京清华大学") == ["我", "来到", "北京", "清华大学"]

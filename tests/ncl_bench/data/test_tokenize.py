@@ -1,26 +1,27 @@
-"""Cutting in parallel: the same result as one caption after the other."""
+"""Tokenizing in parallel: the same result as one caption after the other."""
 
 import numpy as np
 import pytest
 
 from ncl_bench.data import tokenize
-from ncl_bench.data.text import build_vocabulary, tokenizer
+from ncl_bench.data.tokenizers import tokenizer
+from ncl_bench.data.vocabulary import build_vocabulary
 
 CAPTIONS = [f"dog number {i % 37} isn't at gate {i % 11}" for i in range(500)]
 
 
 @pytest.mark.parametrize("chunk", [7, 60, 10_000])
-def test_cut_captions_equals_one_after_the_other(chunk, monkeypatch):
+def test_tokenized_captions_equal_one_after_the_other(chunk, monkeypatch):
     monkeypatch.setattr(tokenize, "CHUNK", chunk)
     if chunk == 7:
         monkeypatch.setattr(tokenize.os, "cpu_count", lambda: 1)
     done: list[int] = []
-    cut = tokenize.cut_captions(CAPTIONS, "word", None, done.append)
+    found = tokenize.tokenize_captions(CAPTIONS, "word", None, done.append)
     words = [tokenizer("word")(caption) for caption in CAPTIONS]
     vocabulary = build_vocabulary(words, threshold=12)
     assert sum(done) == len(CAPTIONS)
-    assert cut.vocabulary(12) == vocabulary
-    table = cut.encoded(vocabulary)
+    assert found.vocabulary(12) == vocabulary
+    table = found.encoded(vocabulary)
     for c, expected in enumerate(words):
         ids = table.ids[table.offsets[c] : table.offsets[c + 1]]
         assert ids.tolist() == vocabulary.encode(expected)
@@ -29,6 +30,6 @@ def test_cut_captions_equals_one_after_the_other(chunk, monkeypatch):
 
 def test_other_vocabularies_make_unknown_words(monkeypatch):
     vocabulary = build_vocabulary([["dog"]] * 4)
-    table = tokenize.cut_captions(["a dog", "", "cat"], "word", None, lambda n: None).encoded(vocabulary)
+    table = tokenize.tokenize_captions(["a dog", "", "cat"], "word", None, lambda n: None).encoded(vocabulary)
     assert table.ids.tolist() == [1, 3, 4, 2, 1, 2, 1, 3, 2]
     assert table.offsets.tolist() == [0, 4, 6, 9]

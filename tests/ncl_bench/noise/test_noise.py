@@ -24,11 +24,11 @@ from ncl_bench.noise.draw import (
 )
 from ncl_bench.noise.files import nominal_ratios, read_index, read_noise_file
 from ncl_bench.noise.identify import identify as identify_among
-from ncl_bench.noise.known import PUBLISHED, PublishedNoise, find_published, published_name
+from ncl_bench.noise.known import KNOWN_NOISE, KnownNoise, find_known_noise, known_noise_name
 
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
 identify = partial(identify_among, datasets=DATASETS.values())
-CAPTION_FILES = [file for file in PUBLISHED if file.unit == "caption"]
+CAPTION_FILES = [file for file in KNOWN_NOISE if file.unit == "caption"]
 
 
 def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "caption") -> np.ndarray:
@@ -40,12 +40,12 @@ def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "c
 
 
 @pytest.mark.parametrize("file", CAPTION_FILES, ids=lambda file: file.title.split()[0])
-def test_published_caption_files_come_out_of_their_seed(file: PublishedNoise) -> None:
+def test_published_caption_files_come_out_of_their_seed(file: KnownNoise) -> None:
     noisy, record = draw_noise(
         DATASETS[file.dataset], noise_ratio=file.ratio, noise_unit="caption", seed=file.seed
     )
     assert record.sha256 == file.sha256 == noise_sha256(noisy)
-    assert find_published(noisy) == file
+    assert find_known_noise(noisy) == file
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,22 @@ def test_every_other_cell_has_seed_0() -> None:
 
 
 def test_published_image_files_are_listed_for_both_datasets_and_five_ratios() -> None:
-    files = [file for file in PUBLISHED if file.unit == "image"]
+    files = [file for file in KNOWN_NOISE if file.unit == "image"]
     assert {(file.dataset, file.ratio) for file in files} == {
         (dataset, ratio) for dataset in ("flickr30k", "coco") for ratio in (0.2, 0.4, 0.5, 0.6, 0.8)
     }
     assert all(len(file.sha256) == 16 and file.seed is None for file in files)
-    assert len({file.sha256 for file in PUBLISHED}) == len(PUBLISHED)
+    assert len({file.sha256 for file in KNOWN_NOISE}) == len(KNOWN_NOISE)
 
 
 def test_a_published_file_is_named_by_its_hash_and_other_noise_is_not() -> None:
     _, record = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="caption")
-    assert published_name(record.sha256) == "f30k_precomp_0.4.npy of BiCro and PC2"
-    for file in PUBLISHED:
-        assert published_name(file.sha256.ljust(64, "0")) == file.title
+    assert known_noise_name(record.sha256) == "f30k_precomp_0.4.npy of BiCro and PC2"
+    for file in KNOWN_NOISE:
+        assert known_noise_name(file.sha256.ljust(64, "0")) == file.title
     for unit, seed in (("caption", 7), ("image", None)):
         _, record = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit=unit, seed=seed)
-        assert published_name(record.sha256) is None
+        assert known_noise_name(record.sha256) is None
 
 
 def test_golden_arrays(golden) -> None:
@@ -315,8 +315,8 @@ def test_identify_a_published_file() -> None:
 
 def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
-    file = PublishedNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
-    monkeypatch.setattr("ncl_bench.noise.known.PUBLISHED", (file,))
+    file = KnownNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
+    monkeypatch.setattr("ncl_bench.noise.known.KNOWN_NOISE", (file,))
     for index in (noisy, noisy[::5]):
         found = identify(index)
         assert (found.published, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
@@ -327,8 +327,8 @@ def test_a_record_tells_a_shared_image_file_from_our_own_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
-    file = PublishedNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
-    monkeypatch.setattr("ncl_bench.noise.known.PUBLISHED", (file,))
+    file = KnownNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
+    monkeypatch.setattr("ncl_bench.noise.known.KNOWN_NOISE", (file,))
     for index in (theirs, theirs[::5]):
         _, record = read_noise_file(save(tmp_path, index), FLICKR30K, "image")
         assert (record.published, record.seed) == ("theirs", None)

@@ -1,12 +1,13 @@
 """Tokenizers by name: a caption in, its words or word pieces out."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ncl_bench.data.text import word as word_rules
+from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
 
 
@@ -57,7 +58,7 @@ def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
 
 
 def _word() -> Tokenizer:
-    return Tokenizer("word", word_rules.VERSION, lambda caption: word_rules.split_words(caption.lower()))
+    return Tokenizer("word", WORD_RULES, lambda caption: split_words(caption.lower()))
 
 
 def _word_punkt() -> Tokenizer:
@@ -74,9 +75,9 @@ def _word_punkt() -> Tokenizer:
 
     def split(caption: str) -> list[str]:
         found = sentences.tokenize(caption.lower())
-        return [word for sentence in found for word in word_rules.split_words(sentence)]
+        return [word for sentence in found for word in split_words(sentence)]
 
-    return Tokenizer("word-punkt", f"{word_rules.VERSION}+punkt_tab-english", split)
+    return Tokenizer("word-punkt", f"{WORD_RULES}+punkt_tab-english", split)
 
 
 @cache
@@ -140,8 +141,6 @@ def train_bpe(captions: Iterable[str], file: Path, *, size: int = 10_000) -> Non
     from tokenizers import Tokenizer as Pieces
     from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-    from ncl_bench.data.text.vocabulary import SPECIAL_WORDS
-
     pieces = Pieces(models.BPE(unk_token="<unk>"))
     pieces.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     pieces.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -158,3 +157,73 @@ _WITHOUT_FILE: dict[str, Callable[[], Tokenizer]] = {
 }
 _PIECES = ("bpe", "bert")
 TOKENIZERS = (*_WITHOUT_FILE, *_PIECES)
+
+
+WORD_RULES = "nltk-3.8.1-rules"
+"""English words by the rules of NLTK's word tokenizer, frozen.
+
+NLTK changed its rules in 3.9 (spaces), 3.10.0 (long dashes) and 3.10.1 (a leading apostrophe is cut off).
+The published SCAN vocabularies hold words such as ``'stop``, so they need the older behaviour. These tables have
+the rules of ``NLTKWordTokenizer`` in NLTK 3.8.1 (Apache-2.0, after Robert MacIntyre's Penn Treebank script);
+they need no data file and do not change with the installed NLTK.
+"""
+
+_OPENING_QUOTES = (
+    (r"([«“‘„]|`+)", r" \1 "),
+    (r'^"', "``"),
+    (r"(``)", r" \1 "),
+    (r"""([ ([{<])("|'')""", r"\1 `` "),
+    (r"(?i)(')(?!re|ve|ll|m|t|s|d|n)(\w)\b", r"\1 \2"),
+)
+_PUNCTUATION = (
+    (r"""([^.])(\.)([\])}>"'»”’ ]*)\s*$""", r"\1 \2 \3 "),
+    (r"([:,])([^\d])", r" \1 \2"),
+    (r"([:,])$", r" \1 "),
+    (r"(\.{2,})", r" \1 "),
+    (r"([;@#$%&])", r" \1 "),
+    (r"""([^.])(\.)([\])}>"']*)\s*$""", r"\1 \2\3 "),
+    (r"([?!])", r" \1 "),
+    (r"([^'])' ", r"\1 ' "),
+    (r"(\*)", r" \1 "),
+    (r"([][(){}<>])", r" \1 "),
+    (r"(--)", r" \1 "),
+)
+_CLOSING_QUOTES = (
+    (r"([»”’])", r" \1 "),
+    (r"(''|\")", r" '' "),
+    (r"([^' ])('[sS]|'[mM]|'[dD]|') ", r"\1 \2 "),
+    (r"([^' ])('ll|'LL|'re|'RE|'ve|'VE|n't|N'T) ", r"\1 \2 "),
+)
+_CONTRACTIONS = tuple(
+    (pattern, r" \1 \2 ")
+    for pattern in (
+        r"(?i)\b(can)(not)\b",
+        r"(?i)\b(d)('ye)\b",
+        r"(?i)\b(gim)(me)\b",
+        r"(?i)\b(gon)(na)\b",
+        r"(?i)\b(got)(ta)\b",
+        r"(?i)\b(lem)(me)\b",
+        r"(?i)\b(more)('n)\b",
+        r"(?i)\b(wan)(na)(?=\s)",
+        r"(?i) ('t)(is)\b",
+        r"(?i) ('t)(was)\b",
+    )
+)
+
+
+def _compiled(rules: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
+
+
+_BEFORE_PADDING = _compiled(_OPENING_QUOTES + _PUNCTUATION)
+_AFTER_PADDING = _compiled(_CLOSING_QUOTES + _CONTRACTIONS)
+
+
+def split_words(sentence: str) -> list[str]:
+    """Words and punctuation marks of a sentence; upper and lower case stay as they are."""
+    for pattern, replacement in _BEFORE_PADDING:
+        sentence = pattern.sub(replacement, sentence)
+    sentence = f" {sentence} "
+    for pattern, replacement in _AFTER_PADDING:
+        sentence = pattern.sub(replacement, sentence)
+    return sentence.split()

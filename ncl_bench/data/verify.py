@@ -1,0 +1,243 @@
+"""Verify a download: names, sizes, texts and every number, and say in sentences what was found."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
+from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
+from ncl_bench.data.layout import FileRecord, Journal
+from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, SplitCaptions
+from ncl_bench.errors import DataError
+from ncl_bench.files import sha256_of_file
+from ncl_bench.progress import Progress
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A user's files whose names, sizes, headers and texts are as expected; the numbers are not yet read.
+
+    Attributes:
+        download: the folder or zip file.
+        features: of each split.
+        texts: every other file that is read, below the download.
+        material: what they hold.
+    """
+
+    download: Download
+    features: Mapping[str, FeatureFile]
+    texts: tuple[str, ...]
+    material: Material
+
+
+def inspect(spec: DatasetSpec, place: Path) -> Inspection:
+    """Check all that can be checked without reading the features.
+
+    Args:
+        spec: the dataset, one that is not embedded.
+        place: the downloaded folder, the folder above it, or a zip file.
+
+    Raises:
+        DataError: a file is missing, damaged, of another size or content than published.
+    """
+    origin = spec.origin
+    download = open_download(place)
+    folder = features_folder(download, origin)
+    paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
+    for path in (path for split in SPLITS for path in paths[split]):
+        require(download, path)
+    features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
+    captions = {split: spec.read_captions(download, paths[split], split) for split in SPLITS}
+    if origin.ids_span_splits:
+        _check_disjoint(captions, place)
+    texts = [path for split in SPLITS for path in paths[split][1:]]
+    texts += [find_file(download, name) for name in origin.extra_files]
+    files = sorted([*texts, *(file.path for file in features.values())])
+    material = Material(
+        captions,
+        features,
+        spec.read_vocabularies(download),
+        fingerprints={},
+        identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
+        times=tuple(download.changed_at(name) for name in files),
+    )
+    return Inspection(download, features, tuple(texts), material)
+
+
+def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:
+    seen: dict[str, str] = {}
+    for split, content in captions.items():
+        for own in content.image_ids:
+            if seen.setdefault(own, split) != split:
+                raise DataError(
+                    f"{place}: image id {own} is in {seen[own]} and in {split}, expected it in one of them; "
+                    "the files come from different releases"
+                )
+
+
+def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
+    """The published vocabulary beside a download: in its folder, in ``vocab/``, or one folder further up.
+
+    Args:
+        spec: the dataset, one that is not embedded.
+        place: the downloaded folder, the folder above it, or a zip file.
+
+    Returns:
+        The file, or None where there is none.
+    """
+    origin = spec.origin
+    if origin.vocabulary is None:
+        return None
+    folders = [place, *(place / name for name in origin.folders), place.absolute().parent]
+    files = (folder / below / origin.vocabulary.name for folder in folders for below in (".", "vocab"))
+    return next((file for file in files if file.is_file()), None)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a complete check of a download found.
+
+    Attributes:
+        files: name, size and sha256 of every file.
+        checked: what they were compared with, in sentences.
+        warnings: what deserves a look, in sentences.
+    """
+
+    files: tuple[FileRecord, ...] = ()
+    checked: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def verify(
+    inspection: Inspection,
+    spec: DatasetSpec,
+    *,
+    vocabulary: Path | None = None,
+    to_float16: bool,
+    journal: Journal | None,
+    progress: Progress,
+) -> Findings:
+    """Read every byte once: all numbers finite, no row of zeros alone, repeated rows equal, known hashes compared.
+
+    Args:
+        inspection: what :func:`inspect` returned.
+        spec: the protocol's facts.
+        vocabulary: the vocabulary file that is used beside it.
+        to_float16: the numbers must also fit float16.
+        journal: files that it lists are not read again.
+        progress: shows the bytes read.
+
+    Returns:
+        Every file, what it was compared with, and what deserves a look.
+
+    Raises:
+        DataError: see :func:`ncl_bench.data.features.scan`.
+    """
+    download, origin = inspection.download, spec.origin
+    digests = {path: hashlib.sha256(read_text(download, path)).hexdigest() for path in inspection.texts}
+    warnings = []
+    for split, file in inspection.features.items():
+        step = f"scan {split}"
+        result = journal.result(step) if journal else None
+        if result is None:
+            with progress(f"checking {split}", download.sizes[file.path]) as advance:
+                result = asdict(scan(file, to_float16=to_float16, advance=advance))
+            if journal:
+                journal.finish(step, result)
+        found = Scan(**result)
+        digests[file.path] = found.sha256
+        warnings += [copies_warning(file, found)] if found.copies else []
+    files = [
+        FileRecord(name=path, bytes=download.sizes[path], sha256=digests[path]) for path in sorted(digests)
+    ]
+    files += [hashed(vocabulary, origin.vocabulary)] if vocabulary else []
+    if origin.archive and download.place.is_file() and download.place.stat().st_size == origin.archive.bytes:
+        files.append(hashed(download.place, origin.archive))
+    return Findings(tuple(files), checked_facts(spec, inspection.features, files), tuple(warnings))
+
+
+def is_published(sha256: str, known: KnownFile | None) -> bool | None:
+    """Whether a hash (hex) is that of the published file; None where that is not known."""
+    return None if known is None else sha256.startswith(known.sha256)
+
+
+def hashed(path: Path, known: KnownFile | None) -> FileRecord:
+    """The record of a file that is compared with a known hash."""
+    sha256 = sha256_of_file(path)
+    return FileRecord(
+        name=path.name, bytes=path.stat().st_size, sha256=sha256, published=is_published(sha256, known)
+    )
+
+
+def checked_facts(
+    spec: DatasetSpec, features: Mapping[str, FeatureFile], files: Sequence[FileRecord]
+) -> tuple[str, ...]:
+    """What a download was compared with, after everything fitted.
+
+    Args:
+        spec: the protocol's facts.
+        features: of each split.
+        files: what was read.
+    """
+    images = " / ".join(f"{spec.images[split]:,}" for split in SPLITS)
+    dtypes = " and ".join(sorted({str(file.dtype) for file in features.values()}))
+    same = [file.name for file in files if file.published]
+    other = [file.name for file in files if file.published is False]
+    unknown = sum(file.published is None for file in files)
+    hashes = [f"{', '.join(same)} has the published sha256"] if same else []
+    hashes += [f"{', '.join(other)} has another sha256 than the published file"] if other else []
+    hashes += (
+        [f"no sha256 is known of {_files(unknown)}, so nobody compared their content"] if unknown else []
+    )
+    return (
+        "layout: every file has its published name and place",
+        f"counts: {images} images in train / dev / test, {spec.captions_per_image} caption(s) each",
+        f"types: {dtypes}, {spec.n_regions} regions of {spec.feature_dim} numbers, all finite, no row all zero",
+        f"content: {'; '.join(hashes)}",
+    )
+
+
+def _files(n: int) -> str:
+    return "1 file" if n == 1 else f"{n} files"
+
+
+def copies_warning(file: FeatureFile, found: Scan) -> str:
+    """A sentence on images that are copies of others."""
+    later, earlier = found.example
+    return (
+        f"{file.path}: {found.copies:,} of {file.shape[0] // file.repeat:,} images have exactly the features of an "
+        f"earlier one (row {later} is row {earlier}); a download that was not finished looks like that, "
+        "so compare its size and date with its source"
+    )
+
+
+def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> str | None:
+    """A sentence where token ids are not the published ones, or None.
+
+    Args:
+        origin: of the dataset.
+        tokenizer: its name.
+        sha256: hash (hex) of the vocabulary file; None for a vocabulary that is built from the captions.
+    """
+    known = origin.vocabulary
+    if known is None or not uses_vocabulary_file(tokenizer) or (sha256 and is_published(sha256, known)):
+        return None
+    own = "built from the training captions" if sha256 is None else "another file than the published one"
+    return (
+        f"the vocabulary of the tokenizer {tokenizer} is {own}, so TOKEN IDS DIFFER FROM THE PUBLISHED ONES and "
+        f"published checkpoints do not fit; {how_to_get(known)}"
+    )
+
+
+def how_to_get(vocabulary: KnownFile) -> str:
+    """Where a published vocabulary is, and what to do with it."""
+    return (
+        f"for the published ids put {vocabulary.name} (sha256 begins {vocabulary.sha256}; from {vocabulary.where}) "
+        "beside the download, or give it with --vocabulary, before you prepare"
+    )
+
+
+def uses_vocabulary_file(tokenizer: str) -> bool:
+    """Whether the published vocabularies are of this tokenizer's words."""
+    return tokenizer in ("word", "word-punkt")

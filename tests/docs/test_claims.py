@@ -10,7 +10,7 @@ import pytest
 from pages import GENERATED, PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 
-from baselines.published.numbers import PUBLISHED
+from baselines.published import PUBLISHED
 from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import selection_images

@@ -15,9 +15,9 @@ from baselines.engine.recipe import Recipe, named_value
 from baselines.engine.records import Imported
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import build_method
+from baselines.imported.checkpoint_file import SCORING, networks_in, read_checkpoint
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
-from baselines.published.checkpoint_file import SCORING, networks_in, read_checkpoint
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name

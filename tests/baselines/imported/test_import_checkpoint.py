@@ -17,7 +17,7 @@ from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.score_run import submit
 from baselines.engine.similarities import score
-from baselines.published.import_checkpoint import Statement, import_checkpoint
+from baselines.imported.import_checkpoint import Statement, import_checkpoint
 from ncl_bench.cli import app
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset

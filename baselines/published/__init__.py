@@ -1,1 +1,0 @@
-"""What connects the baselines with published code: its checkpoints and its numbers."""

@@ -1,0 +1,142 @@
+"""Which images, under which names, in which split."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ncl_bench.data.spec import SPLITS
+from ncl_bench.errors import DataError
+
+Splits = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A user's images.
+
+    Attributes:
+        folder: the names are paths below it.
+        names: ids of the images, in order, each once.
+        splits: split to the names in it; None where nothing says so and they are drawn.
+    """
+
+    folder: Path
+    names: list[str]
+    splits: Splits | None
+
+
+def list_images(source: Path, lists: Mapping[str, Path] | None = None) -> Listing:
+    """The images of a folder or of a table.
+
+    Args:
+        source: a folder, of which every file counts whose path has no part that begins with a dot; or a ``.csv`` or
+            ``.tsv`` file with a column ``image`` of paths beside it, and perhaps one ``split``.
+        lists: split to a file with a name per line; other images are left out.
+
+    Raises:
+        DataError: there is no image, a list or table is not as expected, or an image is in two splits.
+    """
+    if source.is_dir():
+        found = Listing(source, _files_below(source), None)
+    elif source.suffix.lower() in (".csv", ".tsv"):
+        found = _read_table(source)
+    else:
+        raise DataError(
+            f"{source} is neither a folder nor a .csv or .tsv file; give the images' folder or table"
+        )
+    if lists:
+        found = _listed(found, source, lists)
+    for name in found.names:
+        if name != name.strip() or len(name.splitlines()) != 1:
+            raise DataError(
+                f"{source}: the image {name!r} has blanks around its name or a line end in it; rename it"
+            )
+    if not found.names:
+        raise DataError(f"{source} holds no image; give the folder or the table of your images")
+    return found
+
+
+def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: int) -> Splits:
+    """Draw dev and test; the rest is train. Each split keeps the order of the names.
+
+    Args:
+        names: of the images.
+        dev: images to draw; a tenth of them, rounded down, where None.
+        test: likewise.
+        seed: of the draw.
+
+    Raises:
+        DataError: a split would be empty.
+    """
+    tenth = len(names) // 10
+    sizes = {"dev": tenth if dev is None else dev, "test": tenth if test is None else test}
+    sizes["train"] = len(names) - sum(sizes.values())
+    for split, size in sizes.items():
+        if size < 1:
+            raise DataError(
+                f"of {len(names)} images {size} would be {split}; choose other numbers with --dev and --test"
+            )
+    order = np.random.RandomState(seed).permutation(len(names))
+    cuts = np.cumsum([sizes["test"], sizes["dev"]])
+    rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
+    return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
+
+
+def _files_below(folder: Path) -> list[str]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(p.as_posix() for p in paths if not any(part.startswith(".") for part in p.parts))
+
+
+def _read_table(path: Path) -> Listing:
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
+    names: dict[str, str] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.DictReader(stream, delimiter=separator, strict=True)
+            columns = rows.fieldnames or ()
+            if "image" not in columns:
+                raise DataError(
+                    f"{path} has the columns {', '.join(columns)}, none of them named image; name it so"
+                )
+            for row in rows:
+                name, split = row["image"] or "", row.get("split") or ""
+                where = f"{path} line {rows.line_num}"
+                if not name:
+                    raise DataError(f"{where} names no image; fill in the column image")
+                if "split" in columns and split not in SPLITS:
+                    raise DataError(
+                        f"{where}: the split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
+                    )
+                if names.setdefault(name, split) != split:
+                    raise DataError(
+                        f"{where}: {name} is in {split} here and in {names[name]} above; choose one"
+                    )
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
+    splits = {s: [name for name, split in names.items() if split == s] for s in SPLITS}
+    return Listing(path.parent, list(names), splits if "split" in columns else None)
+
+
+def _listed(found: Listing, source: Path, lists: Mapping[str, Path]) -> Listing:
+    known, seen, splits = set(found.names), dict[str, str](), Splits()
+    for split, path in lists.items():
+        try:
+            names = [
+                line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()
+            ]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path} cannot be read ({error}); give a text with an image's name per line"
+            ) from None
+        for name in names:
+            if name not in known:
+                raise DataError(
+                    f"{path} names {name}, which {source} does not hold; fetch it or correct the list"
+                )
+            if seen.setdefault(name, str(path)) != str(path):
+                raise DataError(f"{name} is in {seen[name]} and in {path}; leave it in one of them")
+        splits[split] = list(dict.fromkeys(names))
+    return Listing(found.folder, [name for names in splits.values() for name in names], splits)

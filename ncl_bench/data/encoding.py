@@ -1,0 +1,77 @@
+"""``features.json``: how a user's images became features. ``ncl-bench features`` writes it beside them."""
+
+from typing import Literal
+
+from ncl_bench.schema import Record, Sha256
+
+ENCODING_FILE = "features.json"
+
+
+class Preprocessing(Record):
+    """What an encoder sees of an image: all of it, upright, in RGB on white, squeezed into a square.
+
+    Attributes:
+        size: sides of the square, in pixels.
+        interpolation: of the resizing.
+        mean: subtracted from the RGB values 0 ... 255.
+        std: divides them afterwards.
+    """
+
+    size: int
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Projection(Record):
+    """Principal components that the features are projected on.
+
+    Attributes:
+        dim: how many.
+        fitted_on: images of train, all regions of each.
+        variance: share of the variance that they keep, in [0, 1].
+    """
+
+    dim: int
+    fitted_on: int
+    variance: float
+
+
+class Encoding(Record):
+    """How images became features.
+
+    Attributes:
+        tool: name and version of what wrote them.
+        key: sha256 of the settings and of the images' names, sizes and times; tells a repeated command.
+        encoder: name of the network.
+        weights: file or published name of its weights.
+        weights_sha256: of that file; where timm fetched them, of names and values of all tensors.
+        preprocessing: of the images.
+        grid: the encoder's grid was averaged to ``grid x grid`` regions, row by row.
+        feature_dim: numbers per region.
+        pca: projection of the features; None where there was none.
+        dtype: of the features.
+        batch_size: images at a time; sums may round otherwise with another one.
+        device: that computed them.
+        versions: of the libraries.
+        splits: where they come from, in words.
+        images: of each split.
+        skipped: image that could not be read to the reason; they are in no split.
+    """
+
+    tool: str
+    key: Sha256
+    encoder: str
+    weights: str
+    weights_sha256: Sha256
+    preprocessing: Preprocessing
+    grid: int
+    feature_dim: int
+    pca: Projection | None
+    dtype: Literal["float32", "float16"]
+    batch_size: int
+    device: str
+    versions: dict[str, str]
+    splits: str
+    images: dict[str, int]
+    skipped: dict[str, str]

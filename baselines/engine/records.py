@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from baselines.engine.recipe import Recipe
+from ncl_bench.data.encoding import Encoding
 from ncl_bench.noise.draw import NoiseRecord
 from ncl_bench.schema import Record
 
@@ -60,6 +61,7 @@ class Run(Record):
         precision: arithmetic of the networks.
         fingerprint: of the training split before noise.
         vocabulary: sha256 of the words behind the token ids; None in runs that recorded none.
+        encoding: how the features were made of a user's own images; None for those of others.
         noise: of the training split, without its source.
         settings: how the recipe differs from the one that was named.
         trained_on: every machine, in order; None where it was not recorded, and for imported weights.
@@ -72,6 +74,7 @@ class Run(Record):
     precision: Precision
     fingerprint: str
     vocabulary: str | None = None
+    encoding: Encoding | None = None
     noise: NoiseRecord
     settings: dict[str, Any] = Field(default_factory=dict)
     trained_on: tuple[Machine, ...] | None = None

@@ -91,6 +91,7 @@ class TrainingJob:
             precision=self.precision,
             fingerprint=train.fingerprint,
             vocabulary=train.vocabulary.sha256,
+            encoding=train.encoding,
             noise=replace(train.noise, source=None),
             settings=dict(self.settings),
         )
@@ -210,7 +211,7 @@ class RunFolder:
     def write_run(self, run: Run) -> None:
         """Write ``run.json``; what is not known is left out."""
         content = run.model_dump(mode="json")
-        unsaid = {"settings", "trained_on", "plugins", "imported"}
+        unsaid = {"encoding", "settings", "trained_on", "plugins", "imported"}
         self._write("run.json", {name: x for name, x in content.items() if x or name not in unsaid})
 
     def write_history(self, history: Sequence[Epoch]) -> None:

@@ -79,6 +79,8 @@ def render_card(
         f"## Licence\n\n{origin.licence}. {origin.terms}\n",
         f"## Citation\n\n```bibtex\n{origin.citation}\n```\n",
     ]
+    if manifest.encoding:
+        parts.insert(-3, f"## Features\n\n{manifest.encoding.in_words()}\n")
     if manifest.sources:
         parts.insert(-3, _sources(manifest))
     return "\n".join(parts)

@@ -75,3 +75,23 @@ class Encoding(Record):
     splits: str
     images: dict[str, int]
     skipped: dict[str, str]
+
+    def in_words(self) -> str:
+        """What a card says of it."""
+        seen, regions = self.preprocessing, self.grid**2
+        sentences = [
+            f"Made by {self.tool} with the encoder {self.encoder}, weights {self.weights} (sha256 "
+            f"`{self.weights_sha256}`).",
+            f"Each image is squeezed into {seen.size} x {seen.size} pixels ({seen.interpolation}), and the encoder's "
+            f"grid averaged to {self.grid} x {self.grid}: {regions} region{'s' if regions > 1 else ''}.",
+        ]
+        if self.pca:
+            sentences.append(
+                f"Features are projected on {self.pca.dim} principal components of the training images, which keep "
+                f"{100 * self.pca.variance:.1f} % of the variance."
+            )
+        if self.skipped:
+            n = len(self.skipped)
+            sentences.append(f"{n:,} image{'s' if n > 1 else ''} could not be read and are left out.")
+        versions = ", ".join(f"{name} {found}" for name, found in self.versions.items())
+        return " ".join([*sentences, f"Computed on {self.device} with {versions}."])

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.files import write_text
@@ -93,6 +94,7 @@ class Manifest(Record):
         texts: language to its column in the captions table.
         tokenizations: columns of token ids.
         sources: files it was made from.
+        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
         splits: what each split holds.
         checked: what the sources were compared with, in sentences.
         warnings: what deserves a look, in sentences.
@@ -110,6 +112,7 @@ class Manifest(Record):
     texts: dict[str, str]
     tokenizations: tuple[Tokenization, ...]
     sources: tuple[FileRecord, ...]
+    encoding: Encoding | None = None
     splits: dict[str, SplitRecord]
     checked: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import NoiseRecord
@@ -145,6 +146,7 @@ class PairedDataset:
         captions_per_image: of the full, clean split.
         noise: what corruption ``caption_to_image`` carries.
         fingerprint: sha256 (hex) of the split's content, before noise.
+        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
     """
 
     name: str
@@ -159,6 +161,7 @@ class PairedDataset:
     captions_per_image: int
     noise: NoiseRecord
     fingerprint: str
+    encoding: Encoding | None = None
 
     def __len__(self) -> int:
         """Number of pairs, which is the number of captions."""

@@ -131,6 +131,7 @@ def load_prepared(
         captions_per_image=spec.captions_per_image,
         noise=clean_record(pairing),
         fingerprint=manifest.splits[split].fingerprint,
+        encoding=manifest.encoding,
     )
     return dataset if preload is None else dataset.in_ram()
 

@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from pydantic import ValidationError
+
 from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
+from ncl_bench.data.encoding import ENCODING_FILE, Encoding
 from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
 from ncl_bench.data.layout import FileRecord, Journal
 from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, SplitCaptions
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, first_problem
 from ncl_bench.files import sha256_of_file
 from ncl_bench.progress import Progress
 
@@ -23,12 +26,14 @@ class Inspection:
         features: of each split.
         texts: every other file that is read, below the download.
         material: what they hold.
+        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
     """
 
     download: Download
     features: Mapping[str, FeatureFile]
     texts: tuple[str, ...]
     material: Material
+    encoding: Encoding | None
 
 
 def inspect(spec: DatasetSpec, place: Path) -> Inspection:
@@ -53,6 +58,8 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
         _check_disjoint(captions, place)
     texts = [path for split in SPLITS for path in paths[split][1:]]
     texts += [find_file(download, name) for name in origin.extra_files]
+    described = f"{folder}{ENCODING_FILE}"
+    texts += [described] if described in download.sizes else []
     files = sorted([*texts, *(file.path for file in features.values())])
     material = Material(
         captions,
@@ -62,7 +69,17 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
         identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
         times=tuple(download.changed_at(name) for name in files),
     )
-    return Inspection(download, features, tuple(texts), material)
+    encoding = _read_encoding(download, described) if described in texts else None
+    return Inspection(download, features, tuple(texts), material, encoding)
+
+
+def _read_encoding(download: Download, path: str) -> Encoding:
+    try:
+        return Encoding.model_validate_json(read_text(download, path))
+    except ValidationError as error:
+        raise DataError(
+            f"{download.place}/{path}: {first_problem(error)}; make the features again with `ncl-bench features`"
+        ) from None
 
 
 def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:
@@ -102,11 +119,13 @@ class Findings:
         files: name, size and sha256 of every file.
         checked: what they were compared with, in sentences.
         warnings: what deserves a look, in sentences.
+        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
     """
 
     files: tuple[FileRecord, ...] = ()
     checked: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    encoding: Encoding | None = None
 
 
 def verify(
@@ -154,7 +173,8 @@ def verify(
     files += [hashed(vocabulary, origin.vocabulary)] if vocabulary else []
     if origin.archive and download.place.is_file() and download.place.stat().st_size == origin.archive.bytes:
         files.append(hashed(download.place, origin.archive))
-    return Findings(tuple(files), checked_facts(spec, inspection.features, files), tuple(warnings))
+    checked = checked_facts(spec, inspection.features, files)
+    return Findings(tuple(files), checked, tuple(warnings), inspection.encoding)
 
 
 def is_published(sha256: str, known: KnownFile | None) -> bool | None:

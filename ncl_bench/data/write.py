@@ -118,6 +118,7 @@ def write_prepared(
         texts={language: text_column(language, languages) for language in languages},
         tokenizations=tuple(tokenized.tokenizations),
         sources=findings.files,
+        encoding=findings.encoding,
         splits=splits,
         checked=findings.checked,
         warnings=(*findings.warnings, *filter(None, vocabulary)),

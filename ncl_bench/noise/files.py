@@ -54,8 +54,8 @@ def read_noise_file(
         unit: what the file is meant to move.
 
     Returns:
-        ``caption_to_image`` int64 ``(n_captions,)``, and its record; its ratio is the published or likeliest
-        nominal one, or else the realised one.
+        ``caption_to_image`` int64 ``(n_captions,)``, and its record; its ratio is that of the shared
+        file that it equals, else the likeliest nominal one, else the realised one.
 
     Raises:
         NoiseError: missing, no plain npy file, cut short, or of another length, type, range or unit.
@@ -68,12 +68,10 @@ def read_noise_file(
     units = index[::each] if unit == "image" and len(index) > n_images else index
     caption_to_image = np.repeat(units, each) if unit == "image" else units
     realised = float(np.mean(caption_to_image != clean_pairing(n_images, each)))
-    published = find_known_noise(units)
-    if published is not None:
-        ratio = published.ratio
-    else:
-        ratio = next(iter(nominal_ratios(round(realised * len(units)), len(units))), realised)
-    name = published.title if published else None
+    known = find_known_noise(units)
+    likely = nominal_ratios(round(realised * len(units)), len(units))
+    ratio = known.ratio if known else next(iter(likely), realised)
+    name = known.title if known else None
     return caption_to_image, NoiseRecord(
         unit, ratio, None, noise_sha256(caption_to_image), realised, str(path), name
     )

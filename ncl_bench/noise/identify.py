@@ -1,4 +1,4 @@
-"""Say what a noise index is: which published file, or which dataset, unit, ratio and seed."""
+"""Say what a noise index is: which shared file, or which dataset, unit, ratio and seed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ class NoiseIdentity:
         n_entries: length of the index as given.
         per_image: whether it has one entry per image and not per caption.
         sha256: hash (hex) of the index as given.
-        published: name of the shared file that holds it, or None.
-        ratio: nominal, published or guessed from the realised one; None where no round ratio explains it.
+        known_as: name of the shared file that holds it, or None.
+        ratio: nominal; that of the shared file, or guessed from the realised one. None where no round ratio explains
+            it.
         seed: that draws exactly this index, or None where none of those tried does.
         balanced: whether every image still has as many captions as before.
         realised_ratio: share of captions whose image is not their own.
@@ -43,7 +44,7 @@ class NoiseIdentity:
     n_entries: int
     per_image: bool
     sha256: str
-    published: str | None
+    known_as: str | None
     ratio: float | None
     seed: int | None
     balanced: bool
@@ -67,7 +68,7 @@ def identify(
         datasets: those whose train split it may belong to, known by its length.
         captions_per_image: for a dataset that is none of these, with one entry per caption; 1 for one entry per
             image.
-        seeds: tried in this order where no published file matches.
+        seeds: tried in this order where no shared file matches.
 
     Raises:
         NoiseError: the length belongs to no dataset and ``captions_per_image`` is not given, or an entry is
@@ -86,9 +87,9 @@ def identify(
     unit_each = 1 if whole_images else each
     clean = clean_pairing(n_images, unit_each)
     n_moved = int((units != clean).sum())
-    published = find_known_noise(units)
-    ratios = [published.ratio] if published else nominal_ratios(n_moved, len(units))
-    drawn = _find_draw(units, unit_each, ratios, seeds) if n_moved and not published else None
+    known = find_known_noise(units)
+    ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
+    drawn = _find_draw(units, unit_each, ratios, seeds) if n_moved and not known else None
     good = (units == clean).reshape(n_images, unit_each).mean(axis=1)
     unit: NoiseUnit = "image" if whole_images else "caption"
     return NoiseIdentity(
@@ -97,9 +98,9 @@ def identify(
         n_entries=len(index),
         per_image=per_image,
         sha256=noise_sha256(index),
-        published=published.title if published else None,
+        known_as=known.title if known else None,
         ratio=drawn[0] if drawn else next(iter(ratios), None),
-        seed=drawn[1] if drawn else published.seed if published else None,
+        seed=drawn[1] if drawn else known.seed if known else None,
         balanced=bool((np.bincount(units, minlength=n_images) == unit_each).all()),
         realised_ratio=n_moved / len(units),
         all_good=float((good == 1).mean()),
@@ -123,11 +124,11 @@ def _place(
     for spec in synthetic:
         if n_entries in (spec.n_captions("train"), spec.images["train"]):
             return spec.name, n_entries == spec.images["train"], spec.captions_per_image
-    known = ", ".join(
+    lengths = ", ".join(
         f"{spec.n_captions('train')} or {spec.images['train']} ({spec.name})" for spec in synthetic
     )
     raise NoiseError(
-        f"noise index has {n_entries} entries, the train splits have {known}; "
+        f"noise index has {n_entries} entries, the train splits have {lengths}; "
         "give captions_per_image for a dataset of your own"
     )
 
@@ -159,7 +160,7 @@ def describe(identity: NoiseIdentity) -> list[tuple[str, str]]:
         f"{identity.none_good:.2%} with none"
     )
     return [
-        ("published as", identity.published or "not known"),
+        ("known as", identity.known_as or "not one of the shared files"),
         ("dataset", identity.dataset or "not one of the benchmark"),
         ("unit", unit),
         ("nominal ratio", ratio),

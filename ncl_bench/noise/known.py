@@ -87,7 +87,7 @@ def known_noise_name(sha256: str) -> str | None:
 
 
 def find_known_noise(units: NDArray[int64]) -> KnownNoise | None:
-    """The published file that holds this array.
+    """The shared noise file that holds this array, or None.
 
     Args:
         units: int64, the image of every caption, or of every image where whole images were moved.

@@ -308,7 +308,7 @@ def test_wrong_path_fails_and_names_the_likely_file(tmp_path: Path) -> None:
 def test_identify_a_published_file() -> None:
     noisy, record = draw_noise(FLICKR30K, noise_ratio=0.5, noise_unit="caption")
     found = identify(noisy)
-    assert found.published == "f30k_precomp_0.5.npy of BiCro and PC2"
+    assert found.known_as == "f30k_precomp_0.5.npy of BiCro and PC2"
     assert (found.dataset, found.unit, found.ratio, found.seed) == ("flickr30k", "caption", 0.5, 34)
     assert (found.sha256, found.realised_ratio) == (record.sha256, record.realised_ratio)
 
@@ -319,7 +319,7 @@ def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ncl_bench.noise.known.KNOWN_NOISE", (file,))
     for index in (noisy, noisy[::5]):
         found = identify(index)
-        assert (found.published, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
+        assert (found.known_as, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
         assert found.per_image == (len(index) == 29_000)
 
 

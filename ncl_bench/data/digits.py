@@ -5,23 +5,17 @@ The same bytes come out on every machine: numpy's frozen ``RandomState`` decides
 multiple of 1/256, so nothing is rounded.
 """
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from io import BytesIO
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.digits_captions import Placed, write_captions
-from ncl_bench.data.paired import FloatArray, PairedDataset, TokenTable
-from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
-from ncl_bench.data.tokenizers import tokenizer
-from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary
-from ncl_bench.errors import DataError, unknown_name
-from ncl_bench.noise.draw import clean_pairing, clean_record
+from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
+from ncl_bench.data.paired import FloatArray
+from ncl_bench.data.spec import SPLITS, Origin
 
 GRID = 4
 PIXELS = 64
@@ -71,80 +65,26 @@ FINGERPRINTS = {
 }
 """What every machine must compose; a test compares."""
 
-EMBEDDED_TOKENIZERS = ("word", "word-punkt", "jieba")
-"""Tokenizers that need no file."""
-
-Scalar = TypeVar("Scalar", bound=np.generic)
-
 
 @dataclass(frozen=True, eq=False)
-class DigitsSplit:
-    """One split, on clean pairs.
+class DigitsSplit(EmbeddedSplit):
+    """One split, on clean pairs: float32 ``(n_images, 16, 66)`` in [0, 1], 64 pixels, then the cell's row and column.
 
     Attributes:
-        image_features: float32 ``(n_images, 16, 66)`` in [0, 1]: 64 pixels, then the row and column of the
-            cell's centre; read-only.
-        image_ids: ``(n_images,)`` strings; read-only.
-        captions: language to captions, in the order of the clean pairing.
         scenes: what each image shows.
     """
 
-    image_features: NDArray[np.float32]
-    image_ids: NDArray[np.str_]
-    captions: Mapping[str, tuple[str, ...]]
     scenes: tuple[tuple[Placed, ...], ...]
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 (hex) of features, ids and the captions of every language."""
-        digest = hashlib.sha256(self.image_features.astype("<f4").tobytes())
-        for lines in (self.image_ids.tolist(), *self.captions.values()):
-            digest.update("\n".join(lines).encode() + b"\n\n")
-        return digest.hexdigest()
 
+class Digits(EmbeddedDataset):
+    """Composed on the spot, on clean pairs. The grammar is small, so no word is too rare to learn."""
 
-class Digits(DatasetSpec):
-    """Composed on the spot, on clean pairs."""
+    def content(self, split: str) -> EmbeddedSplit:
+        """One split; the same object is handed out again within a process."""
+        return digits_split(split)
 
-    embedded = True
-
-    def load_embedded(
-        self, split: str, language: str | None = None, tokenizer: str | None = None
-    ) -> PairedDataset:
-        """The dataset as composed on the spot, on clean pairs.
-
-        Args:
-            split: ``train``, ``dev`` or ``test``.
-            language: ``en`` or ``zh``; ``en`` by default.
-            tokenizer: one of ``EMBEDDED_TOKENIZERS``; the language's default by default.
-
-        Raises:
-            DataError: language or tokenizer is unknown.
-        """
-        language = language or self.languages[0]
-        if language not in self.languages:
-            raise DataError(unknown_name(f"language of {self.name}", language, self.languages))
-        tokenizer = tokenizer or self.tokenizers[language]
-        if tokenizer not in EMBEDDED_TOKENIZERS:
-            raise DataError(unknown_name(f"tokenizer of {self.name}", tokenizer, EMBEDDED_TOKENIZERS))
-        content = digits_split(split)
-        pairing = clean_pairing(len(content.image_ids), self.captions_per_image)
-        return PairedDataset(
-            name=self.name,
-            split=split,
-            image_features=content.image_features.view(),
-            image_ids=content.image_ids,
-            caption_to_image=pairing,
-            pair_ids=np.arange(len(pairing)),
-            tokens=_tokens(split, language, tokenizer),
-            captions=content.captions[language],
-            vocabulary=_vocabulary(language, tokenizer),
-            captions_per_image=self.captions_per_image,
-            noise=clean_record(pairing),
-            fingerprint=content.fingerprint,
-        )
-
-    def picture(self, features: FloatArray) -> bytes:
+    def picture(self, image_id: str, features: FloatArray) -> bytes:
         """The regions, each at its place: float ``(16, 66)``, 64 pixels, then row and column of the cell's centre."""
         from PIL import Image
 
@@ -168,35 +108,14 @@ SPEC = Digits(
     feature_dim=PIXELS + 2,
     noise="synthetic",
     protocols=("200",),
+    order_fingerprints={
+        "dev": "57d778c176dc55123ac2918bc87d4326b8b9549dca8006f4e38dac7a6c1d7b87",
+        "test": "c1ca0865455edf46d41d58be79d81af634d5a4f24a05d3d61ad83646eb495f1a",
+    },
     languages=("en", "zh"),
     tokenizers={"en": "word", "zh": "jieba"},
     origin=ORIGIN,
 )
-
-
-@lru_cache
-def _words(split: str, language: str, tokenizer_name: str) -> list[list[str]]:
-    return [*map(tokenizer(tokenizer_name), digits_split(split).captions[language])]
-
-
-@lru_cache
-def _vocabulary(language: str, tokenizer_name: str) -> Vocabulary:
-    """Every word of the training captions: the grammar is small, so no word is too rare to learn."""
-    return build_vocabulary(_words("train", language, tokenizer_name), threshold=1)
-
-
-@lru_cache
-def _tokens(split: str, language: str, tokenizer_name: str) -> TokenTable:
-    vocabulary = _vocabulary(language, tokenizer_name)
-    encoded = [vocabulary.encode(words) for words in _words(split, language, tokenizer_name)]
-    ids = np.array([token for caption in encoded for token in caption], np.int32)
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return TokenTable(_frozen(ids), _frozen(offsets))
-
-
-def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    array.setflags(write=False)
-    return array
 
 
 @lru_cache(maxsize=len(SPLITS))
@@ -220,7 +139,7 @@ def digits_split(split: str) -> DigitsSplit:
         for language in SPEC.languages
     }
     image_ids = np.array([f"digits-{split}-{row:04d}" for row in range(SPEC.images[split])])
-    return DigitsSplit(_frozen(features), _frozen(image_ids), captions, scenes)
+    return DigitsSplit(frozen(features), frozen(image_ids), captions, scenes)
 
 
 def _compose(

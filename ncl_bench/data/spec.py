@@ -128,6 +128,8 @@ class DatasetSpec:
         languages: caption languages, first one is the default.
         tokenizers: default tokenizer of each language.
         origin: where its files come from, and what may be passed on.
+        order_fingerprints: of dev and test where they are known (see :mod:`ncl_bench.data.order`), so that scores can
+            be checked without the data.
     """
 
     name: str
@@ -141,6 +143,7 @@ class DatasetSpec:
     languages: tuple[str, ...]
     tokenizers: Mapping[str, str]
     origin: Origin
+    order_fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     embedded: ClassVar[bool] = False
     """Whether it comes with the package, so that it opens without prepared files."""
@@ -170,8 +173,13 @@ class DatasetSpec:
         """One split of an embedded dataset."""
         raise NotImplementedError(f"{type(self).__name__} is not embedded")
 
-    def picture(self, features: FloatArray) -> bytes | None:
-        """An image as PNG, drawn from its features, float ``(n_regions, feature_dim)``; None where that cannot be."""
+    def picture(self, image_id: str, features: FloatArray) -> bytes | None:
+        """An image as PNG, or None where there is none to show.
+
+        Args:
+            image_id: its id in the split.
+            features: its regions, float ``(n_regions, feature_dim)``, from which some datasets draw it.
+        """
         return None
 
 

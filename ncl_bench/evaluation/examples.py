@@ -67,7 +67,8 @@ class Gallery:
         """An image: its id, and its picture where the dataset has one."""
         if self.content is None:
             return Item(f"image {number}", true=true)
-        png = self.spec.picture(self.content.image_features[np.array([number])][0])
+        features = self.content.image_features[np.array([number])][0]
+        png = self.spec.picture(str(self.content.image_ids[number]), features)
         picture = "" if png is None else f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
         return Item(f"image {number} ({self.content.image_ids[number]})", picture, true)
 

@@ -25,7 +25,7 @@ from ncl_bench.evaluation.protocol import evaluate
 
 def test_a_picture_shows_every_region_at_its_place() -> None:
     regions = digits_split("test").image_features[0]
-    canvas = np.asarray(Image.open(io.BytesIO(SPEC.picture(regions))))
+    canvas = np.asarray(Image.open(io.BytesIO(SPEC.picture("", regions))))
     assert canvas.shape == (8 * GRID, 8 * GRID)
     for region in regions:
         row, column = (int(centre * GRID) for centre in region[64:])

@@ -1,0 +1,120 @@
+"""What embedded datasets share: from features, ids and captions in memory to a ``PairedDataset``."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.tokenizers import tokenizer
+from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary
+from ncl_bench.errors import DataError, unknown_name
+from ncl_bench.noise.draw import clean_pairing, clean_record
+
+TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedSplit:
+    """One split, on clean pairs.
+
+    Attributes:
+        image_features: float32 ``(n_images, n_regions, feature_dim)``; read-only.
+        image_ids: ``(n_images,)`` strings; read-only.
+        captions: language to captions, in the order of the clean pairing.
+    """
+
+    image_features: NDArray[np.float32]
+    image_ids: NDArray[np.str_]
+    captions: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of features, ids and the captions of every language."""
+        digest = hashlib.sha256(self.image_features.astype("<f4", copy=False).tobytes())
+        for lines in (self.image_ids.tolist(), *self.captions.values()):
+            digest.update("\n".join(lines).encode() + b"\n\n")
+        return digest.hexdigest()
+
+
+class EmbeddedDataset(DatasetSpec):
+    """A dataset that comes with the package; a subclass says what a split holds."""
+
+    embedded = True
+    word_threshold: ClassVar[int] = 1
+    """How often a word occurs in the training captions, at least, to have a vector of its own."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # an object is registered once, and some of its facts have no hash
+
+    def content(self, split: str) -> EmbeddedSplit:
+        """One split; the same object is handed out again within a process."""
+        raise NotImplementedError
+
+    def load_embedded(
+        self, split: str, language: str | None = None, tokenizer: str | None = None
+    ) -> PairedDataset:
+        """The dataset as it comes with the package, on clean pairs.
+
+        Args:
+            split: ``train``, ``dev`` or ``test``.
+            language: one of ``languages``; the first by default.
+            tokenizer: one of ``TOKENIZERS_WITHOUT_FILE``; the language's default by default.
+
+        Raises:
+            DataError: language or tokenizer is unknown.
+        """
+        language = language or self.languages[0]
+        if language not in self.languages:
+            raise DataError(unknown_name(f"language of {self.name}", language, self.languages))
+        tokenizer = tokenizer or self.tokenizers[language]
+        if tokenizer not in TOKENIZERS_WITHOUT_FILE:
+            raise DataError(unknown_name(f"tokenizer of {self.name}", tokenizer, TOKENIZERS_WITHOUT_FILE))
+        content = self.content(split)
+        pairing = clean_pairing(len(content.image_ids), self.captions_per_image)
+        return PairedDataset(
+            name=self.name,
+            split=split,
+            image_features=content.image_features.view(),
+            image_ids=content.image_ids,
+            caption_to_image=pairing,
+            pair_ids=np.arange(len(pairing)),
+            tokens=_tokens(self, split, language, tokenizer),
+            captions=content.captions[language],
+            vocabulary=_vocabulary(self, language, tokenizer),
+            captions_per_image=self.captions_per_image,
+            noise=clean_record(pairing),
+            fingerprint=content.fingerprint,
+        )
+
+
+@lru_cache
+def _words(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: str) -> list[list[str]]:
+    return [*map(tokenizer(tokenizer_name), spec.content(split).captions[language])]
+
+
+@lru_cache
+def _vocabulary(spec: EmbeddedDataset, language: str, tokenizer_name: str) -> Vocabulary:
+    return build_vocabulary(_words(spec, "train", language, tokenizer_name), threshold=spec.word_threshold)
+
+
+@lru_cache
+def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: str) -> TokenTable:
+    vocabulary = _vocabulary(spec, language, tokenizer_name)
+    encoded = [vocabulary.encode(words) for words in _words(spec, split, language, tokenizer_name)]
+    ids = np.array([token for caption in encoded for token in caption], np.int32)
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return TokenTable(frozen(ids), frozen(offsets))
+
+
+def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """The same array, read-only from now on."""
+    array.setflags(write=False)
+    return array

@@ -1,5 +1,6 @@
 """Pictures and what people wrote about them, source by source; nothing is drawn here."""
 
+import html
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -12,6 +13,8 @@ from tools.pictograms.packages import read_package
 
 SHARED_TITLE = 10
 """A title that more images carry names their batch, not what they show."""
+SHARED_DESCRIPTION = 3
+"""So does a description, a little earlier."""
 LONGEST = 30
 """Words of a caption; the few longer ones are cut."""
 TONES = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff"}
@@ -90,6 +93,7 @@ def read_openclipart(files: Files, reading: Reading) -> None:
     """
     drawings = [_ClipArt.read(path, files[path]) for path in sorted(files) if path.endswith(".svg")]
     shared = Counter(drawing.title for drawing in drawings)
+    repeated = Counter(drawing.description for drawing in drawings)
     for drawing in drawings:
         if "publicdomain" not in drawing.licence.lower():
             reading.left_out["openclipart: not marked as public domain"] += 1
@@ -100,7 +104,8 @@ def read_openclipart(files: Files, reading: Reading) -> None:
         else:
             title = _plain(drawing.own_title)
             told = shared[drawing.title] <= SHARED_TITLE and _shares_stem(title, drawing.path.stem)
-            described = [drawing.description] if told and _says_more(drawing.description, title) else []
+            once = repeated[drawing.description] <= SHARED_DESCRIPTION
+            described = [drawing.description] if once and _says_more(drawing.description, title) else []
             keywords = [
                 word for word in map(_plain, drawing.keywords) if word and not _NO_WORD.fullmatch(word)
             ]
@@ -159,12 +164,12 @@ class _ClipArt:
         )
 
 
-_NO_WORD = re.compile(r"hash|(hash)?\(?0x[0-9a-f]+\)?|magick|etiquette|\W*")
+_NO_WORD = re.compile(r"hash|(hash)?\(?0x[0-9a-f]+\)?|magick|etiquette|unsorted|\W*")
 """What a program left among the keywords."""
 
 
 def _text(element: ElementTree.Element | None) -> str:
-    return "" if element is None or not element.text else " ".join(element.text.split())
+    return "" if element is None or not element.text else " ".join(html.unescape(element.text).split())
 
 
 def _plain(text: str) -> str:
@@ -188,7 +193,9 @@ def _shares_stem(title: str, stem: str) -> bool:
 
 def _says_more(description: str, title: str) -> bool:
     words = _words(description)
-    programs = re.search(r"https?:|0x[0-9a-f]+|converted from|\bsvg\b|inkscape|sodipodi", description.lower())
+    programs = re.search(
+        r"https?:|@|0x[0-9a-f]+|converted from|\bsvg\b|inkscape|sodipodi", description.lower()
+    )
     return not programs and len(words) <= LONGEST // 2 and len(words - _words(title)) > 1
 
 

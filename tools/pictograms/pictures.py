@@ -45,12 +45,10 @@ def draw(svg: str) -> NDArray[np.uint8] | None:
     Returns:
         uint8 ``(160, 160, 3)``.
     """
-    import resvg_py
-
     try:
-        picture = _open(resvg_py.svg_to_bytes(svg_string=svg, width=DRAWN, skip_system_fonts=True))
+        picture = _render(svg, width=DRAWN)
         if picture.height > DRAWN:
-            picture = _open(resvg_py.svg_to_bytes(svg_string=svg, height=DRAWN, skip_system_fonts=True))
+            picture = _render(svg, height=DRAWN)
     except (ValueError, OSError):
         return None
     canvas = Image.new("RGBA", (DRAWN, DRAWN), "white")
@@ -59,7 +57,11 @@ def draw(svg: str) -> NDArray[np.uint8] | None:
     return None if np.ptp(pixels.astype(np.int64)) < 8 else pixels
 
 
-def _open(png: bytes) -> Image.Image:
+def _render(svg: str, *, width: int | None = None, height: int | None = None) -> Image.Image:
+    import resvg_py
+
+    # Inkscape took 90 dots for an inch when the clip art was drawn, and no font of this machine shall matter.
+    png = resvg_py.svg_to_bytes(svg_string=svg, width=width, height=height, dpi=90, skip_system_fonts=True)
     return Image.open(io.BytesIO(png)).convert("RGBA")
 
 

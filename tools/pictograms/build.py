@@ -1,0 +1,248 @@
+"""From packages to the shipped files, and from two sets of shipped files to how far they differ."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ncl_bench.files import write_bytes, write_text
+from ncl_bench.progress import Progress, silent
+from tools.pictograms.items import Item, read_items
+from tools.pictograms.pictures import CHANNELS, GRID, make_blocks, read_block
+from tools.pictograms.split import KINDS, NEAR, SEED, clusters, concept, divide, near_pairs
+
+HERE = Path(__file__).parent
+PROJECTION = HERE / "projection.npz"
+DROPPED_BY_HAND = HERE / "dropped_by_hand.txt"
+"""Ids, one a line, each with the reason."""
+REPORT = HERE / "report.json"
+SHIPPED = HERE.parents[1] / "ncl_bench" / "data" / "pictograms"
+DIM = 64
+THUMBNAIL, COLUMNS = 48, 40
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """From a region of the CNN to the numbers that are shipped.
+
+    Attributes:
+        mean: float32 ``(1280,)``.
+        axes: float32 ``(64, 1280)``, orthonormal; the largest share of the variance first.
+        scales: float32 ``(64,)``, the step of each number.
+    """
+
+    mean: NDArray[np.float32]
+    axes: NDArray[np.float32]
+    scales: NDArray[np.float32]
+
+    def __call__(self, grids: NDArray[np.float32]) -> NDArray[np.int8]:
+        """int8 ``(n, 16, 64)`` of grids, float32 ``(n, 16, 1280)``."""
+        steps = (grids - self.mean) @ self.axes.T / self.scales
+        return np.clip(np.rint(steps), -127, 127).astype(np.int8)
+
+
+def read_projection() -> Projection:
+    """The projection of the shipped features."""
+    with np.load(PROJECTION, allow_pickle=False) as stored:
+        return Projection(**stored)
+
+
+def fit_projection(blocks: Callable[[], Iterable[NDArray[np.float32]]]) -> Projection:
+    """Principal components of the training regions.
+
+    Args:
+        blocks: gives float32 ``(n, 16, 1280)`` each; read twice, for all of them do not fit into a small memory.
+    """
+    count, total, squares = 0, np.zeros(CHANNELS), np.zeros((CHANNELS, CHANNELS))
+    for grids in blocks():
+        regions = grids.reshape(-1, CHANNELS)
+        count += len(regions)
+        total += regions.sum(axis=0, dtype=np.float64)
+        squares += regions.T @ regions
+    mean = total / count
+    values, vectors = np.linalg.eigh(squares / count - np.outer(mean, mean))
+    axes = vectors[:, np.argsort(-values)[:DIM]].T
+    axes *= np.sign(axes[np.arange(DIM), np.abs(axes).argmax(axis=1)])[:, None]  # eigenvectors have no sign
+    mean32, axes32 = mean.astype(np.float32), axes.astype(np.float32)
+    largest = np.max([np.abs((grids - mean32) @ axes32.T).max(axis=(0, 1)) for grids in blocks()], axis=0)
+    return Projection(mean32, axes32, (largest / 127).astype(np.float32))
+
+
+def build(packages: Path, work: Path, to: Path, progress: Progress = silent) -> None:
+    """Make every shipped file anew.
+
+    Args:
+        packages: folder of the downloads.
+        work: folder of the drawn blocks; a second run goes on there.
+        to: folder of the result.
+        progress: where the amount done is reported.
+
+    Raises:
+        DataError: a package is missing or is another version.
+    """
+    reading = read_items(packages)
+    paths = make_blocks(reading.items, work, progress)
+    empty: list[str] = []
+    means: dict[str, NDArray[np.float32]] = {}
+    for path in paths:
+        block = read_block(path)
+        empty += block.empty
+        means |= zip(block.ids, block.grids.mean(axis=1), strict=True)
+    by_hand = read_dropped_by_hand()
+    reading.left_out["empty, or nothing but white"] = len(empty)
+    reading.left_out["dropped by hand"] = len(by_hand & set(means))
+    items = [item for item in reading.items if item.id in means and item.id not in by_hand]
+    labels, n_pairs = find_concepts(items, means)
+    splits = divide(items, labels)
+    order = np.random.RandomState(SEED).permutation(len(items)).tolist()
+    rank = {"train": 0, "dev": 1, "test": 2, "": 3}
+    kept = sorted(
+        (items[row] for row in order if items[row].id in splits.checked or items[row].id in splits.web),
+        key=lambda item: rank[splits.checked.get(item.id, "")],
+    )
+    train = {item.id for item in kept if splits.checked.get(item.id) == "train"}
+    projection = fit_projection(lambda: _grids(paths, train))
+    features, thumbnails = _project(paths, kept, projection, splits.checked)
+    to.mkdir(parents=True, exist_ok=True)
+    _write_array(to / "features.npy", features)
+    _write_array(to / "scales.npy", projection.scales)
+    write_text(to / "items.tsv", table(kept, splits.checked, splits.web))
+    write_bytes(to / "thumbnails.webp", sheet(thumbnails))
+    stream = io.BytesIO()
+    np.savez(stream, mean=projection.mean, axes=projection.axes, scales=projection.scales)
+    write_bytes(to / PROJECTION.name, stream.getvalue())
+    report = {
+        "read": Counter(item.source for item in reading.items),
+        "left_out": dict(sorted(reading.left_out.items())),
+        "concepts": int(labels.max()) + 1,
+        "near_pairs": n_pairs,
+        "left_out_of_concepts_in_dev_and_test": sum(
+            bool(item.caption) and item.id not in splits.checked for item in items
+        ),
+    }
+    write_text(to / REPORT.name, json.dumps(report, indent=1) + "\n")
+
+
+def find_concepts(
+    items: Sequence[Item], means: Mapping[str, NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], int]:
+    """Concept of each item, int64 ``(n,)``, and the number of near pairs of pictures."""
+    vectors = np.stack([means[item.id] for item in items])
+    pairs = near_pairs(vectors, NEAR)
+    return clusters([concept(item.name) if item.name else "" for item in items], pairs), len(pairs)
+
+
+def read_dropped_by_hand() -> set[str]:
+    """Ids of pictures that a person took out."""
+    lines = DROPPED_BY_HAND.read_text(encoding="utf-8").splitlines()
+    return {line.split("\t")[0] for line in lines if line}
+
+
+def table(items: Sequence[Item], checked: Mapping[str, str], web: Mapping[str, str]) -> str:
+    """``items.tsv``: id, split, caption, Chinese caption, split of ``pictograms-web``, caption as it comes."""
+    head = "id\tsplit\tcaption\tchinese\tweb_split\tas_it_comes"
+    lines = [
+        (
+            item.id,
+            checked.get(item.id, ""),
+            item.caption,
+            item.chinese,
+            web.get(item.id, ""),
+            item.as_it_comes if web.get(item.id) == "train" else "",
+        )
+        for item in items
+    ]
+    assert not any("\t" in cell or "\n" in cell for line in lines for cell in line)
+    return "\n".join([head, *("\t".join(line) for line in lines), ""])
+
+
+def sheet(pictures: Sequence[NDArray[np.uint8]]) -> bytes:
+    """Thumbnails of 48 pixels, 40 in a line, as one WebP."""
+    lines = -(-len(pictures) // COLUMNS)
+    canvas = Image.new("RGB", (COLUMNS * THUMBNAIL, lines * THUMBNAIL), "white")
+    for number, pixels in enumerate(pictures):
+        small = Image.fromarray(pixels).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+        canvas.paste(small, (number % COLUMNS * THUMBNAIL, number // COLUMNS * THUMBNAIL))
+    stream = io.BytesIO()
+    canvas.save(stream, "WEBP", quality=70, method=6)
+    return stream.getvalue()
+
+
+def _grids(paths: Sequence[Path], ids: set[str]) -> Iterable[NDArray[np.float32]]:
+    for path in paths:
+        block = read_block(path)
+        chosen = np.array([name in ids for name in block.ids])
+        if chosen.any():
+            yield block.grids[chosen]
+
+
+def _project(
+    paths: Sequence[Path], items: Sequence[Item], projection: Projection, checked: Mapping[str, str]
+) -> tuple[NDArray[np.int8], list[NDArray[np.uint8]]]:
+    rows = {item.id: row for row, item in enumerate(items)}
+    features = np.empty((len(items), GRID * GRID, DIM), np.int8)
+    pictures: dict[int, NDArray[np.uint8]] = {}
+    for path in paths:
+        block = read_block(path)
+        for name, numbers, pixels in zip(block.ids, projection(block.grids), block.pictures, strict=True):
+            if name in rows:
+                features[rows[name]] = numbers
+                if checked.get(name) in ("dev", "test"):
+                    pictures[rows[name]] = pixels
+    return features, [pictures[row] for row in sorted(pictures)]
+
+
+def _write_array(path: Path, array: NDArray[np.int8] | NDArray[np.float32]) -> None:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    write_bytes(path, stream.getvalue())
+
+
+def differences(built: Path, shipped: Path = SHIPPED) -> dict[str, float]:
+    """How far a rebuild differs from the shipped files.
+
+    Args:
+        built: the folder that :func:`build` wrote.
+        shipped: the other one.
+
+    Returns:
+        Numbers of items that only one side has, of captions and splits that differ, and of the features of common
+        items: the share of numbers that differ, and the largest difference in steps of their scale.
+    """
+    mine, theirs = (_rows(folder) for folder in (built, shipped))
+    common = sorted(mine.keys() & theirs.keys())
+    one, other = (
+        np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)[
+            [rows[name][0] for name in common]
+        ]
+        for folder, rows in ((built, mine), (shipped, theirs))
+    )
+    gaps = np.abs(one.astype(np.int16) - other)
+    return {
+        "only in the rebuild": len(mine.keys() - theirs.keys()),
+        "only as shipped": len(theirs.keys() - mine.keys()),
+        "captions that differ": sum(mine[name][2::2] != theirs[name][2::2] for name in common),
+        "splits that differ": sum(mine[name][1::3] != theirs[name][1::3] for name in common),
+        "share of numbers that differ": float(np.mean(gaps > 0)),
+        "largest difference in steps": int(gaps.max(initial=0)),
+    }
+
+
+def _rows(folder: Path) -> dict[str, tuple[int, str, str, str, str, str]]:
+    lines = (folder / "items.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    found = {}
+    for row, line in enumerate(lines):
+        name, split, english, chinese, web_split, as_it_comes = line.split("\t")
+        found[name] = (row, split, english, chinese, web_split, as_it_comes)
+    return found
+
+
+def kinds_of(ids: Iterable[str]) -> Counter[str]:
+    """Number of pictures of each kind."""
+    return Counter(KINDS[name.split("/")[0]] for name in ids)

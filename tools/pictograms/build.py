@@ -24,7 +24,7 @@ DROPPED_BY_HAND = HERE / "dropped_by_hand.txt"
 REPORT = HERE / "report.json"
 SHIPPED = HERE.parents[1] / "ncl_bench" / "data" / "pictograms"
 DIM = 64
-THUMBNAIL, COLUMNS = 48, 40
+THUMBNAIL, COLUMNS = 64, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ def table(items: Sequence[Item], checked: Mapping[str, str], web: Mapping[str, s
 
 
 def sheet(pictures: Sequence[NDArray[np.uint8]]) -> bytes:
-    """Thumbnails of 48 pixels, 40 in a line, as one WebP."""
+    """Thumbnails of 64 pixels, 40 in a line, as one WebP."""
     lines = -(-len(pictures) // COLUMNS)
     canvas = Image.new("RGB", (COLUMNS * THUMBNAIL, lines * THUMBNAIL), "white")
     for number, pixels in enumerate(pictures):

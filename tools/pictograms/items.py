@@ -278,7 +278,7 @@ def read_lucide(files: Files, reading: Reading) -> None:
         reading.items.append(_icon("lucide", icon, svg, tags))
 
 
-_PHOSPHOR = re.compile(r'\bname: "([\w-]+)",\s+pascal_name:.*?\btags: \[(.*?)\]', re.DOTALL)
+PHOSPHOR_ICON = re.compile(r'\bname: "([\w-]+)",\s+pascal_name:.*?\btags: \[(.*?)\]', re.DOTALL)
 
 
 def read_phosphor(files: Files, reading: Reading) -> None:
@@ -297,7 +297,7 @@ def read_phosphor(files: Files, reading: Reading) -> None:
 
 
 def _phosphor_tags(script: str) -> Iterator[tuple[str, list[str]]]:
-    for icon, tags in _PHOSPHOR.findall(script):
+    for icon, tags in PHOSPHOR_ICON.findall(script):
         yield icon, [tag for tag in re.findall(r'"([^"]*)"', tags) if not tag.startswith("*")]
 
 

@@ -1,0 +1,55 @@
+"""Contact sheets: pairs of the test split as a person looks at them."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from tools.pictograms.build import SHIPPED
+from tools.pictograms.items import read_items
+from tools.pictograms.pictures import SIDE, make_blocks, read_block
+from tools.pictograms.split import SEED
+
+PAIRS, COLUMNS, LINES = 200, 8, 5
+TEXT = 44
+
+
+def sampled_ids() -> list[str]:
+    """The 200 test pairs that were looked at, in the order of the sheets."""
+    lines = [
+        line.split("\t") for line in (SHIPPED / "items.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    ]
+    test = [line[0] for line in lines if line[1] == "test"]
+    chosen = np.random.RandomState(SEED).permutation(len(test))[:PAIRS]
+    return [test[row] for row in sorted(chosen.tolist())]
+
+
+def contact_sheets(packages: Path, work: Path) -> list[Path]:
+    """Draw the sampled pairs, 40 to a sheet.
+
+    Args:
+        packages: folder of the downloads.
+        work: folder of the drawn blocks, where the sheets go too.
+
+    Returns:
+        The sheets.
+    """
+    items = {item.id: item for item in read_items(packages).items}
+    wanted, pictures = sampled_ids(), {}
+    for path in make_blocks(list(items.values()), work):
+        block = read_block(path)
+        pictures |= {name: block.pictures[row] for row, name in enumerate(block.ids) if name in set(wanted)}
+    paths = []
+    each = COLUMNS * LINES
+    for start in range(0, len(wanted), each):
+        sheet = Image.new("RGB", (COLUMNS * (SIDE + 8), LINES * (SIDE + TEXT + 8)), "white")
+        pen = ImageDraw.Draw(sheet)
+        for place, name in enumerate(wanted[start : start + each]):
+            left, top = place % COLUMNS * (SIDE + 8), place // COLUMNS * (SIDE + TEXT + 8)
+            sheet.paste(Image.fromarray(pictures[name]), (left, top))
+            words = f"{start + place + 1} {items[name].caption}"
+            lines = [words[at : at + 27] for at in range(0, len(words), 27)][:4]
+            pen.multiline_text((left, top + SIDE), "\n".join(lines), fill="black", spacing=0)
+        paths.append(work / f"sheet-{start // each + 1}.png")
+        sheet.save(paths[-1])
+    return paths

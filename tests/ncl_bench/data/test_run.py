@@ -187,8 +187,10 @@ def test_digits_are_the_same_prepared_and_embedded(tmp_path):
 def test_check_reads_everything_and_writes_nothing(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     before = contents(tmp_path)
-    records = check("flickr30k", source).files
+    found = check("flickr30k", source)
+    records = found.files
     assert contents(tmp_path) == before
+    assert not [warning for warning in found.warnings if "earlier one" in warning]
     assert {Path(record.name).name for record in records} == {path.name for path in source.iterdir()}
     for record in records:
         assert record.sha256 == hashlib.sha256((source / record.name).read_bytes()).hexdigest()
@@ -210,11 +212,6 @@ def test_images_that_are_copies_of_others_are_counted_and_written_down(file, rep
     for warnings in (check("flickr30k", source).warnings, read_manifest(folder).warnings):
         assert any(warning.startswith(f"{file}: {sentence}") for warning in warnings)
     assert sentence in (folder / "README.md").read_text()
-
-
-def test_different_images_are_no_copies(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    assert not [warning for warning in check("flickr30k", source).warnings if "earlier one" in warning]
 
 
 @pytest.mark.parametrize(("dtype", "dim"), [("float32", 4), ("float32", 1), ("float16", 1)])
@@ -256,8 +253,10 @@ def published_vocabulary(monkeypatch):
     return known.name
 
 
-@pytest.mark.parametrize("beside", [".", "vocab", "..", "../vocab"])
-@pytest.mark.parametrize("given", [".", ".."])
+@pytest.mark.parametrize(
+    ("beside", "given"),
+    [(".", "."), ("vocab", "."), ("..", "."), ("../vocab", "."), (".", ".."), ("..", "..")],
+)
 def test_the_published_vocabulary_beside_the_download_is_used(
     beside, given, published_vocabulary, tmp_path, monkeypatch
 ):
@@ -423,23 +422,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         DataError, match=r"cannot write .*\.flickr30k\.partial: (Not a directory|File exists)"
     ):
         prepare("flickr30k", source, tmp_path / "root")
-
-
-def test_a_read_only_place_is_named(tmp_path, monkeypatch):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    real = Path.mkdir
-
-    def read_only(path, *arguments, **options):
-        if path.is_relative_to(tmp_path / "root"):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        real(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "mkdir", read_only)
-    with pytest.raises(
-        DataError, match=r"cannot write .*\.flickr30k\.partial: Read-only file system; mend that"
-    ):
-        prepare("flickr30k", source, tmp_path / "root")
-    assert not (tmp_path / "root").exists()
 
 
 def test_a_second_process_is_told_so(tmp_path):

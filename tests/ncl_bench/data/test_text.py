@@ -60,14 +60,6 @@ def test_word_rules_agree_with_installed_nltk_where_no_version_changed_them(part
     assert split_words(sentence) == NLTKWordTokenizer().tokenize(sentence)
 
 
-def test_word_keeps_leading_apostrophes_that_newer_nltk_cuts_off():
-    assert tokenizer("word")("A 'STOP sign") == ["a", "'stop", "sign"]
-
-
-def test_word_splits_a_final_full_stop_only():
-    assert tokenizer("word")("a bike. a dog.") == ["a", "bike.", "a", "dog", "."]
-
-
 def test_word_punkt_says_how_to_get_missing_data(monkeypatch, tmp_path):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     with pytest.raises(DataError, match=r"punkt_tab.*nltk\.downloader punkt_tab"):
@@ -86,18 +78,14 @@ def punkt(monkeypatch, tmp_path):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
 
 
-def test_word_punkt_splits_sentences_first(punkt):
-    cut = tokenizer("word-punkt")
-    assert cut("a bike. a dog") == ["a", "bike", ".", "a", "dog"]
-    assert cut("mr. a runs.") == ["mr.", "a", "runs", "."]
-
-
 @pytest.mark.parametrize(
     ("caption", "word", "word_punkt"),
     [
         ("A man rides a bike.", "a man rides a bike .", "a man rides a bike ."),
         ("A bike . A dog .", "a bike . a dog .", "a bike . a dog ."),
         ("A bike, a dog; isn't it?", "a bike , a dog ; is n't it ?", "a bike , a dog ; is n't it ?"),
+        ("A 'STOP sign", "a 'stop sign", "a 'stop sign"),
+        ("Mr. A runs.", "mr. a runs .", "mr. a runs ."),
         ("A bike. A dog.", "a bike. a dog .", "a bike . a dog ."),
         ("Look! A dog. :)", "look ! a dog. : )", "look ! a dog . : )"),
     ],
@@ -109,11 +97,11 @@ def test_word_and_word_punkt_differ_only_in_a_full_stop_that_ends_a_sentence_wit
     assert tokenizer("word-punkt")(caption) == word_punkt.split()
 
 
-def test_jieba_cuts_chinese_words_and_keeps_everything_in_every_language():
-    cut = tokenizer("jieba")
-    assert cut(SAMPLES["zh"]) == ["左上角", "是", "数字", "三", "，", "右下角", "是", "七", "。"]
+def test_jieba_finds_chinese_words_and_keeps_everything_in_every_language():
+    jieba = tokenizer("jieba")
+    assert jieba(SAMPLES["zh"]) == ["左上角", "是", "数字", "三", "，", "右下角", "是", "七", "。"]
     for sample in SAMPLES.values():
-        assert "".join(cut(sample)) == sample.lower()
+        assert "".join(jieba(sample)) == sample.lower()
 
 
 @pytest.mark.parametrize("language", SAMPLES)
@@ -147,9 +135,9 @@ def test_bert_reads_any_local_tokenizer_json(tmp_path):
     pieces.normalizer = normalizers.BertNormalizer()
     pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     (tmp_path / "bert.json").write_text(pieces.to_str())
-    cut = tokenizer("bert", file=tmp_path / "bert.json")
-    assert cut("Runs 犬犬 x") == ["run", "##s", "犬", "犬", "[UNK]"]
-    assert cut.version.startswith("tokenizers-")
+    bert = tokenizer("bert", file=tmp_path / "bert.json")
+    assert bert("Runs 犬犬 x") == ["run", "##s", "犬", "犬", "[UNK]"]
+    assert bert.version.startswith("tokenizers-")
 
 
 def test_ids_skips_empty_fields():
@@ -158,9 +146,9 @@ def test_ids_skips_empty_fields():
 
 def test_every_tokenizer_names_itself_and_a_version():
     for name in set(TOKENIZERS) - {"bpe", "bert", "word-punkt"}:
-        cut = tokenizer(name)
-        assert cut.name == name
-        assert cut.version
+        found = tokenizer(name)
+        assert found.name == name
+        assert found.version
 
 
 @pytest.mark.parametrize(

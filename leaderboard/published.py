@@ -155,7 +155,8 @@ def _computed_doubts(entry: Entry) -> list[str]:
 
 
 def _cell(facts: dict[str, str]) -> dict[str, Any]:
-    text = facts["tokenizer"] if DATASETS.get(facts["dataset"]) and facts["dataset"] == "now" else ""
+    spec = DATASETS.get(facts["dataset"])
+    text = facts["tokenizer"] if spec and spec.shipped_tokenizers else ""
     ratio = _number(facts["noise_ratio"])
     return {name: facts[name] for name in ("dataset", "protocol", "noise_unit")} | {
         "noise_ratio": ratio,

@@ -346,4 +346,4 @@ def _text(submission: Submission) -> str:
     usual = submission.tokenizer == spec.tokenizers[submission.language]
     if submission.language != spec.languages[0]:
         return submission.language if usual else f"{submission.language}-{submission.tokenizer}"
-    return "" if usual and spec.name != "now" else submission.tokenizer
+    return "" if usual and not spec.shipped_tokenizers else submission.tokenizer

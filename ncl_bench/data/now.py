@@ -122,4 +122,5 @@ SPEC = NoiseOfWeb(
     languages=("zh", "en", "ja", "ru"),
     tokenizers={"zh": "jieba", "en": "jieba", "ja": "jieba", "ru": "jieba"},
     origin=ORIGIN,
+    shipped_tokenizers=tuple(VOCABULARY_SIZES),
 )

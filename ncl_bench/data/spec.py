@@ -103,8 +103,9 @@ class SplitCaptions:
 
     Attributes:
         image_ids: one id per unique image.
-        texts: language to captions, in the order of the clean pairing; empty where the source gives only ids.
-        tokens: token ids that the source itself gives.
+        texts: language to captions, in the order of the clean pairing; empty where only token ids are
+            published.
+        tokens: the published token ids; empty where text is published.
     """
 
     image_ids: list[str]
@@ -130,6 +131,8 @@ class DatasetSpec:
         origin: where its files come from, and what may be passed on.
         order_fingerprints: of dev and test where they are known (see :mod:`ncl_bench.data.order`), so that scores can
             be checked without the data.
+        shipped_tokenizers: tokenizers whose token ids are published in place of text; empty where text is. Results say
+            which of them was used.
     """
 
     name: str
@@ -144,6 +147,7 @@ class DatasetSpec:
     tokenizers: Mapping[str, str]
     origin: Origin
     order_fingerprints: Mapping[str, str] = field(default_factory=dict)
+    shipped_tokenizers: tuple[str, ...] = ()
 
     embedded: ClassVar[bool] = False
     """Whether it comes with the package, so that it opens without prepared files."""
@@ -201,9 +205,9 @@ class Material:
     Attributes:
         captions: of each split.
         features: of each split.
-        vocabularies: json bytes behind the token ids that the source itself gives, with their version.
-        fingerprints: of each split, where the source fixes them; empty where they are computed while writing.
-        identity: names and sizes of the files it comes from, or what else tells one source from another.
+        vocabularies: json bytes behind the published token ids, with where they are from.
+        fingerprints: of each split, where an embedded dataset fixes them; empty where they are computed while writing.
+        identity: names and sizes of the files it comes from, or the fingerprints of an embedded dataset.
         times: when those files were changed; a stopped preparation goes on only if they were not.
     """
 

@@ -105,7 +105,7 @@ def extract(
         chunks = _Chunks(work, listing.names, made_of, BATCHES_IN_CHUNK * options.batch_size, journal)
         _encode(chunks, listing.folder, encoder, options, workers, progress)
         damaged = chunks.damaged()
-        _check_damaged(damaged, options.skip_damaged)
+        _check_damaged(damaged, listing.folder, options.skip_damaged)
         good = [name for name in listing.names if name not in damaged]
         splits = listing.splits or draw_splits(good, options.dev, options.test, options.seed)
         splits = {split: [name for name in names if name not in damaged] for split, names in splits.items()}
@@ -214,7 +214,7 @@ def _encode(
         try:
             return read_picture(folder / name, encoder.size, encoder.interpolation)
         except DataError as error:
-            return str(error)
+            return str(error.args[0]).removeprefix(f"{folder / name} ")
 
     todo = [chunk for chunk in range(len(chunks.names)) if not chunks.is_finished(chunk)]
     images = sum(map(len, chunks.names))
@@ -365,11 +365,13 @@ def _same(to: Path, key: str) -> Encoding:
     return found
 
 
-def _check_damaged(damaged: Mapping[str, str], skip: bool) -> None:
+def _check_damaged(damaged: Mapping[str, str], folder: Path, skip: bool) -> None:
     if damaged and not skip:
-        first, *others = damaged.values()
-        more = f" (and {len(others)} more images)" if others else ""
-        raise DataError(f"{first}{more}; or leave such files out with --skip-damaged, which lists them")
+        (name, reason), *others = damaged.items()
+        more = f", and {len(others)} more cannot be read" if others else ""
+        raise DataError(
+            f"{folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
+        )
 
 
 def _check_splits(splits: Splits) -> None:

@@ -28,13 +28,13 @@ class Listing:
     splits: Splits | None
 
 
-def list_images(source: Path, lists: Mapping[str, Path] | None = None) -> Listing:
+def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     """The images of a folder or of a table.
 
     Args:
         source: a folder, of which every file counts whose path has no part that begins with a dot; or a ``.csv`` or
             ``.tsv`` file with a column ``image`` of paths beside it, and perhaps one ``split``.
-        lists: split to a file with a name per line; other images are left out.
+        lists: ``SPLIT=FILE`` for each split, a file with a name per line; other images are left out.
 
     Raises:
         DataError: there is no image, a list or table is not as expected, or an image is in two splits.
@@ -48,7 +48,7 @@ def list_images(source: Path, lists: Mapping[str, Path] | None = None) -> Listin
             f"{source} is neither a folder nor a .csv or .tsv file; give the images' folder or table"
         )
     if lists:
-        found = _listed(found, source, lists)
+        found = _listed(found, source, _parsed(lists))
     for name in found.names:
         if name != name.strip() or len(name.splitlines()) != 1:
             raise DataError(
@@ -120,6 +120,21 @@ def _read_table(path: Path) -> Listing:
     return Listing(path.parent, list(names), splits if "split" in columns else None)
 
 
+def _parsed(lists: Sequence[str]) -> dict[str, Path]:
+    found = {}
+    for each in lists:
+        split, _, path = each.partition("=")
+        if split not in SPLITS or not path:
+            raise DataError(f"--split {each} is no SPLIT=FILE with one of {', '.join(SPLITS)}; correct it")
+        found[split] = Path(path)
+    missing = [split for split in SPLITS if split not in found]
+    if missing:
+        raise DataError(
+            f"--split is missing for {' and '.join(missing)}; give it for every split or for none"
+        )
+    return found
+
+
 def _listed(found: Listing, source: Path, lists: Mapping[str, Path]) -> Listing:
     known, seen, splits = set(found.names), dict[str, str](), Splits()
     for split, path in lists.items():
@@ -136,7 +151,9 @@ def _listed(found: Listing, source: Path, lists: Mapping[str, Path]) -> Listing:
                 raise DataError(
                     f"{path} names {name}, which {source} does not hold; fetch it or correct the list"
                 )
-            if seen.setdefault(name, str(path)) != str(path):
-                raise DataError(f"{name} is in {seen[name]} and in {path}; leave it in one of them")
+            if seen.setdefault(name, split) != split:
+                raise DataError(
+                    f"{path}: {name} is in {split} here and in {seen[name]} before; leave it in one of them"
+                )
         splits[split] = list(dict.fromkeys(names))
     return Listing(found.folder, [name for names in splits.values() for name in names], splits)

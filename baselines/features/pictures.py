@@ -9,7 +9,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ncl_bench.errors import DataError
 
 LARGEST_PICTURE = 100_000_000
-"""Pixels to decode. A JPEG may claim more: it is decoded at a half, a quarter or an eighth of its size."""
+"""Pixels to decode; of a large JPEG these are a half, a quarter or an eighth of those on each side."""
 
 NAMES = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
 

@@ -1,0 +1,243 @@
+"""From images to the folder that ``prepare`` reads: contents, resuming, refusals."""
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.drawings import SIZE, draw, drawing, tiny_encoder
+
+from baselines.features import extract as module
+from baselines.features.extract import FeatureOptions, extract
+from baselines.features.listing import Listing, list_images
+from baselines.features.pictures import read_picture
+from ncl_bench.data.encoding import Encoding
+from ncl_bench.errors import DataError
+
+OPTIONS = FeatureOptions(grid=2, batch_size=3, dtype="float32")
+SPLITS = ("train", "dev", "test")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def rows_of(folder: Path) -> dict[str, np.ndarray]:
+    """Image to its features, of all splits."""
+    found = {}
+    for split in SPLITS:
+        names = (folder / f"{split}_ids.txt").read_text().splitlines()
+        features = np.load(folder / f"{split}_ims.npy")
+        found |= dict(zip(names, features, strict=True))
+    return found
+
+
+def defined_features(path: Path, grid: int) -> np.ndarray:
+    """One image's features from the definition: a loop over regions, each the mean of the cells that touch it."""
+    encoder = tiny_encoder()
+    seen = (read_picture(path, SIZE, encoder.interpolation).astype(np.float32) - 127) / 128
+    weight = encoder.network.stem.weight.detach().numpy()
+    cells = np.array(
+        [
+            [np.einsum("yxc,dcyx->d", seen[4 * r : 4 * r + 4, 4 * c : 4 * c + 4], weight) for c in range(4)]
+            for r in range(4)
+        ]
+    )
+    regions = []
+    for row in range(grid):
+        for column in range(grid):
+            rows = slice(row * 4 // grid, -(-(row + 1) * 4 // grid))
+            columns = slice(column * 4 // grid, -(-(column + 1) * 4 // grid))
+            regions.append(cells[rows, columns].reshape(-1, 5).mean(axis=0))
+    return np.array(regions)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Listing:
+    draw(tmp_path / "photos", 20)
+    return list_images(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("grid", [1, 2, 3, 4])
+def test_features_are_those_of_the_definition(grid, photos, tmp_path):
+    done = extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, grid=grid), workers=3)
+    found = rows_of(tmp_path / "out")
+    assert sorted(found) == photos.names
+    for name, features in found.items():
+        np.testing.assert_allclose(features, defined_features(photos.folder / name, grid), atol=1e-4)
+    assert (done.images, done.feature_dim, done.skipped) == ({"train": 16, "dev": 2, "test": 2}, 5, {})
+    assert Encoding.model_validate_json((tmp_path / "out" / "features.json").read_bytes()) == done
+    assert not list(tmp_path.glob(".*"))
+
+
+class Stopped(Exception):
+    pass
+
+
+class StopsAfter:
+    """A progress that stops the work once some images are done."""
+
+    def __init__(self, images: int) -> None:
+        self.left = images
+
+    def __call__(self, title: str, total: int):
+        from contextlib import contextmanager
+
+        @contextmanager
+        def stage():
+            yield self.advance
+
+        return stage()
+
+    def advance(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise Stopped
+
+
+@pytest.mark.parametrize("pca", [None, 3])
+@pytest.mark.parametrize("after", [1, 11, 12, 13, 19, 20, 30, 41])
+def test_a_stopped_run_goes_on_to_the_same_bytes(after, pca, photos, tmp_path, monkeypatch):
+    options = replace(OPTIONS, pca=pca)
+    extract(photos, tiny_encoder(), tmp_path / "whole", options)
+    if pca is None and after == 41:
+        return  # it has ended by then
+    with pytest.raises(Stopped):
+        extract(photos, tiny_encoder(), tmp_path / "stopped", options, progress=StopsAfter(after))
+    assert not (tmp_path / "stopped").exists()
+    read: list[str] = []
+    reader = module.read_picture
+    monkeypatch.setattr(
+        module, "read_picture", lambda path, *rest: read.append(path.name) or reader(path, *rest)
+    )
+    extract(photos, tiny_encoder(), tmp_path / "stopped", options)
+    chunk = 4 * options.batch_size
+    assert len(read) == 20 - min(20, after // chunk * chunk if after < 20 else 20)
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+
+
+def test_the_same_command_again_does_nothing_and_another_is_refused(photos, tmp_path, monkeypatch):
+    done = extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
+    monkeypatch.setattr(module, "_encode", None)
+    assert extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS) == done
+    for other in (replace(OPTIONS, pca=2), replace(OPTIONS, seed=1), replace(OPTIONS, dtype="float16")):
+        with pytest.raises(DataError, match="holds features of other images or with other settings"):
+            extract(photos, tiny_encoder(), tmp_path / "out", other)
+    with pytest.raises(DataError, match="holds features of other images or with other settings"):
+        extract(photos, tiny_encoder("other"), tmp_path / "out", OPTIONS)
+    (tmp_path / "full").mkdir()
+    with pytest.raises(DataError, match="full exists and holds no features; choose another --to"):
+        extract(photos, tiny_encoder(), tmp_path / "full", OPTIONS)
+
+
+def test_a_mended_file_costs_its_chunk_alone(photos, tmp_path, monkeypatch):
+    bad = photos.folder / "013.png"
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:40])
+    with pytest.raises(DataError, match=r"013\.png is .*; or leave such files out with --skip-damaged"):
+        extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
+    bad.write_bytes(whole)
+    os.utime(bad, ns=(1, 1))
+    read: list[str] = []
+    reader = module.read_picture
+    monkeypatch.setattr(
+        module, "read_picture", lambda path, *rest: read.append(path.name) or reader(path, *rest)
+    )
+    extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
+    assert sorted(read) == photos.names[12:]
+
+
+def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
+    (photos.folder / "003.png").write_bytes(b"")
+    (photos.folder / "notes.txt").write_text("hello")
+    listing = list_images(photos.folder)
+    with pytest.raises(DataError, match=r"003\.png is no image.*, and 1 more cannot be read; or leave"):
+        extract(listing, tiny_encoder(), tmp_path / "out", OPTIONS)
+    done = extract(listing, tiny_encoder(), tmp_path / "out", replace(OPTIONS, skip_damaged=True))
+    assert list(done.skipped) == ["003.png", "notes.txt"]
+    assert all(reason.startswith("is no image of a known kind") for reason in done.skipped.values())
+    found = rows_of(tmp_path / "out")
+    assert sorted(found) == [name for name in photos.names if name != "003.png"]
+    for name, features in found.items():
+        np.testing.assert_allclose(features, defined_features(photos.folder / name, 2), atol=1e-4)
+
+
+def test_given_splits_are_kept(photos, tmp_path):
+    splits = {"train": ["004.png", "001.png"], "dev": ["003.png"], "test": ["000.png", "002.png"]}
+    listing = Listing(photos.folder, [name for names in splits.values() for name in names], splits)
+    done = extract(listing, tiny_encoder(), tmp_path / "out", OPTIONS)
+    for split, names in splits.items():
+        assert (tmp_path / "out" / f"{split}_ids.txt").read_text().splitlines() == names
+    assert done.splits == "given"
+    (photos.folder / "003.png").write_bytes(b"")
+    with pytest.raises(DataError, match="no image is left in dev; every split needs one"):
+        extract(listing, tiny_encoder(), tmp_path / "other", replace(OPTIONS, skip_damaged=True))
+
+
+def test_the_projection_is_that_of_the_training_images(photos, tmp_path):
+    extract(photos, tiny_encoder(), tmp_path / "plain", OPTIONS)
+    done = extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, pca=2))
+    plain, found = rows_of(tmp_path / "plain"), rows_of(tmp_path / "out")
+    train = np.load(tmp_path / "plain" / "train_ims.npy").reshape(-1, 5).astype(np.float64)
+    mean = train.mean(axis=0)
+    _, values, axes = np.linalg.svd(train - mean, full_matrices=False)
+    for name, features in found.items():
+        expected = (plain[name] - mean) @ axes[:2].T
+        np.testing.assert_allclose(np.abs(features), np.abs(expected), atol=1e-3)
+    variance = (values[:2] ** 2).sum() / (values**2).sum()
+    assert done.feature_dim == done.pca.dim == 2
+    assert done.pca.fitted_on == 16
+    assert done.pca.variance == pytest.approx(variance, abs=1e-5)
+
+
+def test_options_that_do_not_fit_the_encoder_are_refused(photos, tmp_path):
+    with pytest.raises(DataError, match="--grid is 5, tiny gives 4 x 4 regions; choose fewer"):
+        extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, grid=5))
+    with pytest.raises(DataError, match="--pca is 6, the encoder gives 5 numbers per region; choose fewer"):
+        extract(photos, tiny_encoder(), tmp_path / "out", replace(OPTIONS, pca=6))
+    loud = tiny_encoder("loud")
+    with torch.no_grad():
+        loud.network.stem.bias.fill_(1e5)
+    with pytest.raises(DataError, match=r"more than float16 holds; give --dtype float32"):
+        extract(photos, loud, tmp_path / "out", replace(OPTIONS, dtype="float16"))
+    with torch.no_grad():
+        loud.network.stem.bias.fill_(np.nan)
+    loud = replace(loud, weights_sha256=hashlib.sha256(b"damaged").hexdigest())
+    with pytest.raises(
+        DataError, match=r"tiny gives numbers that are not finite for 000\.png; its weights are damaged"
+    ):
+        extract(photos, loud, tmp_path / "other", OPTIONS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_half_precision_rounds_and_nothing_else(photos, tmp_path):
+    extract(photos, tiny_encoder(), tmp_path / "single", OPTIONS)
+    extract(photos, tiny_encoder(), tmp_path / "half", replace(OPTIONS, dtype="float16"))
+    for split in SPLITS:
+        single, half = (np.load(tmp_path / name / f"{split}_ims.npy") for name in ("single", "half"))
+        np.testing.assert_array_equal(half, single.astype(np.float16))
+
+
+def test_damage_leaves_its_neighbours_as_they_are(photos, tmp_path):
+    """Which images share a batch depends on the list alone, and a batch on none of its other images' pixels."""
+    extract(photos, tiny_encoder(), tmp_path / "whole", OPTIONS)
+    drawing(99).save(photos.folder / "007.png")
+    extract(photos, tiny_encoder(), tmp_path / "changed", OPTIONS)
+    whole, changed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "changed")
+    for name in photos.names:
+        assert np.array_equal(whole[name], changed[name]) == (name != "007.png")
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_features(photos, tmp_path):
+    extract(photos, tiny_encoder(), tmp_path / "cpu", OPTIONS)
+    encoder = tiny_encoder()
+    encoder.network.cuda()
+    done = extract(photos, encoder, tmp_path / "gpu", OPTIONS)
+    assert done.device == torch.cuda.get_device_name()
+    on_cpu, on_gpu = rows_of(tmp_path / "cpu"), rows_of(tmp_path / "gpu")
+    for name in photos.names:
+        np.testing.assert_allclose(on_gpu[name], on_cpu[name], atol=1e-4)

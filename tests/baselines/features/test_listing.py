@@ -1,0 +1,137 @@
+"""Which images there are, and in which split."""
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baselines.features.listing import draw_splits, list_images
+from ncl_bench.errors import DataError
+
+
+def touched(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def table(folder: Path, text: str, name: str = "images.csv", encoding: str = "utf-8") -> Path:
+    (folder / name).write_text(text, encoding=encoding)
+    return folder / name
+
+
+def test_a_folder_is_listed_in_one_order_everywhere(tmp_path):
+    touched(tmp_path, "b.jpg", "a/2.jpg", "a/10.jpg", "Z.jpg", ".DS_Store", ".cache/x.jpg")
+    found = list_images(tmp_path)
+    assert found.names == ["Z.jpg", "a/10.jpg", "a/2.jpg", "b.jpg"]
+    assert (found.folder, found.splits) == (tmp_path, None)
+
+
+def test_a_table_names_images_once_and_may_split_them(tmp_path):
+    rows = "image,split,en\nb.jpg,train,one\na.jpg,dev,two\nb.jpg,train,three\nc.jpg,test,four\n"
+    found = list_images(table(tmp_path, rows, encoding="utf-8-sig"))
+    assert found.names == ["b.jpg", "a.jpg", "c.jpg"]
+    assert found.splits == {"train": ["b.jpg"], "dev": ["a.jpg"], "test": ["c.jpg"]}
+    tabs = table(tmp_path, "en\timage\none, two\tb.jpg\n", "images.tsv")
+    assert list_images(tabs).names == ["b.jpg"]
+    assert list_images(tabs).splits is None
+
+
+def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
+    photos = touched(tmp_path / "photos", *"abcd")
+    lists = []
+    for split, names in {"train": "d\nb\n", "dev": "a\n", "test": "\n c \r\n"}.items():
+        lists.append(f"{split}={table(tmp_path, names, f'{split}.txt')}")
+    found = list_images(photos, lists)
+    assert found.splits == {"train": ["d", "b"], "dev": ["a"], "test": ["c"]}
+    assert found.names == ["d", "b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name,en\na.jpg,one\n", "has the columns name, en, none of them named image; name it so"),
+        ("", "has the columns , none of them named image"),
+        ("image\n", "holds no image"),
+        ("image,en\n,one\n", "line 2 names no image"),
+        (
+            "image,split\na.jpg,val\n",
+            "line 2: the split is 'val', expected one of train, dev, test; correct it",
+        ),
+        (
+            "image,split\na.jpg,dev\na.jpg,test\n",
+            "line 3: a.jpg is in test here and in dev above; choose one",
+        ),
+        ('image,en\n"a.jpg,one\n', "cannot be read .*; save it as CSV in UTF-8"),
+        ('image\n" a.jpg"\n', r"' a\.jpg' has blanks around its name or a line end in it; rename it"),
+        ('image\n"a\nb.jpg"\n', r"has blanks around its name or a line end in it; rename it"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused(text, problem, tmp_path):
+    with pytest.raises(DataError, match=problem):
+        list_images(table(tmp_path, text))
+
+
+def test_other_sources_are_refused(tmp_path):
+    (tmp_path / "latin.csv").write_bytes("image\nä.jpg\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"latin\.csv cannot be read"):
+        list_images(tmp_path / "latin.csv")
+    with pytest.raises(DataError, match=r"is neither a folder nor a \.csv or \.tsv file"):
+        list_images(tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty holds no image"):
+        list_images(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("lists", "problem"),
+    [
+        (["train=one.txt"], "--split is missing for dev and test"),
+        (["val=one.txt"], "--split val=one.txt is no SPLIT=FILE with one of train, dev, test"),
+        (["train=gone.txt", "dev=b.txt", "test=c.txt"], r"gone\.txt cannot be read"),
+        (["train=x.txt", "dev=b.txt", "test=c.txt"], r"x\.txt names x, which photos does not hold; fetch it"),
+        (
+            ["train=b.txt", "dev=b.txt", "test=c.txt"],
+            r"b\.txt: b is in dev here and in train before; leave it in one",
+        ),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(lists, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    touched(Path("photos"), *"abc")
+    for name in "abcx":
+        Path(f"{name}.txt").write_text(name)
+    with pytest.raises(DataError, match=problem):
+        list_images(Path("photos"), lists)
+
+
+@given(n=st.integers(3, 60), dev=st.integers(1, 20), test=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
+def test_a_draw_puts_every_image_in_one_split_and_keeps_their_order(n, dev, test, seed):
+    names = [f"{i:02}" for i in range(n)]
+    if dev + test >= n:
+        with pytest.raises(DataError, match=r"would be train; choose other numbers"):
+            draw_splits(names, dev, test, seed)
+        return
+    splits = draw_splits(names, dev, test, seed)
+    assert {split: len(found) for split, found in splits.items()} == {
+        "train": n - dev - test,
+        "dev": dev,
+        "test": test,
+    }
+    assert sorted(chain(*splits.values())) == names
+    assert all(found == sorted(found) for found in splits.values())
+    assert splits == draw_splits(names, dev, test, seed)
+
+
+def test_a_tenth_is_drawn_by_default_and_the_seed_matters():
+    names = [f"{i:03}" for i in range(205)]
+    splits = draw_splits(names, None, None, 0)
+    assert [len(found) for found in splits.values()] == [165, 20, 20]
+    assert splits != draw_splits(names, None, None, 1)
+    with pytest.raises(
+        DataError, match="of 9 images 0 would be dev; choose other numbers with --dev and --test"
+    ):
+        draw_splits(names[:9], None, None, 0)

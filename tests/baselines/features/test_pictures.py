@@ -1,0 +1,178 @@
+"""Pictures of every kind: as people see them, or a sentence with the file's name."""
+
+import contextlib
+import io
+import struct
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, features
+from support.drawings import drawing
+
+from baselines.features.pictures import NAMES, read_picture
+from ncl_bench.errors import DataError
+
+RED_ON_WHITE = (255, 127, 127)
+
+
+def colour(path: Path) -> tuple[int, ...]:
+    """The one colour of a picture."""
+    found = read_picture(path, 8, "bilinear")
+    assert found.shape == (8, 8, 3)
+    assert found.dtype == np.uint8
+    assert (found == found[0, 0]).all()
+    return tuple(found[0, 0].tolist())
+
+
+def of_mode(mode: str, value: object) -> Image.Image:
+    return Image.new(mode, (10, 6), value)
+
+
+def palette_with_a_hole() -> Image.Image:
+    image = Image.new("P", (10, 6), 1)
+    image.putpalette([0, 0, 0, 9, 9, 9])
+    image.info["transparency"] = 1
+    return image
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (of_mode("RGB", (1, 2, 3)), (1, 2, 3)),
+        (of_mode("L", 77), (77, 77, 77)),
+        (of_mode("1", 1), (255, 255, 255)),
+        (of_mode("I;16", 77 * 256 + 3), (77, 77, 77)),
+        (of_mode("LA", (10, 0)), (255, 255, 255)),
+        (of_mode("RGBA", (255, 0, 0, 128)), RED_ON_WHITE),
+        (of_mode("RGBA", (1, 2, 3, 255)), (1, 2, 3)),
+        (palette_with_a_hole(), (255, 255, 255)),
+    ],
+    ids=lambda x: x.mode if isinstance(x, Image.Image) else "",
+)
+def test_every_kind_of_colour_becomes_rgb_on_white(image, expected, tmp_path):
+    path = tmp_path / "picture.png"
+    image.save(path, transparency=image.info.get("transparency"))
+    assert colour(path) == expected
+
+
+def test_colours_for_print_become_rgb(tmp_path):
+    of_mode("CMYK", (0, 0, 0, 0)).save(tmp_path / "print.jpg")
+    assert colour(tmp_path / "print.jpg") == (255, 255, 255)
+
+
+def test_the_whole_picture_is_seen(tmp_path):
+    wide = Image.new("RGB", (400, 10), "black")
+    wide.paste((255, 255, 255), (0, 0, 100, 10))
+    wide.save(tmp_path / "wide.png")
+    found = read_picture(tmp_path / "wide.png", 8, "bilinear")
+    assert found[:, 0].min() > 250
+    assert found[:, 4:].max() < 5
+
+
+TURNS = {
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+"""EXIF's orientation to how a camera turned the picture that it stored."""
+
+
+@pytest.mark.parametrize("orientation", TURNS)
+@pytest.mark.parametrize("suffix", [".png", ".tiff", ".webp"])
+def test_the_orientation_of_a_camera_is_followed(orientation, suffix, tmp_path):
+    upright = drawing(1)
+    stored = upright if orientation == 1 else upright.transpose(TURNS[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / f"turned{suffix}", exif=exif, lossless=True)
+    upright.save(tmp_path / "upright.png")
+    np.testing.assert_array_equal(
+        read_picture(tmp_path / f"turned{suffix}", 20, "bicubic"),
+        read_picture(tmp_path / "upright.png", 20, "bicubic"),
+    )
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp", ".png", ".tiff"])
+def test_the_first_picture_of_an_animation_counts(suffix, tmp_path):
+    first, second = Image.new("RGB", (10, 6), "black"), Image.new("RGB", (10, 6), "white")
+    first.save(tmp_path / f"moving{suffix}", save_all=True, append_images=[second], lossless=True)
+    assert colour(tmp_path / f"moving{suffix}") == (0, 0, 0)
+
+
+def test_a_large_photograph_is_decoded_at_a_fraction_of_its_size(tmp_path):
+    drawing(3, (2048, 1536)).save(tmp_path / "large.jpg", quality=95)
+    drawing(3, (64, 48)).save(tmp_path / "small.jpg", quality=95)
+    large, small = (
+        read_picture(tmp_path / f"{name}.jpg", 32, "bicubic").astype(int) for name in ("large", "small")
+    )
+    assert np.abs(large - small).mean() < 3
+
+
+def png_that_claims(width: int, height: int) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("sides", [(60_000, 60_000), (10_001, 10_000)])
+def test_a_bomb_is_refused_before_it_is_decoded(sides, tmp_path):
+    (tmp_path / "bomb.png").write_bytes(png_that_claims(*sides))
+    with pytest.raises(DataError, match=r"bomb\.png claims more than 100 million pixels; save it smaller"):
+        read_picture(tmp_path / "bomb.png", 8, "bilinear")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a caption\n", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"]
+)
+def test_what_is_no_image_is_refused(content, tmp_path):
+    (tmp_path / "notes.jpg").write_bytes(content)
+    with pytest.raises(
+        DataError, match=r"notes\.jpg is no image of a known kind \(JPEG, PNG, .*\); convert it"
+    ):
+        read_picture(tmp_path / "notes.jpg", 8, "bilinear")
+
+
+def test_what_is_missing_or_holds_no_colours_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"gone\.png does not exist"):
+        read_picture(tmp_path / "gone.png", 8, "bilinear")
+    Image.new("F", (4, 4), 0.5).save(tmp_path / "depth.tiff")
+    with pytest.raises(DataError, match=r"depth\.tiff holds numbers of 32 bits"):
+        read_picture(tmp_path / "depth.tiff", 8, "bilinear")
+
+
+def encoded(kind: str) -> bytes:
+    stream = io.BytesIO()
+    drawing(5).save(stream, kind)
+    return stream.getvalue()
+
+
+KINDS = {kind: encoded(kind) for kind in NAMES if kind != "AVIF" or features.check("avif")}
+
+
+@settings(max_examples=150)
+@given(kind=st.sampled_from(sorted(KINDS)), data=st.data())
+def test_damaged_bytes_give_a_picture_or_a_sentence(kind, data, tmp_path_factory):
+    whole = bytearray(KINDS[kind])
+    places = data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=4))
+    for place in places:
+        whole[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(DataError):  # and no other error
+            assert read_picture(path, 8, "bicubic").shape == (8, 8, 3)

@@ -106,8 +106,10 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     """
     lines = [_title(recipe)]
     notes = [note] if note else []
-    if recipe.dataset == "digits":
-        return _commented([*lines, _command(name, "--noise-ratio 0.6 "), *_wrapped(notes)])
+    spec = dataset_spec(recipe.dataset)
+    if spec.embedded:  # no paper prints numbers on it
+        noise = "--noise-ratio 0.6 " if spec.noise == "synthetic" else ""
+        return _commented([*lines, _command(name, noise), *_wrapped(notes)])
     own = _best_rows(rows, recipe, _printed(name, recipe), _backbone(recipe))
     averaged: list[Row] = []
     method, backbone = recipe.method["name"], recipe.backbone["name"]
@@ -121,7 +123,7 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
         other = name.removesuffix(backbone) + ("saf" if backbone == "sgr" else "sgr")
         lines += _table(f"Averaged with {other}, as {AVERAGED[method]}:", averaged)
     if not own and not averaged:
-        known = " with a known noise unit" if DATASETS[recipe.dataset].noise == "synthetic" else ""
+        known = " with a known noise unit" if spec.noise == "synthetic" else ""
         lines += [f"No published result{known}."]
     return _commented(lines)
 
@@ -131,10 +133,10 @@ def _title(recipe: Recipe) -> str:
     if recipe.clean_only:
         title += " on the truly clean pairs alone (an upper bound, not a method)"
     tokens = f" ({recipe.tokenizer} tokens)" if recipe.tokenizer else ""
-    backbone, dataset = _backbone(recipe), dataset_spec(recipe.dataset).title
-    if recipe.dataset == "digits":
-        return f"{title}: a small {backbone} on {dataset}, minutes on a CPU."
-    return f"{title}: {backbone} on {dataset}{tokens}."
+    backbone, spec = _backbone(recipe), dataset_spec(recipe.dataset)
+    if spec.embedded:
+        return f"{title}: a small {backbone} on {spec.title}, minutes on a CPU."
+    return f"{title}: {backbone} on {spec.title}{tokens}."
 
 
 def _backbone(recipe: Recipe) -> str:

@@ -24,6 +24,8 @@ SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
 """Of two lengths in a cosine, and of one length; smaller ones count as this."""
 TILE_ROWS = 128
 """Rows of a tile at most: enough for products to be fast."""
+LEAST_FILLED = 0.75
+"""Share of a tile's longest column that every other column of the tile has at least; what is missing is padding."""
 
 
 class CrossAttentionConfig(BaseModel):
@@ -117,7 +119,8 @@ def in_tiles(
 ) -> Tensor:
     """A matrix of similarities, some rows and some columns of similar length at a time.
 
-    The inner tensors of a tile are made again in the backward pass instead of being kept, unless there is but one.
+    The inner tensors of a tile are made again in the backward pass instead of being kept, unless those of all tiles
+    fit into the memory budget.
 
     Args:
         rows: float vectors ``(n_rows, items, dim)``.
@@ -136,7 +139,8 @@ def in_tiles(
     blocks = _blocks(
         columns.lengths, column_counts, size, lambda n: budget // (height * bytes_of_pair(items, n))
     )
-    run = recomputed if len(blocks) > 1 or height < len(rows) else _called
+    needed = sum(len(rows) * len(block.anchors) * bytes_of_pair(items, block.longest) for block in blocks)
+    run = recomputed if needed > budget else _called
     parts = []
     for start in range(0, len(rows), height):
         counts, vectors = row_counts[start : start + height], rows.vectors[start : start + height, :items]
@@ -159,7 +163,8 @@ def _blocks(
     blocks, start = [], 0
     while start < len(order):
         longest = counts[order[start]]
-        chosen = order[start : start + (size or max(1, fitting(longest)))]
+        fit = order[start : start + (size or max(1, fitting(longest)))]
+        chosen = [k for k in fit if counts[k] >= LEAST_FILLED * longest]  # the first ones, as they fall
         anchors = torch.tensor(chosen, device=lengths.device)
         padded = counts[chosen[-1]] < longest
         blocks.append(Block(anchors, longest, valid_items(lengths[anchors], longest) if padded else None))

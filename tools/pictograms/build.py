@@ -14,6 +14,7 @@ from PIL import Image
 from ncl_bench.files import write_bytes, write_text
 from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import Item, read_items
+from tools.pictograms.packages import PACKAGES, read_package
 from tools.pictograms.pictures import CHANNELS, GRID, make_blocks, read_block
 from tools.pictograms.split import KINDS, NEAR, SEED, clusters, concept, divide, near_pairs
 
@@ -114,6 +115,7 @@ def build(packages: Path, work: Path, to: Path, progress: Progress = silent) -> 
     _write_array(to / "scales.npy", projection.scales)
     write_text(to / "items.tsv", table(kept, splits.checked, splits.web))
     write_bytes(to / "thumbnails.webp", sheet(thumbnails))
+    write_text(to / "LICENSES.txt", notices(packages))
     stream = io.BytesIO()
     np.savez(stream, mean=projection.mean, axes=projection.axes, scales=projection.scales)
     write_bytes(to / PROJECTION.name, stream.getvalue())
@@ -160,6 +162,35 @@ def table(items: Sequence[Item], checked: Mapping[str, str], web: Mapping[str, s
     ]
     assert not any("\t" in cell or "\n" in cell for line in lines for cell in line)
     return "\n".join([head, *("\t".join(line) for line in lines), ""])
+
+
+def notices(packages: Path) -> str:
+    """``LICENSES.txt``: what the licences of the sources ask to be passed on."""
+    said = {
+        "openclipart": "Open Clip Art Library 0.18, dedicated to the public domain by its artists.",
+        "noto": "Noto Emoji, copyright Google Inc., under the Apache License 2.0.",
+        "fluent": "Fluent Emoji, copyright Microsoft Corporation, under the MIT License.",
+        "lucide": "Lucide, under the ISC License; some icons under the MIT License.",
+        "phosphor": "Phosphor Icons, under the MIT License.",
+        "names": "Unicode CLDR annotations: names and keywords of emoji, under the Unicode License v3.",
+    }
+    texts = {
+        source: read_package(packages, source)[PACKAGES[source].licence_file].decode()
+        for source in ("openclipart", "lucide", "phosphor", "names")
+    }
+    texts["noto"] = (HERE.parents[1] / "LICENSE").read_text(encoding="utf-8")
+    texts["fluent"] = texts["phosphor"].replace("(c) 2023 Phosphor Icons", "(c) Microsoft Corporation")
+    assert "Microsoft" in texts["fluent"]
+    assert "Apache License" in texts["noto"]
+    parts = [
+        f"{said[source]}\nTaken from {PACKAGES[source].file}.\n\n{texts[source].strip()}\n" for source in said
+    ]
+    head = (
+        "Pictures and texts of the dataset pictograms come from the sources below. Drawings were rendered and turned\n"
+        "into numbers by EfficientNet-lite0 (Apache License 2.0), texts were joined to captions, and thumbnails were\n"
+        "made of the drawings of dev and test.\n"
+    )
+    return f"\n{'=' * 100}\n\n".join([head, *parts])
 
 
 def sheet(pictures: Sequence[NDArray[np.uint8]]) -> bytes:

@@ -145,7 +145,8 @@ def _checked() -> str:
     return "\n".join(
         [
             _head(SPEC),
-            f"""It is the second embedded dataset: real pictures and texts that people wrote, under licences that let anyone
+            f"""\
+It is the second embedded dataset: real pictures and texts that people wrote, under licences that let anyone
 pass them on, small enough for a laptop. Its emoji have Chinese captions too (`{EMOJI.name}`), and its clip art comes
 with natural noise (`{WEB.name}`).
 
@@ -162,9 +163,9 @@ carries its title, keywords and licence in its own file. Icons carry a name and 
 `python -m tools.pictograms build` makes every file anew from the packages, whose sha256 it checks, and
 `python -m tools.pictograms compare` says how far a rebuild differs.
 
-A caption is the name of a picture, then its keywords. A title of clip art counts if at most {SHARED_TITLE} pictures carry
-it and it shares the beginning of a word with the file's name; a description follows it where it says more. Every drawing
-is rendered on white. What was left out of {sum(report["read"].values()) + _before(report):,} drawings:
+A caption is the name of a picture, then its keywords. A title of clip art counts if at most {SHARED_TITLE} pictures
+carry it and it shares the beginning of a word with the file's name; a description follows it where it says more.
+Every drawing is rendered on white. What was left out of {sum(report["read"].values()) + _before(report):,} drawings:
 
 {_table(["reason", "drawings"], *_left_out(report))}
 
@@ -263,7 +264,8 @@ def _by_hand() -> str:
     doubts, sample = _reasons(DOUBTFUL), set(sampled_ids())
     doubtful = [(f"`{name}`", reason) for name, reason in doubts.items() if name in sample]
     dropped = [(f"`{name}`", reason) for name, reason in _reasons(DROPPED_BY_HAND).items()]
-    found = f"""{PAIRS} test pairs were looked at, drawn by `python -m tools.pictograms sheets`. Doubtful are {len(doubtful)} of them:
+    found = f"""{PAIRS} test pairs were looked at, drawn by `python -m tools.pictograms sheets`. Doubtful are
+{len(doubtful)} of them:
 
 {_table(["image", "doubt"], *doubtful)}
 """
@@ -280,8 +282,10 @@ def _emoji() -> str:
     return "\n".join(
         [
             _head(EMOJI),
-            f"""Sources, making, features and terms are those of `{SPEC.name}`, of which these are the emoji. Unicode names every emoji
-in many languages alike; here are its Chinese and English names and keywords. Two sets of drawings share each text.
+            f"""\
+Sources, making, features and terms are those of `{SPEC.name}`, of which these are the emoji. Unicode names
+every emoji in many languages alike; here are its Chinese and English names and keywords. Two sets of drawings share
+each text.
 
 ## Splits
 
@@ -321,18 +325,20 @@ def _web() -> str:
     checked = {row.id for row in rows() if row.split}
     shared = Counter(web.captions["en"])
     told = sum(name in checked for name in web.image_ids.tolist())
+    repeated = sum(number for number in shared.values() if number > SHARED_TITLE)
     common = [(caption, number) for caption, number in shared.most_common(8)]
     return "\n".join(
         [
             _head(WEB),
-            f"""Sources, making, features and terms are those of `{SPEC.name}`, of which this is the clip art alone.
+            f"""\
+Sources, making, features and terms are those of `{SPEC.name}`, of which this is the clip art alone.
 
 ## Natural noise
 
-Train holds {len(web.image_ids):,} drawings with title and keywords as their makers left them. Of {told:,} the text passes
-the rules of `{SPEC.name}`; of the other {len(web.image_ids) - told:,} the title names a batch, an artist or another picture, and at
-best a keyword says what is seen. {sum(number for number in shared.values() if number > SHARED_TITLE):,} drawings have a caption that more than {SHARED_TITLE} drawings
-share:
+Train holds {len(web.image_ids):,} drawings with title and keywords as their makers left them. Of {told:,} the text
+passes the rules of `{SPEC.name}`; of the other {len(web.image_ids) - told:,} the title names a batch, an artist or
+another picture, and at best a keyword says what is seen. {repeated:,} drawings have a caption that more than
+{SHARED_TITLE} drawings share:
 
 {_table(["caption", "drawings"], *common)}
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from tools.pictograms.build import SHIPPED
@@ -35,7 +36,8 @@ def contact_sheets(packages: Path, work: Path) -> list[Path]:
         The sheets.
     """
     items = {item.id: item for item in read_items(packages).items}
-    wanted, pictures = sampled_ids(), {}
+    wanted = sampled_ids()
+    pictures: dict[str, NDArray[np.uint8]] = {}
     for path in make_blocks(list(items.values()), work):
         block = read_block(path)
         pictures |= {name: block.pictures[row] for row, name in enumerate(block.ids) if name in set(wanted)}

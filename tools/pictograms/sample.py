@@ -54,7 +54,8 @@ def _write(archive: zipfile.ZipFile, source: str, files: Files) -> None:
 
 
 def _clip_art(files: Files, chosen: set[str]) -> Files:
-    prefix, found = "usr/share/openclipart/svg/", {}
+    prefix = "usr/share/openclipart/svg/"
+    found: dict[str, bytes] = {}
     for path in sorted(files, key=lambda path: path.rsplit("/", 1)[-1]):
         name = f"openclipart/{path.removeprefix(prefix).removesuffix('.svg')}"
         if name in chosen and len(files[path]) < LARGEST and len(found) < DOZEN:

@@ -49,7 +49,7 @@ def checked(model: type[Model], content: Any, where: str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise SubmissionError(f"{where}: {first_problem(error)}") from None
+        raise SubmissionError(f"{where}: {first_problem(error, content)}") from None
 
 
 class Cell(Record):

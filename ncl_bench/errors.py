@@ -66,14 +66,18 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     return f"{sentence}; or name the file that registers it with --plugin" if kind in PLUGGABLE else sentence
 
 
-def first_problem(error: "ValidationError") -> str:
+def first_problem(error: "ValidationError", given: object = None) -> str:
     """The problem of a pydantic error to mend first, as one sentence: key, what is wrong, what it got.
 
     An unknown key comes first, since a misspelt key is missing too.
+
+    Args:
+        error: of one record.
+        given: what was read; with it, the key holds only what stands there, and not the names of pydantic's unions.
     """
     problems = error.errors(include_url=False)
     problem = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
-    key = ".".join(str(part) for part in problem["loc"])
+    key = ".".join(_written(problem["loc"], given))
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key!r}; remove it or correct its spelling"
     if problem["type"] == "missing":
@@ -83,6 +87,20 @@ def first_problem(error: "ValidationError") -> str:
     if isinstance(problem["input"], dict):  # all of a section, which says nothing about what is wrong in it
         return f"{key}: {sentence}" if key else sentence
     return f"{key or 'content'} is {shorten(problem['input'])}: {sentence}"
+
+
+def _written(place: tuple[int | str, ...], given: object) -> list[str]:
+    """The parts of a place that stand in what was given, and the last one, which may be missing there."""
+    if given is None:
+        return [str(part) for part in place]
+    parts = []
+    for part in place[:-1]:
+        try:
+            given = given[part]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            continue
+        parts.append(str(part))
+    return [*parts, *map(str, place[-1:])]
 
 
 def shorten(value: object) -> str:

@@ -32,6 +32,7 @@ from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
@@ -237,6 +238,8 @@ def _describe(
     imported = [run.imported for run in described if run.imported is not None]
     training = _training(described, stated_settings(jobs))
     spec = dataset_spec(test.name)
+    order = known_order(spec, "test", jobs[0].root)
+    assert order is not None  # the split was just scored
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
     title = method.title_of(recipe.method_config)
@@ -249,7 +252,8 @@ def _describe(
         backbone="SGRAF" if backbones == ["SAF", "SGR"] else " + ".join(backbones),
         networks=networks,
         dataset=test.name,
-        fingerprint={"test": test.fingerprint, "train": described[0].fingerprint},
+        order_fingerprint={"test": order},
+        fingerprint={"train": described[0].fingerprint},
         language=language,
         tokenizer=recipe.tokenizer or spec.tokenizers[language],
         noise=_noise(described[0].noise, spec.noise),

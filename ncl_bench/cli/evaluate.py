@@ -1,20 +1,23 @@
 """Commands from scores to numbers: evaluate, compare, and submission init, check and schema."""
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.console import Console
 
     from ncl_bench.evaluation.compare import Difference
-    from ncl_bench.evaluation.results import Result
+    from ncl_bench.evaluation.results import Evaluation, Result
 
 Folder = Annotated[Path, typer.Argument(help="A folder with submission.yaml and the files that it names.")]
 Root = Annotated[
@@ -23,9 +26,31 @@ Root = Annotated[
 
 
 def evaluate(
-    folder: Folder,
+    scores: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A submission's folder; or a file of scores (.npy, .safetensors, .pt); or two files of embeddings, "
+            "images first; or - for numbers as text on standard input, one line per image."
+        ),
+    ],
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="Dataset of the scores; a submission states its own.")
+    ] = None,
+    split: Annotated[
+        Literal["test", "dev"] | None,
+        typer.Option("--split", help="Split of the scores; test by default. A submission states its own."),
+    ] = None,
+    similarity: Annotated[
+        Literal["cosine", "dot"] | None,
+        typer.Option("--similarity", help="How embeddings are compared; cosine by default."),
+    ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Folder of the output; the submission itself by default.")
+        Path | None,
+        typer.Option(
+            "--to",
+            help="Folder of the output. By default the submission itself; numbers of a file of scores are printed and "
+            "not written, pages go to the current folder.",
+        ),
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also write histograms of the ranks, as SVG.")] = False,
     examples: Annotated[
@@ -34,14 +59,66 @@ def evaluate(
     ] = 0,
     root: Root = None,
 ) -> None:
-    """Check a submission, compute every metric of the protocol, and write result.json.
+    """Print every metric of the protocol, of a submission or of any matrix of scores.
+
+    A matrix has images as rows and captions as columns, in the order of the split. A submission is checked first, and
+    its numbers are written to result.json.
+
+    Example: ncl-bench evaluate scores.npy --dataset coco
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
-    from ncl_bench.evaluation.evaluate import evaluate_folder
+    from ncl_bench.evaluation.evaluate import Pages, evaluate_folder, evaluate_scores
 
-    result, written = evaluate_folder(folder, to or folder, root=root, plot=plot, examples=examples)
-    _print_result(result, written)
+    first = scores[0]
+    if first.is_dir() or dataset is None:
+        _refuse_beside_a_folder(scores, dataset=dataset, split=split, similarity=similarity)
+        result, written = evaluate_folder(first, to or first, root=root, plot=plot, examples=examples)
+        _print_result(result, written)
+        return
+    pages = Pages(to or Path(), plot, examples, root) if to or plot or examples else None
+    given = _read_scores(scores, similarity)
+    evaluation, written = evaluate_scores(
+        given, dataset, split or "test", similarity=similarity or "cosine", pages=pages
+    )
+    _print_evaluation(evaluation, written)
+    if Path("-") not in scores and evaluation.split == "test":
+        options = "".join(f" --scores {quote(str(path))}" for path in scores)
+        options += f" --similarity {similarity}" if similarity else ""
+        typer.echo(
+            f"to make it a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
+        )
+
+
+def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
+    """Scores need a dataset; a submission states it."""
+    first = scores[0]
+    if not first.is_dir() and (first == Path("-") or first.exists()):
+        raise ScoresError(f"{first} holds scores, and nothing says of which dataset; add --dataset NAME")
+    if len(scores) > 1:
+        raise SubmissionError(f"{len(scores)} folders are given; evaluate one submission at a time")
+    for name, value in options.items():
+        if value is not None:
+            raise SubmissionError(
+                f"--{name} {value} is given for {first}, whose submission.yaml states it; leave it out"
+            )
+
+
+def _read_scores(scores: list[Path], similarity: str | None) -> "list[Path | NDArray[Any]]":
+    """The files of scores as they are; standard input, read."""
+    from ncl_bench.evaluation.arrays import read_text
+
+    if len(scores) > 2 or (len(scores) == 2 and Path("-") in scores):
+        raise ScoresError(
+            f"{len(scores)} inputs are given; give one matrix, or the embeddings of images and of captions in two files"
+        )
+    if similarity is not None and len(scores) == 1:
+        raise ScoresError(
+            "--similarity is about embeddings, and one matrix of similarities is given; leave it out"
+        )
+    if scores == [Path("-")]:
+        return [read_text(sys.stdin, "standard input")]
+    return list(scores)
 
 
 def compare(
@@ -72,34 +149,68 @@ submission = typer.Typer(help="Write, check and describe a submission.", no_args
 def init(
     method: Annotated[str, typer.Option("--method", help="Name of the method.")],
     dataset: Annotated[str, typer.Option("--dataset", help="Name of the dataset.")],
-    to: Annotated[Path, typer.Option("--to", help="Folder to write the template into.")] = Path("submission"),
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--scores",
+            help="File with the similarities of the test split (.npy, .safetensors, .pt), which is copied; give the "
+            "option twice for embeddings, images first.",
+        ),
+    ] = None,
+    similarity: Annotated[
+        Literal["cosine", "dot"], typer.Option("--similarity", help="How embeddings are compared.")
+    ] = "cosine",
+    to: Annotated[Path, typer.Option("--to", help="Folder of the submission.")] = Path("submission"),
     noise_ratio: Annotated[
-        float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")
+        float, typer.Option("--noise-ratio", help="Nominal noise ratio of the training pairs, in [0, 1).")
     ] = 0.0,
     noise_unit: Annotated[
-        Literal["caption", "image"], typer.Option("--noise-unit", help="What was moved.")
+        Literal["caption", "image"], typer.Option("--noise-unit", help="What the noise moved.")
     ] = "caption",
     noise_seed: Annotated[
-        int | None, typer.Option("--noise-seed", help="The cell's standard seed by default.")
+        int | None,
+        typer.Option(
+            "--noise-seed", help="Seed of the noise. Default: the protocol's seed for this setting."
+        ),
+    ] = None,
+    order_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--order-from",
+            help="Folder with the downloaded files of captions and ids, from which the order of the test split is "
+            "computed; features are not needed.",
+        ),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Write a commented submission.yaml to fill in.
+    """Write a commented submission.yaml, copy the scores beside it, and list all that is left to fill in.
 
-    Example: ncl-bench submission init --method X --dataset flickr30k --noise-ratio 0.4 --to submissions/x
+    Example: ncl-bench submission init --method X --dataset flickr30k --noise-ratio 0.4 --scores scores.npy --to x
     """
-    from ncl_bench.evaluation.template import template, write_template
+    from ncl_bench.evaluation.template import begin_submission
 
-    text = template(
+    begun = begin_submission(
         to,
         method,
         dataset,
+        scores=scores or (),
+        similarity=similarity,
         noise_unit=noise_unit,
         noise_ratio=noise_ratio,
         noise_seed=noise_seed,
+        order_from=order_from,
         root=root,
     )
-    typer.echo(write_template(to, text))
+    for path in begun.written:
+        typer.echo(f"wrote {path}")
+    for title, lines in (("filled in", begun.filled_in), ("left to fill in", begun.left)):
+        if lines:
+            typer.echo(f"{title}:")
+        for key, source in lines.items():
+            typer.echo(f"  {key:<26} {source}")
+    assumed = ", ".join(f"{key} {json.dumps(value)}" for key, value in begun.assumed.items())
+    typer.echo(f"assumed, correct what is otherwise:\n  {assumed}")
+    typer.echo(f"next: {command_name()} submission check {quote(str(to))}")
 
 
 @submission.command()
@@ -140,9 +251,22 @@ def _print_result(result: "Result", written: list[Path]) -> None:
             f"correspondence: AUROC {track.auroc:.4f}, average precision {track.average_precision:.4f}, "
             f"accuracy {track.accuracy:.2f} % of {track.pairs:,} training pairs"
         )
-    _print_notes(
-        console, [*result.notes, *(note for split in result.splits.values() for note in split.notes)]
-    )
+    notes = [*result.notes, *(note for split in result.splits.values() for note in split.notes)]
+    _print_notes(console, notes)
+    _print_written(console, written)
+
+
+def _print_evaluation(evaluation: "Evaluation", written: list[Path]) -> None:
+    """Show the numbers of scores on the terminal."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(evaluation)
+    _print_notes(console, evaluation.notes)
+    _print_written(console, written)
+
+
+def _print_written(console: "Console", written: list[Path]) -> None:
     for path in written:
         console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 

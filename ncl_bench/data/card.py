@@ -96,14 +96,20 @@ def _config(table: str, manifest: Manifest) -> dict[str, Any]:
 
 def _splits(manifest: Manifest) -> str:
     rows = [
-        f"| {split} | {record.images:,} | {record.captions:,} | `{record.fingerprint}` |"
+        f"| {split} | {record.images:,} | {record.captions:,} | `{record.fingerprint}` "
+        f"| `{record.order_fingerprint}` |"
         for split, record in manifest.splits.items()
     ]
     head = (
         f"## Splits\n\nFeatures are {manifest.dtype}; {manifest.captions_per_image} caption(s) per image.\n\n"
     )
     return head + "\n".join(
-        ["| split | images | captions | fingerprint |", "| --- | --- | --- | --- |", *rows, ""]
+        [
+            "| split | images | captions | fingerprint | order fingerprint |",
+            "| --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
     )
 
 

@@ -70,11 +70,21 @@ class Tokenization(Record):
 
 
 class SplitRecord(Record):
-    """What one split holds."""
+    """What one split holds.
+
+    Attributes:
+        images: their number.
+        captions: their number.
+        fingerprint: sha256 (hex) of its content, features included.
+        order_fingerprint: sha256 (hex) of image ids and captions in order (see :mod:`ncl_bench.data.order`); None in
+            folders that were prepared before it was recorded.
+        files: of its tables.
+    """
 
     images: int
     captions: int
     fingerprint: str
+    order_fingerprint: str | None = None
     files: tuple[FileRecord, ...]
 
 

@@ -26,6 +26,7 @@ from ncl_bench.data.layout import (
     images_schema,
     text_column,
 )
+from ncl_bench.data.order import order_of_captions
 from ncl_bench.data.paired import FloatArray, TokenTable
 from ncl_bench.data.spec import DatasetSpec, FeatureRows, Material, SplitCaptions
 from ncl_bench.data.tokenize import TextOptions, make_tokens
@@ -97,6 +98,7 @@ def write_prepared(
             captions=spec.n_captions(split),
             fingerprint=material.fingerprints.get(split)
             or _fingerprint(spec, split, captions, dtype, digest),
+            order_fingerprint=order_of_captions(spec, captions),
             files=(*records, *images),
         )
     vocabulary = [

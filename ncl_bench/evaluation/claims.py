@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data import ROOT_VARIABLE, load_dataset
+from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
@@ -51,28 +52,59 @@ def local_split(
     return load_dataset(spec.name, split=split, root=place, language=language)
 
 
-def check_fingerprints(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
-    """Compare the fingerprints of the stated splits with the local dataset's.
+def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
+    """The order fingerprint of a split: a fact of the dataset, or else of the split as it was prepared here.
+
+    Args:
+        spec: which dataset.
+        split: ``test`` or ``dev``.
+        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
 
     Returns:
-        Notes: a sentence where there is no local dataset.
+        sha256 (hex), or None where it is neither known nor prepared here.
 
     Raises:
-        SubmissionError: a fingerprint is another.
+        DataError: ``root`` was given and holds no such dataset, or it is damaged.
     """
-    for split, stated in submission.fingerprint.items():
-        local = local_split(spec, split, root)
-        if local is None:
-            return [
-                f"the fingerprints of {spec.name} were recorded but not checked, because the dataset is not "
-                "prepared here; name its folder with --root"
-            ]
-        if local.fingerprint != stated:
-            raise SubmissionError(
-                f"fingerprint of {spec.name}/{split} is {stated}, ours is {local.fingerprint}; "
-                "the scores are for other data or another order"
+    if split in spec.order_fingerprints:
+        return spec.order_fingerprints[split]
+    local = local_split(spec, split, root)
+    return None if local is None else order_fingerprint(local.image_ids, local.captions)
+
+
+def check_fingerprints(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
+    """Compare the stated order of the evaluated splits with the dataset's.
+
+    A submission of protocol version 1 states the content of a split instead, which holds the order and the features.
+
+    Returns:
+        Notes: a sentence per split that could not be compared.
+
+    Raises:
+        SubmissionError: an order, or the content in its place, is another.
+    """
+    notes = []
+    for split in submission.scores:
+        stated = submission.order_fingerprint.get(split)
+        name, fix = f"order_fingerprint of {spec.name}/{split}", "put the scores into the dataset's order"
+        if stated is not None:
+            ours = known_order(spec, split, root)
+        else:
+            stated, local = submission.fingerprint[split], local_split(spec, split, root)
+            ours = None if local is None else local.fingerprint
+            name = f"fingerprint of {spec.name}/{split}"
+            fix = (
+                "the order differs, or the features alone do: state protocol_version 2 and order_fingerprint instead, "
+                "which covers the order"
             )
-    return []
+        if ours is None:
+            notes.append(
+                f"the {name} was recorded but not checked, because the dataset is not prepared here; name its folder "
+                "with --root"
+            )
+        elif ours != stated:
+            raise SubmissionError(f"{name} is {stated}, ours is {ours}; {fix}")
+    return notes
 
 
 def check_order(folder: Path, submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:

@@ -1,12 +1,14 @@
-"""From a submission folder to ``result.json``: check everything, count, evaluate, and write what was asked for."""
+"""From scores to numbers: check everything, count, evaluate, and write what was asked for."""
 
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +17,22 @@ from ncl_bench import __version__
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.evaluation.arrays import as_array
 from ncl_bench.evaluation.claims import check_fingerprints, check_noise, check_order, local_split
 from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
 from ncl_bench.evaluation.figures import plot_ranks
+from ncl_bench.evaluation.matrix import Similarity
 from ncl_bench.evaluation.metrics import correspondence_metrics
 from ncl_bench.evaluation.protocol import (
     PROTOCOL_VERSION,
+    check_matrix,
     evaluate_counted,
     expected_shape,
     protocols_of,
     ranks_under,
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows
-from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Result, write_result
+from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Evaluation, Result, write_result
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
@@ -35,9 +40,19 @@ from ncl_bench.evaluation.submission import (
     Submission,
     read_submission,
 )
-from ncl_bench.evaluation.submission_scores import SplitScores, check_sha256, open_file, open_source
-from ncl_bench.files import sha256_of_file, sole_owner
+from ncl_bench.evaluation.submission_scores import (
+    SplitScores,
+    check_sha256,
+    embeddings_source,
+    matrix_source,
+    open_file,
+    open_source,
+)
+from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.npy import map_npy
+
+EVALUATION_FILE = "evaluation.json"
+"""The numbers of scores without a statement; those of a submission are ``result.json``."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +106,18 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
                 "correspondence is given, but the truth about it is not known or all one; "
                 "state the noise seed or add the noise file as noise.index"
             )
-    if spec.captions_per_image == 1 and any(isinstance(s, MatrixScores) for s in submission.scores.values()):
-        notes.append(
-            f"{spec.name} has a square matrix, whose shape cannot tell rows from columns: "
-            "rows were taken as images"
-        )
+    if any(isinstance(scores, MatrixScores) for scores in submission.scores.values()):
+        notes += square_note(spec)
     return Opened(folder, submission, spec, sources, probabilities, correspondence, (*notes, *noise_notes))
+
+
+def square_note(spec: DatasetSpec) -> list[str]:
+    """What cannot be seen of a matrix of a dataset with one caption per image."""
+    if spec.captions_per_image > 1:
+        return []
+    return [
+        f"{spec.name} has a square matrix, whose shape cannot tell rows from columns: rows were taken as images"
+    ]
 
 
 def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> NDArray[np.floating]:
@@ -183,6 +204,23 @@ def peak_memory_mb() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
 
 
+@dataclass(frozen=True)
+class Pages:
+    """What is written beside the numbers.
+
+    Attributes:
+        to: folder of the output.
+        plot: histograms of ranks.
+        examples: worst failures of each direction on a page; 0 for no page.
+        root: folder of prepared datasets, for pictures and captions of the examples.
+    """
+
+    to: Path
+    plot: bool = False
+    examples: int = 0
+    root: Path | None = None
+
+
 def evaluate_folder(
     folder: Path, to: Path, *, root: Path | None = None, plot: bool = False, examples: int = 0
 ) -> tuple[Result, list[Path]]:
@@ -199,36 +237,107 @@ def evaluate_folder(
         The result, and the files written.
     """
     opened = open_submission(folder, root=root)
+    spec, method = opened.spec, opened.submission.method
     with sole_owner(to):
-        return _evaluate_opened(opened, to, root=root, plot=plot, examples=examples)
-
-
-def _evaluate_opened(
-    opened: Opened, to: Path, *, root: Path | None, plot: bool, examples: int
-) -> tuple[Result, list[Path]]:
-    n_images = sum(expected_shape(opened.spec, split)[0] for split in opened.sources)
-    with _counting_bar(n_images) as on_rows:
-        result, counted = evaluate_submission(opened, on_rows=on_rows)
-    pages = {}
-    for split in counted if examples else ():
-        gallery = Gallery(opened.spec, local_split(opened.spec, split, root, opened.submission.language))
-        pages[to / f"examples_{split}.html"] = (
-            worst_failures(counted[split].whole, opened.sources[split].retrieved, gallery, examples),
-            f"{opened.submission.method} on {opened.spec.title}, {split}: worst failures",
-        )
-    write_result(to, result)
-    for path, (failures, title) in pages.items():
-        write_examples(path, failures, title)
-    plots = {}
-    for split, ranks in counted.items() if plot else ():
-        for protocol in protocols_of(opened.spec, split):
-            title = f"{opened.submission.method} on {opened.spec.title}, {split}" + (
-                f" ({protocol})" if protocol != split else ""
+        with _counting_bar(sum(expected_shape(spec, split)[0] for split in opened.sources)) as on_rows:
+            result, counted = evaluate_submission(opened, on_rows=on_rows)
+        pages = Pages(to, plot, examples, root)
+        drawn = {
+            split: _pages(
+                pages, opened.sources[split], ranks, spec, split, method, opened.submission.language
             )
-            plots[to / f"ranks_{split}_{protocol}.svg"] = (ranks_under(ranks, protocol), title)
-    for path, (shown, title) in plots.items():
-        plot_ranks(path, shown, title)
-    return result, [to / RESULT_FILE, *pages, *plots]
+            for split, ranks in counted.items()
+        }
+        write_result(to, result)
+        written = [path for each in drawn.values() for path in _write_pages(each)]
+    return result, [to / RESULT_FILE, *written]
+
+
+def evaluate_scores(
+    files: Sequence[Path | NDArray[Any]],
+    dataset: str,
+    split: str = "test",
+    *,
+    similarity: Similarity = "cosine",
+    pages: Pages | None = None,
+) -> tuple[Evaluation, list[Path]]:
+    """Evaluate scores without a statement of how they came about; such a number is no submission.
+
+    Args:
+        files: one matrix of similarities, or the embeddings of images and captions: files that
+            :func:`ncl_bench.evaluation.arrays.read_array` reads, or arrays.
+        dataset: its name.
+        split: ``test`` or ``dev``.
+        similarity: of embeddings.
+        pages: what to write beside ``evaluation.json``; nothing at all by default.
+
+    Returns:
+        The evaluation, and the files written.
+
+    Raises:
+        DataError: dataset or split is unknown.
+        ScoresError: a file cannot be read, is of another type or shape, or holds numbers that are not finite.
+    """
+    spec = dataset_spec(dataset)
+    source = open_scores_of(files, spec, split, similarity=similarity)
+    with _counting_bar(expected_shape(spec, split)[0]) as on_rows:
+        counted = source.count(on_rows)
+    evaluation = evaluate_counted(counted, spec, split)
+    said = (
+        square_note(spec) if len(files) == 1 else [f"{similarity} of the embeddings was taken as similarity"]
+    )
+    evaluation = evaluation.model_copy(update={"notes": (*said, *evaluation.notes)})
+    if pages is None:
+        return evaluation, []
+    drawn = _pages(pages, source, counted, spec, split, "Scores", spec.languages[0])
+    with sole_owner(pages.to):
+        write_text(pages.to / EVALUATION_FILE, evaluation.to_json() + "\n")
+        return evaluation, [pages.to / EVALUATION_FILE, *_write_pages(drawn)]
+
+
+def open_scores_of(
+    files: Sequence[Path | NDArray[Any]], spec: DatasetSpec, split: str, *, similarity: Similarity = "cosine"
+) -> SplitScores:
+    """Scores of one matrix, or of the embeddings of images and captions; see :func:`evaluate_scores`."""
+    names = [str(given) if isinstance(given, Path) else "similarities" for given in files]
+    arrays = [as_array(given) for given in files]
+    if len(arrays) == 2:
+        return embeddings_source(arrays, similarity, spec, split, names)
+    check_matrix(arrays[0].shape, arrays[0].dtype, spec, split, names[0])
+    return matrix_source(arrays[0], spec, split, names[0])
+
+
+def _pages(
+    pages: Pages,
+    source: SplitScores,
+    counted: Counted,
+    spec: DatasetSpec,
+    split: str,
+    name: str,
+    language: str,
+) -> dict[Path, Callable[[Path], None]]:
+    """The files to write, each with what writes it; all that can fail is done before."""
+    title = f"{name} on {spec.title}, {split}"
+    found: dict[Path, Callable[[Path], None]] = {}
+    if pages.examples:
+        gallery = Gallery(spec, local_split(spec, split, pages.root, language))
+        failures = worst_failures(counted.whole, source.retrieved, gallery, pages.examples)
+        found[pages.to / f"examples_{split}.html"] = partial(
+            write_examples, failures=failures, title=f"{title}: worst failures"
+        )
+    for protocol in protocols_of(spec, split) if pages.plot else ():
+        found[pages.to / f"ranks_{split}_{protocol}.svg"] = partial(
+            plot_ranks,
+            ranks=ranks_under(counted, protocol),
+            title=title if protocol == split else f"{title} ({protocol})",
+        )
+    return found
+
+
+def _write_pages(drawn: dict[Path, Callable[[Path], None]]) -> list[Path]:
+    for path, write in drawn.items():
+        write(path)
+    return list(drawn)
 
 
 @contextmanager

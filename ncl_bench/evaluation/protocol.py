@@ -1,5 +1,6 @@
 """The protocol: what is evaluated on which split, in how many folds, and what comes out (protocol.md)."""
 
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, ScoresError, unknown_name
+from ncl_bench.evaluation.arrays import as_array
 from ncl_bench.evaluation.matrix import ArrayRows, Rows
 from ncl_bench.evaluation.metrics import (
     CUTOFFS,
@@ -21,10 +23,14 @@ from ncl_bench.evaluation.metrics import (
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+COMPARABLE_VERSIONS = (1, 2)
+"""Versions whose submissions are evaluated and ranked together, because their numbers mean the same."""
 SELECTION_IMAGES = 1_000
 IMAGES_PER_FOLD = {"5fold-1k": 1_000}
 EVALUATED_SPLITS = ("test", "dev")
+ALL_CAPTIONS = {("coco", "test"): 25_010}
+"""Captions of a split with those that the protocol leaves out, because their image has five before them."""
 
 
 def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
@@ -65,43 +71,27 @@ def expected_shape(spec: DatasetSpec, split: str) -> tuple[int, int]:
     return n_images, n_images * spec.captions_per_image
 
 
-def evaluate(
-    similarities: NDArray[Any], *, dataset: str, split: str = "test", intervals: bool = True
-) -> Evaluation:
+def evaluate(similarities: Any, *, dataset: str, split: str = "test", intervals: bool = True) -> Evaluation:
     """Every metric of every protocol of a split, from one matrix.
 
     Args:
-        similarities: float ``(n_images, n_captions)``, images as rows; in memory or mapped from disk.
-            Caption ``c`` belongs to image ``c // captions_per_image``. Dev holds the images of selection.
+        similarities: float ``(n_images, n_captions)``, images as rows, a larger number for a better match. A numpy
+            array, in memory or mapped from disk; a tensor of any framework, with a gradient or on a GPU too; or the
+            path of an ``.npy``, ``.safetensors`` or ``.pt`` file. Caption ``c`` belongs to image
+            ``c // captions_per_image``. Dev holds the images of selection.
         dataset: its name.
         split: ``test`` or ``dev``.
         intervals: compute the bootstrap intervals.
 
     Raises:
         DataError: dataset or split is unknown.
-        ScoresError: dtype or shape is wrong, or a score is not finite.
+        ScoresError: the file cannot be read, dtype or shape is wrong, or a score is not finite.
     """
     spec = dataset_spec(dataset)
+    name = str(similarities) if isinstance(similarities, str | PathLike) else "similarities"
     matrix = as_array(similarities)
-    check_matrix(matrix.shape, matrix.dtype, spec, split)
+    check_matrix(matrix.shape, matrix.dtype, spec, split, name)
     return evaluate_counted(count(ArrayRows(matrix), spec, split), spec, split, intervals=intervals)
-
-
-def as_array(similarities: Any) -> NDArray[Any]:
-    """The numpy array behind what a user gives: an array, a tensor of the CPU, or nested lists.
-
-    Raises:
-        ScoresError: it is none of them, or is masked.
-    """
-    if isinstance(similarities, np.ma.MaskedArray):
-        raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
-    try:
-        return np.asanyarray(similarities)
-    except (TypeError, ValueError) as error:
-        raise ScoresError(
-            f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, "
-            "or tensors on a GPU to baselines.engine.counting.evaluate"
-        ) from None
 
 
 def check_matrix(
@@ -122,6 +112,13 @@ def check_matrix(
         hint = "it is transposed: images are rows, captions are columns"
     elif len(shape) == 2 and shape == (expected[1], expected[1]):
         hint = f"give each image once, not once per caption (take every {spec.captions_per_image}th row)"
+    elif len(shape) == 2 and shape == (expected[0], expected[0]):
+        hint = f"every image has {spec.captions_per_image} captions, all of which are ranked: score every one"
+    elif len(shape) == 2 and ALL_CAPTIONS.get((spec.name, split)) in shape:
+        hint = (
+            f"of the {max(shape):,} captions of this split, {max(shape) - expected[1]} are beyond the fifth of their "
+            f"image: keep the first {spec.captions_per_image} of every image"
+        )
     elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
         hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"
     raise ScoresError(f"{name} has shape {shape}, {spec.name}/{split} needs {expected}; {hint}")

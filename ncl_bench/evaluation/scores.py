@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
+from ncl_bench.evaluation.arrays import as_array
 from ncl_bench.evaluation.matrix import FloatArray
-from ncl_bench.evaluation.protocol import as_array, check_matrix
+from ncl_bench.evaluation.protocol import check_matrix
 from ncl_bench.files import atomic_path
 from ncl_bench.npy import map_npy, read_header
 

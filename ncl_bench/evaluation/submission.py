@@ -17,11 +17,13 @@ from pydantic import (
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem
-from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, PROTOCOL_VERSION
+from ncl_bench.evaluation.protocol import COMPARABLE_VERSIONS, IMAGES_PER_FOLD
 from ncl_bench.files import write_text
 from ncl_bench.schema import FileName, Record, Sha256, Text, read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
+FILL_IN = "FILL-IN"
+"""Stands in a template for what only the submitter knows."""
 
 Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
 NOTHING = ("none", "no", "n/a", "null", "-")
@@ -200,8 +202,11 @@ class Submission(Record):
         backbone: the network that computes similarities.
         networks: networks whose similarities were averaged.
         dataset: key of the dataset.
-        fingerprint: sha256 of a split's content as its prepared dataset states it; of the evaluated splits at
-            least.
+        order_fingerprint: evaluated split to sha256 of its image ids and captions in order
+            (:func:`ncl_bench.data.order.order_fingerprint`).
+        fingerprint: split to sha256 of its content, features included, as its prepared dataset states it: of the data
+            that a training run read. In a submission of protocol version 1 it stands for the order of the evaluated
+            splits too.
         language: of the captions.
         tokenizer: what cut the captions into tokens.
         noise: of the training pairs.
@@ -226,7 +231,8 @@ class Submission(Record):
     backbone: Text
     networks: Annotated[int, Field(ge=1, le=100)]
     dataset: str
-    fingerprint: dict[Literal["train", "dev", "test"], Sha256]
+    order_fingerprint: dict[Split, Sha256] = Field(default_factory=dict)
+    fingerprint: dict[Literal["train", "dev", "test"], Sha256] = Field(default_factory=dict)
     language: Text
     tokenizer: Text
     noise: Noise
@@ -245,8 +251,10 @@ class Submission(Record):
     @field_validator("protocol_version")
     @classmethod
     def _is_current(cls, value: int) -> int:
-        if value != PROTOCOL_VERSION:
-            raise ValueError(f"this tool evaluates protocol version {PROTOCOL_VERSION}")
+        if value not in COMPARABLE_VERSIONS:
+            raise ValueError(
+                f"this tool evaluates protocol versions {' and '.join(map(str, COMPARABLE_VERSIONS))}"
+            )
         return value
 
     @field_validator("dataset")
@@ -267,9 +275,14 @@ class Submission(Record):
             raise ValueError(
                 f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
             )
-        missing = [split for split in self.scores if split not in self.fingerprint]
+        stated = (
+            self.order_fingerprint if self.protocol_version > 1 else self.order_fingerprint | self.fingerprint
+        )
+        missing = [split for split in self.scores if split not in stated]
         if missing:
-            raise ValueError(f"fingerprint of split {missing[0]!r} is missing, although its scores are given")
+            raise ValueError(
+                f"order_fingerprint of split {missing[0]!r} is missing, although its scores are given"
+            )
         if self.correspondence is not None and self.noise.unit not in ("caption", "image"):
             raise ValueError("correspondence is given, but without synthetic noise nothing can be separated")
         _check_folds(self)
@@ -289,6 +302,9 @@ class Submission(Record):
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
         content.setdefault("hours", None)
+        for key in ("order_fingerprint", "fingerprint"):
+            if not content[key]:
+                del content[key]
         if not self.recipes:
             del content["recipes"]
         if self.training is not None and not self.training.settings:
@@ -320,7 +336,7 @@ def read_submission(folder: str | Path) -> Submission:
     """Read and check ``submission.yaml`` of a folder; score files are not opened.
 
     Raises:
-        SubmissionError: it is missing, no plain YAML, or a key is unknown, missing or wrong.
+        SubmissionError: it is missing, no plain YAML, not filled in, or a key is unknown, missing or wrong.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -329,10 +345,29 @@ def read_submission(folder: str | Path) -> Submission:
         )
     path = folder / SUBMISSION_FILE
     content = read_yaml(path)
+    left = unfilled(content)
+    if left:
+        raise SubmissionError(
+            f"{path}: {FILL_IN} still stands for {', '.join(left)}; replace each by what the comment beside it asks for"
+        )
     try:
         return Submission.model_validate(content)
     except ValidationError as error:
-        raise SubmissionError(f"{path}: {first_problem(error)}") from None
+        raise SubmissionError(f"{path}: {first_problem(error, content)}") from None
+
+
+def unfilled(content: Any) -> list[str]:
+    """Keys, joined by dots, whose value only the submitter knows and has not filled in yet."""
+    if content == FILL_IN:
+        return [""]
+    items = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
+    return [f"{key}.{below}".rstrip(".") for key, value in items for below in unfilled(value)]
 
 
 def write_submission(folder: str | Path, submission: Submission) -> None:

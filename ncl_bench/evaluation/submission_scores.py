@@ -1,7 +1,7 @@
 """Score files of a submission, opened and checked: whatever their form, they can be counted."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os.path import realpath
 from pathlib import Path
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows, Rows, check_embeddings
+from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_rankings
 from ncl_bench.evaluation.submission import (
@@ -104,29 +104,67 @@ def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -
     path, header = open_file(folder, scores.matrix)
     check_matrix(header.shape, header.dtype, spec, split, str(path))
     check_sha256(path, scores.matrix)
-    rows = ArrayRows(map_npy(path, header))
-    return SplitScores(_counter(rows, spec, split, str(path)), _retriever(rows))
+    return matrix_source(map_npy(path, header), spec, split, str(path))
+
+
+def matrix_source(matrix: NDArray[Any], spec: DatasetSpec, split: str, name: str) -> SplitScores:
+    """Scores from one matrix, float ``(n_images, n_captions)``, that was checked; ``name`` stands in errors."""
+    rows = ArrayRows(matrix)
+    return SplitScores(_counter(rows, spec, split, name), _retriever(rows))
 
 
 def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> SplitScores:
-    arrays = []
-    for entry, n in zip((scores.images, scores.captions), expected_shape(spec, split), strict=True):
-        array = _open_array(folder, entry, "f", (n, None))
+    entries, shape = (scores.images, scores.captions), expected_shape(spec, split)
+    arrays = [_open_array(folder, entry, "f", (n, None)) for entry, n in zip(entries, shape, strict=True)]
+    names = [str(folder / entry.file) for entry in entries]
+    return embeddings_source(arrays, scores.similarity, spec, split, names)
+
+
+def embeddings_source(
+    arrays: Sequence[NDArray[Any]],
+    similarity: Similarity,
+    spec: DatasetSpec,
+    split: str,
+    names: Sequence[str],
+) -> SplitScores:
+    """Scores from two arrays of embeddings, whose similarities are computed block by block.
+
+    Args:
+        arrays: of the images, float ``(n_images, dim)``, and of the captions, float ``(n_captions, dim)``.
+        similarity: ``cosine`` or ``dot``.
+        spec: which dataset.
+        split: ``test`` or ``dev``.
+        names: what to call the two in an error.
+
+    Raises:
+        ScoresError: type or shape is wrong, a number is not finite, or a vector has no direction.
+    """
+    expected = expected_shape(spec, split)
+    for array, name in zip(arrays, names, strict=True):
+        if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise ScoresError(
+                f"{name} holds {array.dtype} of shape {array.shape}, expected a float vector per image or caption"
+            )
         if array.shape[1] > LONGEST_VECTOR:
             raise ScoresError(
-                f"{entry.file} has vectors of {array.shape[1]:,} numbers, expected at most {LONGEST_VECTOR:,}; "
+                f"{name} has vectors of {array.shape[1]:,} numbers, expected at most {LONGEST_VECTOR:,}; "
                 "submit the similarities as a matrix"
             )
-        check_embeddings(array, entry.file, scores.similarity)
-        arrays.append(array)
     images, captions = arrays
     if images.shape[1] != captions.shape[1] or images.shape[1] == 0:
         raise ScoresError(
-            f"{scores.images.file} has vectors of {images.shape[1]}, {scores.captions.file} of "
-            f"{captions.shape[1]}, expected one common, positive length; embed both in the joint space"
+            f"{names[0]} has vectors of {images.shape[1]} numbers, {names[1]} of {captions.shape[1]}, expected one "
+            "common, positive length; embed both in the joint space"
         )
-    rows = EmbeddingRows(images, captions, scores.similarity)
-    return SplitScores(_counter(rows, spec, split, f"{folder}: {scores.similarity}"), _retriever(rows))
+    if (len(captions), len(images)) == expected != (len(images), len(captions)):
+        raise ScoresError(f"{names[0]} holds the captions and {names[1]} the images; give the images first")
+    check_matrix((len(images), len(captions)), np.dtype(np.float32), spec, split, f"{names[0]} x {names[1]}")
+    for array, name in zip(arrays, names, strict=True):
+        check_embeddings(array, name, similarity)
+    rows = EmbeddingRows(images, captions, similarity)
+    return SplitScores(
+        _counter(rows, spec, split, f"{similarity} of {names[0]} and {names[1]}"), _retriever(rows)
+    )
 
 
 def _retriever(rows: ArrayRows | EmbeddingRows) -> Callable[[str, int, int], list[int]]:

@@ -1,20 +1,29 @@
-"""The commented ``submission.yaml`` that a submitter fills in."""
+"""The commented ``submission.yaml`` that a submitter fills in, with the scores beside it."""
 
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
+import yaml
+
 from ncl_bench.data import dataset_spec
+from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import SubmissionError, one_line
-from ncl_bench.evaluation.claims import local_split
+from ncl_bench.errors import NoiseError, SubmissionError, one_line
+from ncl_bench.evaluation.arrays import as_array
+from ncl_bench.evaluation.claims import known_order
+from ncl_bench.evaluation.evaluate import open_scores_of
+from ncl_bench.evaluation.matrix import Similarity
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
-from ncl_bench.evaluation.submission import SUBMISSION_FILE
-from ncl_bench.files import sha256_of_file, sole_owner, write_text
+from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
+from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit, draw_noise
-from ncl_bench.schema import FILL_IN
 
 _TEMPLATE = """\
-# A submission to ncl-bench. Replace every {fill}, put the score file beside this file, then run:
+# A submission to ncl-bench. Replace every {fill}, put the score files beside this file, then run:
 #   ncl-bench submission check {folder}
 #   ncl-bench evaluate {folder}
 protocol_version: {version}
@@ -24,8 +33,8 @@ code: ""                   # link, or empty
 backbone: {fill}          # network that computes similarities, such as SGR
 networks: 1                # networks whose similarities were averaged
 dataset: {dataset}
-fingerprint:               # of the prepared dataset (its manifest.json), one per evaluated split
-  test: "{fingerprint}"
+order_fingerprint:         # sha256 of image ids and captions in order (docs/protocol.md)
+  test: "{order}"
 language: {language}
 tokenizer: {tokenizer}
 noise:
@@ -38,13 +47,7 @@ hardware: {fill}          # such as 1 GPU of 24 GB
 hours: null                # of training, all networks together
 scores:
   test:
-    # {n_images:,} rows (images), {n_captions:,} columns (captions); caption c belongs to image c // {each}.
-    # float16, float32 or float64, by numpy.save. Other forms (embeddings, rankings, ranks) are
-    # described by: ncl-bench submission schema
-    form: matrix
-    matrix:
-      file: test.npy
-      sha256: "{sha256}"      # sha256sum test.npy
+{scores}
 # correspondence:          # optional: one clean probability per training caption
 #   file: clean_probability.npy
 #   sha256: "{fill}"
@@ -52,77 +55,193 @@ recipes: []                # recipes of ncl_bench itself that trained it, such a
 notes: ""
 """
 
+_MATRIX = """\
+    # {n_images:,} rows (images), {n_captions:,} columns (captions); caption c belongs to image c // {each}.
+    # float16, float32 or float64, by numpy.save. Other forms (embeddings, rankings, ranks) are
+    # described by: ncl-bench submission schema
+    form: matrix
+    matrix:
+      file: test.npy
+      sha256: "{sha256}"      # sha256sum test.npy"""
+_EMBEDDINGS = """\
+    # {n_images:,} images and {n_captions:,} captions; caption c belongs to image c // {each}.
+    form: embeddings
+    similarity: {similarity}
+    images:
+      file: test_images.npy
+      sha256: "{sha256}"
+    captions:
+      file: test_captions.npy
+      sha256: "{second_sha256}\""""
 
-def template(
+_EXPLAINED = {
+    "backbone": "name of the network that computes similarities, such as SGR",
+    "hardware": "what it was trained on, such as 1 GPU of 24 GB",
+    "order_fingerprint.test": "--order-from FOLDER computes it from downloaded files of captions and ids, or --root "
+    "FOLDER from the prepared dataset; its manifest.json holds it too",
+    "scores.test.matrix.sha256": "sha256sum test.npy; --scores FILE copies a file and fills it in",
+}
+"""Key to where its value comes from, where only the submitter knows it."""
+ASSUMED = (
+    "paper",
+    "code",
+    "networks",
+    "language",
+    "tokenizer",
+    "training_seeds",
+    "selection_split",
+    "extra_clean_data",
+    "pretrained_encoder",
+    "hours",
+)
+"""Keys whose value is the usual one, which may be another one here."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A submission that was begun.
+
+    Attributes:
+        written: files, the statement first.
+        filled_in: key to where its value comes from.
+        left: key to where its value is to be had, of all that is left to fill in.
+        assumed: key to the usual value, which the submitter corrects where it is another.
+    """
+
+    written: tuple[Path, ...]
+    filled_in: dict[str, str]
+    left: dict[str, str]
+    assumed: dict[str, object]
+
+
+def begin_submission(
     folder: Path,
     method: str,
     dataset: str,
     *,
+    scores: Sequence[Path] = (),
+    similarity: Similarity = "cosine",
     noise_unit: NoiseUnit = "caption",
     noise_ratio: float = 0.0,
     noise_seed: int | None = None,
+    order_from: Path | None = None,
     root: Path | None = None,
-) -> str:
-    """Text of a template, with noise, fingerprint and the hash of an existing ``test.npy``.
+) -> Begun:
+    """Copy scores of the test split into a folder and write its ``submission.yaml``, filled in as far as is known.
 
     Args:
-        folder: where the template will lie.
+        folder: of the submission, without a statement so far.
         method: name of the method.
         dataset: its name.
+        scores: one file of similarities, or two of embeddings, images first; none where ``test.npy`` lies in the folder
+            already or is put there later.
+        similarity: of embeddings.
         noise_unit: of the training noise.
-        noise_ratio: nominal; 0 for clean pairs.
+        noise_ratio: nominal; 0 for clean pairs, and on a dataset with natural noise.
         noise_seed: the standard seed by default.
+        order_from: the downloaded files of captions and ids, from which the order fingerprint is computed; features are
+            not needed.
         root: folder of prepared datasets.
 
     Raises:
-        DataError: the dataset is unknown.
+        DataError: the dataset is unknown, or its files are missing or damaged.
         NoiseError: the noise is refused.
+        ScoresError: the scores cannot be read, or have another type or shape than the test split needs.
+        SubmissionError: the name is empty, or the folder holds a statement or other scores already.
+        NclBenchError: the place cannot be written, or another process writes there.
     """
-    import yaml
-
     spec = dataset_spec(dataset)
-    local = local_split(spec, "test", root)
-    n_images, n_captions = expected_shape(spec, "test")
-    scores = folder / "test.npy"
-    return _TEMPLATE.format(
-        fill=FILL_IN,
-        folder=one_line(quote(str(folder))),
-        version=PROTOCOL_VERSION,
-        method=yaml.safe_dump(method, default_style='"').strip(),
-        dataset=spec.name,
-        fingerprint=FILL_IN if local is None else local.fingerprint,
-        language=spec.languages[0],
-        tokenizer=spec.tokenizers[spec.languages[0]],
-        noise=_noise(spec, noise_unit, noise_ratio, noise_seed),
-        n_images=n_images,
-        n_captions=n_captions,
-        each=spec.captions_per_image,
-        sha256=sha256_of_file(scores) if scores.is_file() else FILL_IN,
+    if not method.strip():
+        raise SubmissionError("--method is empty; name the method as the leaderboard shall show it")
+    noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed)
+    filled_in = {"noise": origin} if origin else {}
+    order, origin_of_order = _order(spec, order_from, root)
+    if origin_of_order:
+        filled_in["order_fingerprint.test"] = origin_of_order
+    if scores:
+        open_scores_of(scores, spec, "test", similarity=similarity)
+    names = ("test.npy",) if len(scores) < 2 else ("test_images.npy", "test_captions.npy")
+    path = folder / SUBMISSION_FILE
+    with sole_owner(folder):
+        _refuse_files(folder, [path, *(folder / name for name in names)], scores)
+        for source, name in zip(scores, names, strict=False):
+            _copy(source, folder / name)
+        hashes = [sha256_of_file(folder / name) if (folder / name).is_file() else FILL_IN for name in names]
+        if FILL_IN not in hashes:
+            filled_in["scores.test"] = f"sha256 of {' and '.join(names)}"
+        n_images, n_captions = expected_shape(spec, "test")
+        facts = {"n_images": n_images, "n_captions": n_captions, "each": spec.captions_per_image}
+        form = _MATRIX if len(names) == 1 else _EMBEDDINGS
+        text = _TEMPLATE.format(
+            fill=FILL_IN,
+            folder=one_line(quote(str(folder))),
+            version=PROTOCOL_VERSION,
+            method=yaml.safe_dump(method.strip(), default_style='"').strip(),
+            dataset=spec.name,
+            order=order,
+            language=spec.languages[0],
+            tokenizer=spec.tokenizers[spec.languages[0]],
+            noise=noise,
+            scores=form.format(sha256=hashes[0], second_sha256=hashes[-1], similarity=similarity, **facts),
+        )
+        write_text(path, text)
+    content = yaml.safe_load(text)
+    return Begun(
+        written=(path, *(folder / name for name in names if scores)),
+        filled_in=filled_in,
+        left={key: _EXPLAINED[key] for key in unfilled(content)},
+        assumed={key: content[key] for key in ASSUMED}
+        | ({} if origin else {"noise": content["noise"]["unit"]}),
     )
 
 
-def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -> str:
+def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple[str, str]:
+    """The order fingerprint of test, and where it comes from; the latter is empty where it is not known."""
+    if download is not None:
+        return order_of_download(spec, download, "test"), f"of the files in {download}"
+    order = known_order(spec, "test", root)
+    if order is None:
+        return FILL_IN, ""
+    return order, f"a fact of {spec.name}" if "test" in spec.order_fingerprints else "of the prepared dataset"
+
+
+def _refuse_files(folder: Path, targets: list[Path], scores: Sequence[Path]) -> None:
+    """Refuse to write over anything; scores that lie in place already are no obstacle."""
+    if targets[0].exists():
+        raise SubmissionError(f"{targets[0]} exists already; remove it or choose another folder with --to")
+    for source, target in zip(scores, targets[1:], strict=False):
+        if target.exists() and not target.samefile(source):
+            raise SubmissionError(f"{target} exists already and is not {source}; remove one of the two")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The file itself where it is an ``.npy`` file; else the array in it, in its own type."""
+    if target.exists():
+        return
+    with atomic_path(target) as temporary:
+        if source.suffix == ".npy":
+            shutil.copyfile(source, temporary)
+        else:
+            with temporary.open("wb") as stream:
+                np.save(stream, as_array(source), allow_pickle=False)
+
+
+def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -> tuple[str, str]:
+    """The section on noise, and where it comes from; the latter is empty where none was asked for."""
     if spec.noise == "natural":
-        return "  unit: natural\n  ratio: null"
+        if ratio or seed is not None:
+            raise NoiseError(
+                f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of the protocol; "
+                "leave --noise-ratio and --noise-seed out"
+            )
+        return "  unit: natural\n  ratio: null", f"a fact of {spec.name}"
     if not ratio:
-        return "  unit: none               # or caption, or image, as the noise was made\n  ratio: 0"
+        if seed is not None:
+            raise NoiseError(f"--noise-seed {seed} draws nothing without --noise-ratio; give both or none")
+        return "  unit: none               # or caption, or image, as the noise was made\n  ratio: 0", ""
     _, record = draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
-    return (
+    text = (
         f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"
         f'  sha256: "{record.sha256}"\n  realised_ratio: {record.realised_ratio:.6f}'
     )
-
-
-def write_template(folder: Path, text: str) -> Path:
-    """Write a template into a folder that holds none.
-
-    Raises:
-        SubmissionError: there is a ``submission.yaml`` already.
-        NclBenchError: the place cannot be written, or another process writes there.
-    """
-    path = folder / SUBMISSION_FILE
-    with sole_owner(folder):
-        if path.exists():
-            raise SubmissionError(f"{path} exists already; remove it or choose another folder with --to")
-        write_text(path, text)
-    return path
+    return text, f"drawn by {unit} with {'the standard ' if seed is None else ''}seed {record.seed}"

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from leaderboard.add import add
-from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.evaluation.scores import write_scores
 from ncl_bench.evaluation.submission import ArrayFile, MatrixScores, Noise, Submission, write_submission
@@ -18,11 +17,6 @@ from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import draw_noise
 
 Maker = Callable[..., Path]
-
-
-@cache
-def fingerprint() -> dict[str, str]:
-    return {"test": load_dataset("digits", split="test").fingerprint}
 
 
 def similarities(difficulty: float, seed: int) -> np.ndarray:
@@ -62,7 +56,7 @@ def make() -> Maker:
             "backbone": "VSE-infinity",
             "networks": 1,
             "dataset": "digits",
-            "fingerprint": fingerprint(),
+            "order_fingerprint": {"test": dataset_spec("digits").order_fingerprints["test"]},
             "language": "en",
             "tokenizer": "word",
             "noise": noise,

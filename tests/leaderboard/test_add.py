@@ -17,6 +17,7 @@ from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_slug, noise_used, read_entry_file, read_submissions, recipe_commands
+from ncl_bench.data.digits import digits_split
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation import protocol
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
@@ -97,6 +98,21 @@ def test_maintainers_may_say_what_they_did_again(
 def test_a_row_file_of_the_first_release_is_read(first_entry: Path, board: Path) -> None:
     edit(first_entry, "verified_how", value="evaluated the scores")
     assert read_entry_file(first_entry).recomputed == "evaluated the scores"
+
+
+def test_a_row_whose_content_stands_for_its_order_is_read_and_built(first_entry: Path, board: Path) -> None:
+    content = yaml.safe_load(first_entry.read_text(encoding="utf-8"))
+    first_version = {"protocol_version": 1, "fingerprint": {"test": digits_split("test").fingerprint}}
+    del content["submission"]["order_fingerprint"]
+    content["submission"] |= first_version
+    first_entry.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    assert yaml.safe_load(read_entry_file(first_entry).to_yaml()) == content
+    before = [entry.recalls for entry in read_content(board, published=False).entries]
+    edit(first_entry, "submission", "protocol_version", value=2)
+    with pytest.raises(SubmissionError, match="order_fingerprint of split 'test' is missing"):
+        read_entry_file(first_entry)
+    edit(first_entry, "submission", "protocol_version", value=1)
+    assert [entry.recalls for entry in read_content(board, published=False).entries] == before
 
 
 def test_a_duplicate_is_refused_whether_by_runs_or_by_scores(make: Maker, tmp_path: Path) -> None:
@@ -245,7 +261,7 @@ def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(
         ({"unit": "image", "seed": 0}, "our draw, seed 0"),
         ({"unit": "image", "seed": 7}, "noise seed 7"),
         ({"unit": "image", "published": "the file of X"}, "the file of X"),
-        ({"unit": "image"}, "noise file 00000000"),
+        ({"unit": "image"}, "noise file 01234567"),
         ({"unit": "caption", "seed": 96}, ""),
         (
             {"unit": "caption", "sha256": "8152f92aa51c5afc86bdaae64d228d975d994bdcf0724b645ed3c69969a4ddc0"},
@@ -257,7 +273,7 @@ def test_a_row_says_which_noise_it_used(
     make: Maker, tmp_path: Path, noise: dict[str, Any], shown: str
 ) -> None:
     submission = read_submission(make(tmp_path / "submission"))
-    stated = Noise.model_validate({"ratio": 0.4, "sha256": "0" * 64} | noise)
+    stated = Noise.model_validate({"ratio": 0.4, "sha256": "0123456789abcdef" * 4} | noise)
     assert noise_used(submission.model_copy(update={"dataset": "flickr30k", "noise": stated})) == shown
 
 
@@ -281,7 +297,7 @@ def test_names_that_differ_in_a_plus_have_files_of_their_own(make: Maker, tmp_pa
     [
         (("submission", "dataset"), "digit", "submission.dataset is 'digit'.*unknown dataset"),
         (("submission", "dataset"), "flickr30k", "submission"),
-        (("submission", "protocol_version"), 2, "submission.protocol_version is 2"),
+        (("submission", "protocol_version"), 3, "submission.protocol_version is 3"),
         (("submission", "method"), "<img src=x>", "method is '<img src=x>'"),
         (("submission", "paper"), "javascript:alert(1)", "submission.paper"),
         (("submission", "surprise"), 1, "unknown key 'submission.surprise'"),

@@ -12,6 +12,7 @@ from oracles.ranks import ranks_by_definition
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.digits import digits_split
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import draw_noise
 
 N_IMAGES, EACH = 200, 5
@@ -30,6 +31,11 @@ def similarities(seed: int = 0, noise: float = 0.5) -> NDArray[np.float32]:
     """Dot products of the embeddings, rounded to float32 from float64."""
     images, captions = embeddings(seed, noise)
     return (images.astype(np.float64) @ captions.astype(np.float64).T).astype(np.float32)
+
+
+def order(split: str = "test") -> str:
+    """The order fingerprint of a split of digits."""
+    return DATASETS["digits"].order_fingerprints[split]
 
 
 def write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, str]:
@@ -70,14 +76,14 @@ def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
     """Content of submission.yaml."""
     _, noise = draw_noise(DATASETS["digits"], noise_ratio=ratio, noise_unit="caption")
     return {
-        "protocol_version": 1,
+        "protocol_version": PROTOCOL_VERSION,
         "method": "Example",
         "paper": "",
         "code": "https://example.org/code",
         "backbone": "a network",
         "networks": 1,
         "dataset": "digits",
-        "fingerprint": {split: digits_split(split).fingerprint for split in scores},
+        "order_fingerprint": {split: order(split) for split in scores},
         "language": "en",
         "tokenizer": "word",
         "noise": {
@@ -95,6 +101,13 @@ def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
         "hours": 0.5,
         "scores": scores,
     }
+
+
+def first_version(content: dict[str, Any]) -> dict[str, Any]:
+    """The same statement as protocol version 1 wrote it: the content of a split stands for its order."""
+    content = content | {"protocol_version": 1}
+    splits = content.pop("order_fingerprint")
+    return content | {"fingerprint": {split: digits_split(split).fingerprint for split in splits}}
 
 
 def write_statement(folder: Path, content: dict[str, Any]) -> None:

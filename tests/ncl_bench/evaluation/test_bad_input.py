@@ -1,5 +1,6 @@
 """What is wrong with a submission is said in one sentence, exit code 2, and nothing is written."""
 
+import hashlib
 import io
 import os
 import pickle
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.submission_folders import (
+    first_version,
     scores_of_form,
     similarities,
     statement,
@@ -31,6 +33,7 @@ from ncl_bench.data.digits import digits_split
 from ncl_bench.noise.draw import draw_noise
 
 Mutation = Callable[[Path, dict[str, Any]], None]
+ANOTHER_HASH = hashlib.sha256(b"another").hexdigest()
 CASES: dict[str, tuple[str, str, Mutation]] = {}
 """Name to form of the scores, words of the message, and what is done to a good folder and its statement."""
 
@@ -159,14 +162,20 @@ state("unknown key 'metod'", "unknown_key", metod="x")
 state("matrix.path'; remove it", "unknown_nested_key", scores__test__matrix__path="x")
 state("key 'backbone' is missing", "missing_key", backbone=...)
 state("unknown key 'bakcbone'", "misspelt_key", backbone=..., bakcbone="SGR")
-state("backbone is 'FILL-IN': replace FILL-IN by", "unfilled_text", backbone="FILL-IN")
-state("sha256 is 'FILL-IN': replace FILL-IN by", "unfilled_hash", scores__test__matrix__sha256="FILL-IN")
-state("fingerprint.test is 'FILL-IN': replace", "unfilled_fingerprint", fingerprint__test="FILL-IN")
+state("FILL-IN still stands for backbone; replace", "unfilled_text", backbone="FILL-IN")
+state("for scores.test.matrix.sha256; replace", "unfilled_hash", scores__test__matrix__sha256="FILL-IN")
+state(
+    "FILL-IN still stands for backbone, order_fingerprint.test, hardware; replace each",
+    "unfilled_in_three_places",
+    backbone="FILL-IN",
+    order_fingerprint__test="FILL-IN",
+    hardware="FILL-IN",
+)
 state('write "" if there is none', "extra_clean_data_none", extra_clean_data="None")
 state('write "" if there is none', "pretrained_encoder_none", pretrained_encoder=" none ")
 state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
 state("unknown dataset", "unknown_dataset", dataset="flickr8k")
-state("protocol version 1", "later_protocol", protocol_version=2)
+state("protocol versions 1 and 2", "later_protocol", protocol_version=3)
 state("'matrix', 'embeddings', 'rankings'", "unknown_form", scores__test__form="guess")
 state("scores", "no_scores", scores={})
 state("scores.train", "scores_of_train", scores__train={"form": "matrix"})
@@ -175,7 +184,7 @@ state("hours", "hours_are_nan", hours=float("nan"))
 state("training_seeds", "no_training_seeds", training_seeds=[])
 state("submission.yaml: language 'fr'", "unknown_language", language="fr")
 state("code", "script_as_link", code="javascript:alert(1)")
-state("noise.sha256 is", "wrong_noise_hash", noise__sha256="0" * 64)
+state("noise.sha256 is", "wrong_noise_hash", noise__sha256=ANOTHER_HASH)
 state("noise.sha256 is", "wrong_noise_seed", noise__seed=5)
 state("noise.realised_ratio is", "wrong_realised_ratio", noise__realised_ratio=0.3)
 state("noise.ratio", "noise_ratio_of_one", noise__ratio=1.0)
@@ -183,8 +192,9 @@ state("noise.seed", "negative_noise_seed", noise__seed=-1)
 state("noise.sha256", "no_hash_of_noise", noise__sha256="abc")
 state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
 state("does not fit unit 'none'", "ratio_without_noise", noise__unit="none")
-state("fingerprint of digits/test", "other_fingerprint", fingerprint__test="0" * 64)
-state("fingerprint of split 'test' is missing", "no_fingerprint", fingerprint={})
+state("order_fingerprint of digits/test is", "other_order", order_fingerprint__test=ANOTHER_HASH)
+state("order_fingerprint of split 'test' is missing", "no_order", order_fingerprint={})
+state("no sha256 has so few different digits", "order_of_letters", order_fingerprint__test="a" * 64)
 
 replace_yaml("expected keys and values", "", "empty_yaml")
 replace_yaml("expected keys and values", "- a\n- b\n", "yaml_list")
@@ -195,6 +205,22 @@ replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
 replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
 replace_yaml("is not plain YAML", "[" * 20_000, "yaml_nested")
 replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
+
+
+@case("fingerprint of digits/test is")
+def other_content_of_the_first_version(folder: Path, content: dict[str, Any]) -> None:
+    content |= first_version(content) | {"fingerprint": {"test": ANOTHER_HASH}}
+    del content["order_fingerprint"]
+
+
+@case("scores.test.matrix.file is '../x.npy': it must")
+def name_of_a_nested_key(folder: Path, content: dict[str, Any]) -> None:
+    content["scores"]["test"]["matrix"]["file"] = "../x.npy"
+
+
+@case("key 'scores.test.captions' is missing", "embeddings")
+def name_of_a_missing_nested_key(folder: Path, content: dict[str, Any]) -> None:
+    del content["scores"]["test"]["captions"]
 
 
 @case("does not exist")
@@ -458,7 +484,7 @@ def probabilities_without_noise(folder: Path, content: dict[str, Any]) -> None:
 
 @case("the truth about it is not known")
 def probabilities_of_unknown_noise(folder: Path, content: dict[str, Any]) -> None:
-    content["noise"] |= {"seed": None, "sha256": "0" * 64, "realised_ratio": None}
+    content["noise"] |= {"seed": None, "sha256": ANOTHER_HASH, "realised_ratio": None}
     state_probabilities(folder, content, np.full(10_000, 0.5))
 
 
@@ -491,9 +517,7 @@ def test_enough_kinds_of_bad_input_are_tried() -> None:
     assert len(CASES) >= 100
 
 
-@pytest.mark.parametrize(
-    "name", ["wrong_noise_hash", "transposed", "link_out", "other_fingerprint", "yaml_bomb"]
-)
+@pytest.mark.parametrize("name", ["wrong_noise_hash", "transposed", "link_out", "other_order", "yaml_bomb"])
 def test_check_refuses_without_counting(
     name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -510,12 +534,16 @@ def test_check_refuses_without_counting(
     assert words in ran.err
 
 
-@pytest.mark.parametrize("path", ["nowhere", "file"])
-def test_a_folder_is_needed(path: str, run: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "words"), [("nowhere", "is not a folder"), ("file", "nothing says of which dataset")]
+)
+def test_a_folder_or_a_dataset_is_needed(
+    path: str, words: str, run: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     ran = run("evaluate", tmp_path / path)
     assert ran.code == 2
-    assert "is not a folder" in ran.err
+    assert words in ran.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")

@@ -1,5 +1,6 @@
 """From a foreign submission to trusted numbers."""
 
+import hashlib
 import re
 import shlex
 import shutil
@@ -216,12 +217,12 @@ def test_other_datasets_are_evaluated_without_their_files(run: Callable, tmp_pat
     content |= {
         "dataset": "cc152k",
         "noise": {"unit": "natural", "ratio": None},
-        "fingerprint": {"test": "0" * 64},
+        "order_fingerprint": {"test": hashlib.sha256(b"order").hexdigest()},
     }
     write_statement(tmp_path, content)
     ran = run("evaluate", tmp_path)
     assert ran.code == 0
-    assert "were recorded but not checked" in ran.out
+    assert "order_fingerprint of cc152k/test was recorded but not checked" in ran.out
     assert "rows were taken as images" in ran.out
     assert "above every published one (383.3)" in ran.out
     assert list(read_result(tmp_path).splits["test"].protocols) == ["1k"]
@@ -236,10 +237,11 @@ def test_a_template_is_complete_but_for_what_it_marks(run: Callable, tmp_path: P
     text = (tmp_path / "submission.yaml").read_text()
     unfilled = run("evaluate", tmp_path)
     assert unfilled.code == 2
-    assert "replace FILL-IN" in unfilled.err
+    assert "FILL-IN still stands for backbone, hardware; replace each" in unfilled.err
     (tmp_path / "submission.yaml").write_text(text.replace("FILL-IN", "mine"))
     assert run("evaluate", tmp_path).code == 0
-    named = set(yaml.safe_load(text)) | {"correspondence", "training"}  # the latter is for our engine
+    of_our_engine = {"training", "fingerprint"}
+    named = set(yaml.safe_load(text)) | {"correspondence"} | of_our_engine
     assert named == set(Submission.model_fields)
     again = run("submission", "init", "--method", "X", "--dataset", "digits", "--to", tmp_path)
     assert again.code == 2
@@ -264,7 +266,7 @@ def test_a_template_states_nothing_that_its_folder_is_called(run: Callable, tmp_
 def test_templates_of_other_datasets_parse(run: Callable, tmp_path: Path, dataset: str) -> None:
     assert run("submission", "init", "--method", "X", "--dataset", dataset, "--to", tmp_path).code == 0
     text = (tmp_path / "submission.yaml").read_text()
-    text = text.replace('"FILL-IN"', f'"{"0" * 64}"')
+    text = text.replace('"FILL-IN"', f'"{hashlib.sha256(b"x").hexdigest()}"')
     submission = Submission.model_validate(yaml.safe_load(text.replace("FILL-IN", "mine")))
     assert submission.dataset == dataset
 

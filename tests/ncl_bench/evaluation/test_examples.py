@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.submission_folders import (
+    order,
     scores_of_form,
     similarities,
     statement,
@@ -69,7 +70,7 @@ def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_p
     random = np.random.default_rng(0)
     scores = random.normal(size=(1000, 1000)).astype(np.float32)
     content = statement({"test": {"form": "matrix", "matrix": write_array(tmp_path, "s.npy", scores)}})
-    content |= {"dataset": "now", "language": "zh", "fingerprint": {"test": "0" * 64}}
+    content |= {"dataset": "now", "language": "zh", "order_fingerprint": {"test": order()}}
     write_statement(tmp_path, content | {"noise": {"unit": "natural", "ratio": None}})
     ran = run("evaluate", tmp_path, "--examples", 2)
     assert ran.code == 0, ran.err

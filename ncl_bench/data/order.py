@@ -1,0 +1,55 @@
+"""The order of a split's images and captions, as a hash: all that a score matrix depends on besides the model."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from ncl_bench.data.download import find_file, open_download
+from ncl_bench.data.spec import DatasetSpec, SplitCaptions
+from ncl_bench.errors import DataError
+
+
+def order_fingerprint(image_ids: Iterable[object], captions: Sequence[str] | None) -> str:
+    """sha256 (hex) of every image id followed by the image's captions, in order (docs/protocol.md, Order).
+
+    Each text is hashed with its length, so that no two orders look alike: ``length:text,`` in bytes of UTF-8.
+
+    Args:
+        image_ids: one per image.
+        captions: texts in the dataset's first language, in the order of the clean pairing, the same number for every
+            image; None where the dataset gives token ids alone, and the images' order is that of the captions.
+    """
+    ids = [str(own) for own in image_ids]
+    each = 0 if captions is None else len(captions) // len(ids)
+    texts = iter(captions or ())
+    digest = hashlib.sha256()
+    for own in ids:
+        for text in (own, *(next(texts) for _ in range(each))):
+            content = text.encode()
+            digest.update(b"%d:%b," % (len(content), content))
+    return digest.hexdigest()
+
+
+def order_of_captions(spec: DatasetSpec, captions: SplitCaptions) -> str:
+    """The order fingerprint of a split as it is read from a download."""
+    return order_fingerprint(captions.image_ids, captions.texts.get(spec.languages[0]))
+
+
+def order_of_download(spec: DatasetSpec, place: Path, split: str) -> str:
+    """The order fingerprint of a split, from its files of captions and ids; features are not needed.
+
+    Args:
+        spec: the dataset, one that is not embedded.
+        place: the downloaded folder, the folder above it, or a zip file.
+        split: ``test`` or ``dev``.
+
+    Raises:
+        DataError: a file is missing, damaged or of another length than the protocol says.
+    """
+    if spec.embedded:
+        raise DataError(f"{spec.name} is embedded, so its order is known; leave the download out")
+    download = open_download(place)
+    names = spec.origin.split_files(split)
+    folder = PurePosixPath(find_file(download, names[1])).parent
+    paths = [str(folder / name) for name in names]
+    return order_of_captions(spec, spec.read_captions(download, paths, split))

@@ -1,0 +1,148 @@
+"""Arrays that people hold: in memory, as a tensor of any framework, in a file, or as text; nothing is unpickled."""
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import ScoresError
+from ncl_bench.npy import map_npy, read_header
+
+LARGEST_TEXT = 32 * 2**20
+"""Bytes of text that are read from standard input, enough for the 200,000 similarities of digits."""
+
+
+def as_array(given: Any) -> NDArray[Any]:
+    """The numpy array behind what a user gives.
+
+    Args:
+        given: an array, a tensor (with a gradient, on a GPU, in bfloat16), nested lists, or the path of a file as
+            :func:`read_array` reads it.
+
+    Returns:
+        The array, without a copy where it is one already, or lies in an ``.npy`` file, which is memory-mapped.
+
+    Raises:
+        ScoresError: it is none of them, or is masked.
+    """
+    if isinstance(given, str | os.PathLike):
+        return read_array(Path(given))
+    if isinstance(given, np.ma.MaskedArray):
+        raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
+    try:
+        return np.asanyarray(_on_the_cpu(given))
+    except (TypeError, ValueError) as error:
+        raise ScoresError(
+            f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, a tensor, or the path of "
+            "a file"
+        ) from None
+
+
+def _on_the_cpu(given: Any) -> Any:
+    """A torch tensor as numpy can take it over; anything else as it is. By its methods, so that torch is not needed."""
+    if not (hasattr(given, "detach") and hasattr(given, "cpu")):
+        return given
+    tensor = given.detach().cpu()
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The one array in a file.
+
+    Args:
+        path: ``.npy``, which is memory-mapped; ``.safetensors``; or ``.pt`` and ``.pth`` of torch, opened with
+            ``weights_only=True``. The last two hold one tensor, which is read into memory.
+
+    Raises:
+        ScoresError: the file is missing, damaged, of another kind, or holds several arrays.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        return map_npy(path, read_header(path))
+    if not path.is_file():
+        raise ScoresError(f"{path} {'is no file' if path.exists() else 'does not exist'}; correct its name")
+    return reader(path)
+
+
+def _read_safetensors(path: Path) -> NDArray[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            name = _only(shapes, path)
+            return np.asarray(file.get_tensor(name))
+    except TypeError:  # numpy has no bfloat16, nor the floats of 8 bits
+        raise ScoresError(f"{path} holds numbers that numpy does not know; save them as float32") from None
+    except (SafetensorError, OSError) as error:
+        raise ScoresError(f"{path} is damaged or no .safetensors file ({error}); write it again") from None
+
+
+def _read_torch(path: Path) -> NDArray[Any]:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise ScoresError(
+            f"{path} is opened with torch, which is not installed; write the similarities with numpy.save, or run "
+            "pip install 'ncl-bench[baselines]'"
+        ) from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of pickle, of zip, of torch; their messages advise to unpickle
+        raise ScoresError(
+            f"{path} cannot be opened with weights_only=True ({type(error).__name__}): it is damaged, or holds more "
+            "than tensors; save the tensor alone with torch.save"
+        ) from None
+    tensors = content if isinstance(content, dict) else {"tensor": content}
+    if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+        raise ScoresError(f"{path} holds more than tensors; save the tensor alone with torch.save")
+    return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
+
+
+def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:
+    """The one name among them."""
+    if len(shapes) != 1:
+        some = ", ".join(f"{name} {tuple(shape)}" for name, shape in list(shapes.items())[:3])
+        raise ScoresError(f"{path} holds {len(shapes)} arrays ({some}), expected one; save that one alone")
+    return next(iter(shapes))
+
+
+_READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
+    ".safetensors": _read_safetensors,
+    ".pt": _read_torch,
+    ".pth": _read_torch,
+}
+
+
+def read_text(stream: IO[str], name: str) -> NDArray[np.float64]:
+    """A matrix written as text: one row per line, numbers parted by blanks, tabs or commas.
+
+    Args:
+        stream: such as standard input.
+        name: what to call it in an error.
+
+    Returns:
+        float64 ``(lines, numbers per line)``.
+
+    Raises:
+        ScoresError: it is empty, longer than ``LARGEST_TEXT``, or holds something else than numbers.
+    """
+    try:
+        text = stream.read(LARGEST_TEXT + 1).replace(",", " ")
+    except UnicodeDecodeError:
+        raise ScoresError(f"{name} is no text; give the name of the file instead of -") from None
+    if len(text) > LARGEST_TEXT:
+        raise ScoresError(
+            f"{name} is longer than {LARGEST_TEXT:,} bytes; write an .npy file and give its name"
+        )
+    if not text.strip():
+        raise ScoresError(f"{name} is empty; write one line of numbers per image")
+    try:
+        return np.loadtxt(io.StringIO(text), dtype=np.float64, ndmin=2)
+    except ValueError as error:
+        reason = str(error).splitlines()[0].split("; use")[0].rstrip(".")
+        raise ScoresError(f"{name} is no matrix of numbers: {reason}; write one line per image") from None

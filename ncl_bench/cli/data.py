@@ -14,7 +14,8 @@ datasets_app = typer.Typer(help="What the datasets are and where to get them.", 
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app."""
     app.add_typer(datasets_app, name="datasets")
-    app.command()(prepare)
+    for command in (prepare, add_images):
+        app.command()(command)
 
 
 @datasets_app.callback()
@@ -115,6 +116,35 @@ def prepare(
     if push_to_hub:
         tables = hub.push_to_hub(folder, push_to_hub)
         typer.echo(f"uploaded {' and '.join(tables)} to {push_to_hub}")
+
+
+def add_images(
+    name: Annotated[str, typer.Argument(help="Name of a dataset.")],
+    place: Annotated[Path, typer.Option("--from", help="Folder of the images, a file each.")],
+    root: Annotated[
+        Path, typer.Option("--to", envvar="NCL_BENCH_DATA", help="Folder that holds the prepared dataset.")
+    ],
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            "--names",
+            help="CSV or TSV file with the columns image_id and file. Default: a file is named by its image's id.",
+        ),
+    ] = None,
+) -> None:
+    """Put the images themselves beside the features of a prepared dataset, for backbones that read images.
+
+    Run the same command again to go on after an interruption.
+
+    Example: ncl-bench add-images flickr30k --from flickr30k-images --names names.csv --to data
+    """
+    from ncl_bench.data import dataset_spec
+    from ncl_bench.data.images import add_images as run
+    from ncl_bench.progress import bar
+
+    typer.echo(
+        f"the images of {name} are in {run(dataset_spec(name), place, root, names=names, progress=bar)}"
+    )
 
 
 def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:

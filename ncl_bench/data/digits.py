@@ -5,7 +5,7 @@ The same bytes come out on every machine: numpy's frozen ``RandomState`` decides
 multiple of 1/256, so nothing is rounded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.digits_captions import Placed, write_captions
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
-from ncl_bench.data.paired import FloatArray
+from ncl_bench.data.paired import FloatArray, PairedDataset
 from ncl_bench.data.spec import SPLITS, Origin
 
 GRID = 4
@@ -77,8 +77,29 @@ class DigitsSplit(EmbeddedSplit):
     scenes: tuple[tuple[Placed, ...], ...]
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnImages:
+    """The images themselves, drawn from their features when they are asked for."""
+
+    image_features: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.image_features)
+
+    def __getitem__(self, row: int, /) -> bytes:
+        """One image as PNG."""
+        return SPEC.picture("", self.image_features[row])
+
+
 class Digits(EmbeddedDataset):
     """Composed on the spot, on clean pairs. The grammar is small, so no word is too rare to learn."""
+
+    def load_embedded(
+        self, split: str, language: str | None = None, tokenizer: str | None = None
+    ) -> PairedDataset:
+        """With its images, drawn from the features; see the base class."""
+        dataset = super().load_embedded(split, language, tokenizer)
+        return replace(dataset, images=DrawnImages(self.content(split).image_features))
 
     def content(self, split: str) -> EmbeddedSplit:
         """One split; the same object is handed out again within a process."""

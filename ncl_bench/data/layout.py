@@ -8,6 +8,8 @@
       images/<split>/      one row per unique image: image_id, image_features (flat)
       captions/<split>/    one row per caption: caption_id, image_row, image_id, text, tokens
       vocab/               vocabularies in the published json format
+      image_files/         where images were added: manifest.json, and one row per unique image in <split>/:
+                           image_id, image (the encoded file)
 
 Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files with ``Dataset.from_file``.
 """
@@ -27,6 +29,7 @@ from ncl_bench.schema import FileName, Record
 
 LAYOUT_VERSION = 1
 TABLES = ("captions", "images")
+IMAGE_FILES = "image_files"
 Dtype = Literal["float32", "float16"]
 Format = Literal["arrow", "parquet"]
 
@@ -128,6 +131,27 @@ class Manifest(Record):
     warnings: tuple[str, ...] = ()
 
 
+class ImageFiles(Record):
+    """The files that hold the images of each split, below their folder."""
+
+    splits: dict[str, tuple[FileRecord, ...]]
+
+
+def read_image_files(folder: Path) -> ImageFiles | None:
+    """What ``image_files/manifest.json`` of a prepared folder says; None where no images were added.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    path = folder / IMAGE_FILES / "manifest.json"
+    if not path.exists():
+        return None
+    try:
+        return ImageFiles.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        raise DataError(f"{path} is damaged; delete {path.parent} and add the images again") from None
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a prepared folder.
 
@@ -173,6 +197,11 @@ def images_schema(spec: DatasetSpec, dtype: Dtype) -> dict[str, Any]:
     """Columns of the images table, in the notation of the Hugging Face library."""
     numbers = {"feature": _value(dtype), "length": spec.n_regions * spec.feature_dim, "_type": "List"}
     return {"image_id": _value("string"), "image_features": numbers}
+
+
+def image_files_schema() -> dict[str, Any]:
+    """Columns of the images' files, in the notation of the Hugging Face library."""
+    return {"image_id": _value("string"), "image": {"_type": "Image"}}
 
 
 def captions_schema(texts: list[str], tokens: list[str]) -> dict[str, Any]:

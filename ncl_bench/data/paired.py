@@ -30,6 +30,30 @@ class ImageFeatures(Protocol):
         ...
 
 
+class EncodedImages(Protocol):
+    """Encoded images, such as JPEG files: a list in memory or a column on disk."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int, /) -> bytes:
+        """The file of one image."""
+        ...
+
+
+class CaptionTokens(Protocol):
+    """Token ids of captions: a table of them, or made of texts when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
+        ...
+
+    def take(self, rows: Int64Array) -> "CaptionTokens":
+        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class TokenTable:
     """Token ids of many captions without padding: caption ``c`` is ``ids[offsets[c]:offsets[c + 1]]``.
@@ -147,6 +171,8 @@ class PairedDataset:
         noise: what corruption ``caption_to_image`` carries.
         fingerprint: sha256 (hex) of the split's content, before noise.
         encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
+        images: an encoded file of each image, such as a JPEG, in the order of ``image_ids``; None where the dataset
+            has features alone. They are no part of the fingerprint.
     """
 
     name: str
@@ -155,13 +181,14 @@ class PairedDataset:
     image_ids: NDArray[np.generic]
     caption_to_image: Int64Array
     pair_ids: Int64Array
-    tokens: TokenTable
+    tokens: CaptionTokens
     captions: Sequence[str] | None
     vocabulary: Vocabulary
     captions_per_image: int
     noise: NoiseRecord
     fingerprint: str
     encoding: Encoding | None = None
+    images: EncodedImages | None = None
 
     def __len__(self) -> int:
         """Number of pairs, which is the number of captions."""

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -241,7 +242,7 @@ def _embedded_material(spec: DatasetSpec) -> Material:
         found = {lang: spec.load_embedded(split, lang, None) for lang in spec.languages}
         first = found[spec.languages[0]]
         tokens: dict[TokenKey, TokenTable] = {
-            (lang, spec.tokenizers[lang]): dataset.tokens for lang, dataset in found.items()
+            (lang, spec.tokenizers[lang]): cast(TokenTable, dataset.tokens) for lang, dataset in found.items()
         }
         texts = {lang: list(dataset.captions or ()) for lang, dataset in found.items()}
         captions[split] = SplitCaptions([str(i) for i in first.image_ids], texts, tokens)

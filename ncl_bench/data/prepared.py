@@ -10,7 +10,14 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.layout import Manifest, Tokenization, read_manifest
+from ncl_bench.data.layout import (
+    IMAGE_FILES,
+    FileRecord,
+    Manifest,
+    Tokenization,
+    read_image_files,
+    read_manifest,
+)
 from ncl_bench.data.paired import FloatArray, Int64Array, PairedDataset, TokenTable
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.vocabulary import load_vocabulary
@@ -69,6 +76,21 @@ class ArrowStrings(Sequence[str]):
         return text
 
 
+class ArrowImages:
+    """Encoded images of an Arrow column, copied one at a time."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, row: int, /) -> bytes:
+        """The file of an image."""
+        content: bytes = self._column[row]["bytes"].as_py()
+        return content
+
+
 def load_prepared(
     root: Path,
     spec: DatasetSpec,
@@ -116,13 +138,14 @@ def load_prepared(
         )
     if text is not None:
         _check_column(captions, text, "string", f"{folder}/captions/{split}")
+    image_ids = images["image_id"].to_pylist()
     dataset = PairedDataset(
         name=spec.name,
         split=split,
         image_features=ArrowFeatures(
             images["image_features"], (images.num_rows, spec.n_regions, spec.feature_dim)
         ),
-        image_ids=np.array(images["image_id"].to_pylist()),
+        image_ids=np.array(image_ids),
         caption_to_image=pairing,
         pair_ids=np.arange(len(pairing)),
         tokens=tokens,
@@ -132,6 +155,7 @@ def load_prepared(
         noise=clean_record(pairing),
         fingerprint=manifest.splits[split].fingerprint,
         encoding=manifest.encoding,
+        images=_image_files(folder, split, image_ids),
     )
     return dataset if preload is None else dataset.in_ram()
 
@@ -173,17 +197,36 @@ def _tokenization(
     return found[tokenizer]
 
 
-def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any:
-    import pyarrow as pa
+def _image_files(folder: Path, split: str, image_ids: list[str]) -> ArrowImages | None:
+    found = read_image_files(folder)
+    if found is None:
+        return None
+    where = f"{folder / IMAGE_FILES}/{split}"
+    table = _map_files(folder / IMAGE_FILES, found.splits.get(split, ()), where)
+    _check_column(table, "image_id", "string", where)
+    _check_column(table, "image", "struct<bytes: binary, path: string>", where)
+    if table["image_id"].to_pylist() != image_ids:
+        raise DataError(
+            f"{where} holds other images than the features; delete {folder / IMAGE_FILES} and add them again"
+        )
+    return ArrowImages(table["image"])
 
+
+def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any:
     if manifest.format != "arrow":
         raise DataError(
             f"{folder} was prepared as {manifest.format}, for uploading; prepare it with --format arrow"
         )
+    records = [record for record in manifest.splits[split].files if record.name.startswith(f"{table}/")]
+    return _map_files(folder, records, f"{folder}/{table}/{split}")
+
+
+def _map_files(folder: Path, records: Sequence[FileRecord], where: str) -> Any:
+    """The files of one table, in order."""
+    import pyarrow as pa
+
     parts = []
-    for record in manifest.splits[split].files:
-        if not record.name.startswith(f"{table}/"):
-            continue
+    for record in records:
         path = folder / record.name
         found = path.stat().st_size if path.is_file() else None
         if found != record.bytes:
@@ -199,7 +242,7 @@ def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> Any
         return pa.concat_tables(parts)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
-            f"{folder}/{table}/{split} has files that do not fit together ({error}); prepare the dataset again"
+            f"{where} has files that do not fit together ({error}); prepare the dataset again"
         ) from None
 
 

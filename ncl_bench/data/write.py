@@ -179,10 +179,10 @@ class SplitWriter:
         n_done = next(i for i in count() if i == len(names) or results[i] is None)
         first = n_done * self._shard_rows(np.dtype(dtype).itemsize)
         advance(min(first, len(self.image_ids)))
-        blocks = self._batches(features, dtype, first, _arrow_schema(columns), advance)
+        blocks = self._batches(features, dtype, first, arrow_schema(columns), advance)
         for i in range(n_done, len(names)):
             n_blocks = self._shard_rows(np.dtype(dtype).itemsize) // BLOCK_ROWS
-            results[i] = self._write(names[i], _arrow_schema(columns), islice(blocks, n_blocks))
+            results[i] = self._write(names[i], arrow_schema(columns), islice(blocks, n_blocks))
             self.journal.finish(names[i], results[i])
         digest = hashlib.sha256("".join(d for result in results for d in result["blocks"]).encode())
         records = [FileRecord(name=n, bytes=r["bytes"]) for n, r in zip(names, results, strict=True)]
@@ -197,7 +197,7 @@ class SplitWriter:
             tokens: column name to token ids.
         """
         columns = captions_schema(list(texts), list(tokens))
-        schema = _arrow_schema(columns)
+        schema = arrow_schema(columns)
         per_image = self.spec.captions_per_image
         batches = _caption_batches(
             schema, self.image_ids, per_image, list(texts.values()), list(tokens.values())
@@ -238,7 +238,7 @@ class SplitWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
         digests = []
-        with _table_writer(temporary, schema, self.file_format) as write:
+        with table_writer(temporary, schema, self.file_format) as write:
             for batch, digest in batches:
                 write(batch)
                 digests.append(digest)
@@ -249,14 +249,16 @@ class SplitWriter:
         if self.file_format == "arrow":
             names = [Path(record.name).name for record in records]
             folder = (self.folder / records[0].name).parent
-            _write_state_files(folder, columns, self.split, names, fingerprint)
+            write_state_files(folder, columns, self.split, names, fingerprint)
 
 
-def _arrow_schema(columns: Mapping[str, Any]) -> Any:
+def arrow_schema(columns: Mapping[str, Any]) -> Any:
     """An Arrow schema that carries the columns in the notation of the Hugging Face library."""
     import pyarrow as pa
 
     def arrow_type(column: Mapping[str, Any]) -> Any:
+        if column["_type"] == "Image":
+            return pa.struct({"bytes": pa.binary(), "path": pa.string()})
         if column["_type"] == "List":
             return pa.list_(arrow_type(column["feature"]), column.get("length", -1))
         return getattr(pa, column["dtype"])()
@@ -267,7 +269,7 @@ def _arrow_schema(columns: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def _table_writer(path: Path, schema: Any, file_format: Format) -> Iterator[Callable[[Any], None]]:
+def table_writer(path: Path, schema: Any, file_format: Format) -> Iterator[Callable[[Any], None]]:
     """A function that writes one record batch; the file is whole and on disk when the block ends well."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -323,7 +325,7 @@ def _caption_batches(
         yield pa.record_batch(columns, schema=schema)
 
 
-def _write_state_files(
+def write_state_files(
     folder: Path, columns: Mapping[str, Any], split: str, files: list[str], fingerprint: str
 ) -> None:
     """The two small files that make a folder of Arrow files open with ``datasets.load_from_disk``."""

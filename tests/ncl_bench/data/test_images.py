@@ -1,0 +1,154 @@
+"""Images beside the features: copied whole, in the order of the features, and refused with a sentence."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+from support.miniatures import IMAGES, SPECS
+from typer.testing import CliRunner
+
+from ncl_bench.cli import app
+from ncl_bench.data import load_dataset
+from ncl_bench.data.images import add_images
+from ncl_bench.errors import DataError
+
+SPEC = SPECS["flickr30k"]
+
+
+def drawn(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (6, 9, 3), np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def root(prepared: Callable[[str, str], object], tmp_path: Path) -> Path:
+    """Where a miniature of Flickr30K is prepared, without images."""
+    prepared("flickr30k", "dev")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def photos(root: Path, tmp_path: Path) -> dict[str, bytes]:
+    """A file per image in ``tmp_path/photos``, by its id."""
+    (tmp_path / "photos").mkdir()
+    ids = [
+        image_id
+        for split in IMAGES
+        for image_id in load_dataset("flickr30k", split=split, root=root).image_ids
+    ]
+    content = {str(image_id): drawn(number) for number, image_id in enumerate(ids)}
+    for image_id, photo in content.items():
+        (tmp_path / "photos" / f"{image_id}.png").write_bytes(photo)
+    return content
+
+
+def test_a_dataset_has_no_images_before_they_are_added(root: Path) -> None:
+    assert load_dataset("flickr30k", split="dev", root=root).images is None
+
+
+def test_every_image_is_found_by_the_row_of_its_features(
+    root: Path, photos: dict[str, bytes], tmp_path: Path
+) -> None:
+    before = {split: load_dataset("flickr30k", split=split, root=root).fingerprint for split in IMAGES}
+    add_images(SPEC, tmp_path / "photos", root)
+    for split, n in IMAGES.items():
+        dataset = load_dataset("flickr30k", split=split, root=root)
+        assert dataset.images is not None
+        assert len(dataset.images) == n
+        for row, image_id in enumerate(dataset.image_ids):
+            assert dataset.images[row] == photos[str(image_id)]
+        assert dataset.fingerprint == before[split]
+    assert not list((root / "flickr30k").glob(".*"))
+
+
+def test_the_images_open_with_the_hugging_face_library(
+    root: Path, photos: dict[str, bytes], tmp_path: Path
+) -> None:
+    add_images(SPEC, tmp_path / "photos", root)
+    opened = datasets.load_from_disk(str(root / "flickr30k" / "image_files" / "dev"))
+    assert opened["image_id"][:] == [
+        str(i) for i in load_dataset("flickr30k", split="dev", root=root).image_ids
+    ]
+    expected = Image.open(io.BytesIO(photos[opened[0]["image_id"]]))
+    np.testing.assert_array_equal(np.asarray(opened[0]["image"]), np.asarray(expected))
+
+
+def test_a_table_may_say_which_file_is_which(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:
+    lines = ["file,image_id"]
+    for number, image_id in enumerate(photos):
+        (tmp_path / "photos" / f"{image_id}.png").rename(tmp_path / "photos" / f"photo-{number}")
+        lines.append(f"photo-{number},{image_id}")
+    (tmp_path / "names.csv").write_text("\n".join(lines))
+    arguments = ["add-images", "flickr30k", "--from", str(tmp_path / "photos"), "--to", str(root)]
+    result = CliRunner().invoke(app, [*arguments, "--names", str(tmp_path / "names.csv")])
+    assert result.exit_code == 0, result.output
+    test = load_dataset("flickr30k", split="test", root=root)
+    assert test.images is not None
+    assert [test.images[row] for row in range(3)] == [photos[str(image_id)] for image_id in test.image_ids]
+
+
+def test_a_stopped_copy_goes_on_where_it_was(
+    root: Path, photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncl_bench.data.images.FILE_IMAGES", 5)
+    *_, last = photos
+    damaged = tmp_path / "photos" / f"{last}.png"
+    damaged.write_bytes(b"no image")
+    with pytest.raises(DataError, match=rf"{last}.png is no image"):
+        add_images(SPEC, tmp_path / "photos", root)
+    assert load_dataset("flickr30k", split="test", root=root).images is None
+    partial = root / "flickr30k" / ".image_files.partial" / "result"
+    done = {path.relative_to(partial): path.stat().st_ino for path in partial.rglob("*.arrow")}
+    assert len(done) == 4  # three of train, one of dev
+    damaged.write_bytes(photos[last])
+    add_images(SPEC, tmp_path / "photos", root)
+    target = root / "flickr30k" / "image_files"
+    assert {path: (target / path).stat().st_ino for path in done} == done
+    test = load_dataset("flickr30k", split="test", root=root)
+    assert test.images is not None
+    assert test.images[2] == photos[last]
+
+
+def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:
+    source, first = tmp_path / "photos", next(iter(photos))
+    names = tmp_path / "names.tsv"
+    names.write_text("image_id\tpath\n")
+    with pytest.raises(DataError, match=r"names.tsv lacks a column image_id or file"):
+        add_images(SPEC, source, root, names=names)
+    names.write_text(f"image_id\tfile\n{first}\t{first}.png\n")
+    with pytest.raises(DataError, match=r"names.tsv has no image \d+; add a line"):
+        add_images(SPEC, source, root, names=names)
+    with pytest.raises(DataError, match=r"is not a prepared dataset"):
+        add_images(SPEC, source, tmp_path)
+    (source / f"{first}.png").rename(source / "elsewhere.png")
+    with pytest.raises(DataError, match=rf"{first} does not exist, nor with an ending such as .jpg"):
+        add_images(SPEC, source, root)
+    assert not (root / "flickr30k" / "image_files").exists()
+    (source / "elsewhere.png").rename(source / f"{first}.png")
+    add_images(SPEC, source, root)
+    with pytest.raises(DataError, match=r"flickr30k has its images already; delete"):
+        add_images(SPEC, source, root)
+
+
+@pytest.mark.parametrize("damage", ["manifest", "size", "ids"])
+def test_damaged_images_are_refused(
+    root: Path, photos: dict[str, bytes], tmp_path: Path, damage: str
+) -> None:
+    add_images(SPEC, tmp_path / "photos", root)
+    folder = root / "flickr30k" / "image_files"
+    table = folder / "dev" / "data-00000-of-00001.arrow"
+    if damage == "manifest":
+        (folder / "manifest.json").write_text("{}")
+    elif damage == "size":
+        table.write_bytes(table.read_bytes()[:-8])
+    else:
+        own = str(load_dataset("flickr30k", split="dev", root=root).image_ids[0]).encode()
+        table.write_bytes(table.read_bytes().replace(own, own[::-1]))
+    with pytest.raises(DataError, match=r"again"):
+        load_dataset("flickr30k", split="dev", root=root)

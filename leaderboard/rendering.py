@@ -1,5 +1,7 @@
 """Text into pages: templates in which everything is escaped and nothing undefined, and dataset cards."""
 
+import base64
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +49,8 @@ def card_html(path: Path) -> object:
     """A card's Markdown as markup that templates take as safe; raw HTML in it is shown as text.
 
     Returns:
-        Markup, empty where the card does not exist; without the YAML block at the top and the first heading.
+        Markup, empty where the card does not exist; without the YAML block at the top and the first heading, and with
+        the pictures that lie beside the card in it, so that a page is one file.
     """
     from markdown_it import MarkdownIt
 
@@ -58,4 +61,9 @@ def card_html(path: Path) -> object:
         text = text.split("\n---\n", 1)[-1]
     lines = text.lstrip("\n").split("\n")
     body = "\n".join(lines[1:] if lines[0].startswith("# ") else lines)
+    body = re.sub(r"(?<=\]\()[\w-]+\.png(?=\))", lambda name: _data_uri(path.with_name(name[0])), body)
     return markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body))
+
+
+def _data_uri(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"

@@ -1,3 +1,4 @@
+import base64
 import re
 import shutil
 import subprocess
@@ -201,6 +202,17 @@ def test_a_card_is_rendered_without_its_raw_html(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in html
     assert "<table>" in html
     assert "a: 1" not in html
+
+
+def test_a_picture_beside_a_card_is_in_its_page(tmp_path: Path) -> None:
+    from leaderboard.rendering import card_html
+
+    (tmp_path / "x.png").write_bytes(b"a picture")
+    (tmp_path / "x.md").write_text("# X\n\n![Four of each](x.png)\n", encoding="utf-8")
+    encoded = base64.b64encode(b"a picture").decode()
+    assert f'<img src="data:image/png;base64,{encoded}" alt="Four of each"' in str(
+        card_html(tmp_path / "x.md")
+    )
 
 
 def test_templates_escape_text() -> None:

@@ -2,6 +2,9 @@
 
 from typing import Literal
 
+from pydantic import ValidationError
+
+from ncl_bench.errors import DataError, first_problem
 from ncl_bench.schema import Record, Sha256
 
 ENCODING_FILE = "features.json"
@@ -95,3 +98,21 @@ class Encoding(Record):
             sentences.append(f"{n:,} image{'s' if n > 1 else ''} could not be read and are left out.")
         versions = ", ".join(f"{name} {found}" for name, found in self.versions.items())
         return " ".join([*sentences, f"Computed on {self.device} with {versions}."])
+
+
+def parse_encoding(content: bytes, name: str) -> Encoding:
+    """What a ``features.json`` says.
+
+    Args:
+        content: the file's bytes.
+        name: what to call the file in an error.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    try:
+        return Encoding.model_validate_json(content)
+    except ValidationError as error:
+        raise DataError(
+            f"{name}: {first_problem(error)}; make the features again with `ncl-bench features`"
+        ) from None

@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import ValidationError
-
 from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
-from ncl_bench.data.encoding import ENCODING_FILE, Encoding
+from ncl_bench.data.encoding import ENCODING_FILE, Encoding, parse_encoding
 from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
 from ncl_bench.data.layout import FileRecord, Journal
 from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, SplitCaptions
-from ncl_bench.errors import DataError, first_problem
+from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
 from ncl_bench.progress import Progress
 
@@ -69,17 +67,12 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
         identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
         times=tuple(download.changed_at(name) for name in files),
     )
-    encoding = _read_encoding(download, described) if described in texts else None
+    encoding = (
+        parse_encoding(read_text(download, described), f"{download.place}/{described}")
+        if described in texts
+        else None
+    )
     return Inspection(download, features, tuple(texts), material, encoding)
-
-
-def _read_encoding(download: Download, path: str) -> Encoding:
-    try:
-        return Encoding.model_validate_json(read_text(download, path))
-    except ValidationError as error:
-        raise DataError(
-            f"{download.place}/{path}: {first_problem(error)}; make the features again with `ncl-bench features`"
-        ) from None
 
 
 def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:

@@ -1,0 +1,146 @@
+"""Flickr8K: sizes, splits and files; its features are made here, by ``ncl-bench features`` with its defaults."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from ncl_bench.data.captions import read_lines, unique_ids
+from ncl_bench.data.download import Download, find_file, read_text
+from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
+from ncl_bench.data.spec import DatasetSpec, Origin, SplitCaptions
+from ncl_bench.errors import DataError
+
+CAPTIONS = "Flickr8k.token.txt"
+LISTS = {split: f"Flickr_8k.{split}Images.txt" for split in ("train", "dev", "test")}
+GRID = 4
+WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+"""Of EfficientNet-lite0, the default encoder of ``ncl-bench features``."""
+
+_LINE = re.compile(r"(?P<image>[^\t]+)#(?P<number>\d+)\t(?P<caption>.*\S.*)")
+
+ORIGIN = Origin(
+    summary=(
+        "8,091 photographs of people and animals from Flickr, each with five English captions by crowd workers; the "
+        "authors' splits hold 8,000 of them; every image as 16 region features of EfficientNet-lite0, which `ncl-bench "
+        "features` makes of the photographs."
+    ),
+    homepage="http://nlp.cs.illinois.edu/HockenmaierGroup/8k-pictures.html",
+    obtain=(
+        "ask its authors for Flickr8k_Dataset.zip and Flickr8k_text.zip, and unpack both in one folder, here flickr8k",
+        "there, make the features: ncl-bench features Flicker8k_Dataset --split train=Flickr_8k.trainImages.txt "
+        "--split dev=Flickr_8k.devImages.txt --split test=Flickr_8k.testImages.txt --to features",
+    ),
+    folders=("features",),
+    prefixes={"train": "train", "dev": "dev", "test": "test"},
+    files=("{split}_ims.npy", "{split}_ids.txt"),
+    extra_files=(CAPTIONS, *LISTS.values()),
+    dtypes=("float16", "float32"),
+    ids_span_splits=True,
+    licence="Flickr terms of use",
+    licence_id="other",
+    terms=(
+        "Images and captions may be used for non-commercial research and education only, by whoever obtained them from "
+        "their authors; the images stay under the Flickr terms of use and their owners' rights."
+    ),
+    noise=(
+        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between captions or "
+        "between whole groups of captions."
+    ),
+    upload=(),
+    upload_reason=(
+        "the authors hand images and captions out for research and do not let them be passed on, nor features made "
+        "from the images"
+    ),
+    citation="""@article{hodosh2013framing,
+  title   = {Framing Image Description as a Ranking Task: Data, Models and Evaluation Metrics},
+  author  = {Hodosh, Micah and Young, Peter and Hockenmaier, Julia},
+  journal = {Journal of Artificial Intelligence Research},
+  volume  = {47},
+  pages   = {853--899},
+  year    = {2013}
+}""",
+)
+
+
+class Flickr8K(DatasetSpec):
+    """Captions of all images in one file, a list of names per split, and features made of the photographs."""
+
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
+        """Captions and image names of one split, in the order of its list.
+
+        Args:
+            download: with the texts anywhere in it, and ``features.json`` beside the features.
+            paths: features and names of this split.
+            split: ours.
+
+        Raises:
+            DataError: a file is missing or damaged, the features are not those of the benchmark or of other images, or
+                an image has other than its captions.
+        """
+        self._check_encoding(download, str(PurePosixPath(paths[0]).parent / ENCODING_FILE))
+        names = _lines(download, paths[1])
+        listed = _lines(download, find_file(download, LISTS[split]))
+        image_ids = unique_ids(listed, self.images[split], 1, f"{download.place}/{LISTS[split]}")
+        if names != image_ids:
+            raise DataError(
+                f"{download.place}/{paths[1]} holds other images than {LISTS[split]}, or in another order; make the "
+                f"features again with --split {split}={LISTS[split]}"
+            )
+        found = self._read_all_captions(download)
+        captions = []
+        for name in image_ids:
+            own = found.get(name, {})
+            if sorted(own) != list(range(self.captions_per_image)):
+                raise DataError(
+                    f"{download.place}/{CAPTIONS} has the captions {sorted(own)} of {name}, expected 0 to "
+                    f"{self.captions_per_image - 1}; download it again"
+                )
+            captions += [own[number] for number in range(self.captions_per_image)]
+        return SplitCaptions(image_ids, {self.languages[0]: captions})
+
+    def _check_encoding(self, download: Download, path: str) -> None:
+        name = f"{download.place}/{path}"
+        encoding = parse_encoding(read_text(download, path), name)
+        if (encoding.weights_sha256, encoding.grid, encoding.pca) != (WEIGHTS_SHA256, GRID, None):
+            raise DataError(
+                f"{name}: the features come from {encoding.encoder} with other weights, another grid or a projection, "
+                "and results on them are not comparable; make them with the defaults of `ncl-bench features`, or "
+                "register a dataset of your own (docs/add-a-dataset.md)"
+            )
+
+    def _read_all_captions(self, download: Download) -> dict[str, dict[int, str]]:
+        """Image to number to caption; of a name that no list has too."""
+        path = find_file(download, CAPTIONS)
+        found: dict[str, dict[int, str]] = {}
+        for number, line in enumerate(_lines(download, path), start=1):
+            parts = _LINE.fullmatch(line)
+            where = f"{download.place}/{path} line {number}"
+            if parts is None:
+                raise DataError(
+                    f"{where}: expected IMAGE#NUMBER, a tab and a caption, got {line[:60]!r}; download it again"
+                )
+            own = found.setdefault(parts["image"], {})
+            if own.setdefault(int(parts["number"]), parts["caption"].strip()) != parts["caption"].strip():
+                raise DataError(
+                    f"{where}: caption {parts['number']} of {parts['image']} stands there twice; download it again"
+                )
+        return found
+
+
+def _lines(download: Download, path: str) -> list[str]:
+    return read_lines(read_text(download, path), f"{download.place}/{path}")
+
+
+SPEC = Flickr8K(
+    name="flickr8k",
+    title="Flickr8K",
+    images={"train": 6_000, "dev": 1_000, "test": 1_000},
+    captions_per_image=5,
+    n_regions=GRID * GRID,
+    feature_dim=1280,
+    noise="synthetic",
+    protocols=("1k",),
+    languages=("en",),
+    tokenizers={"en": "word"},
+    origin=ORIGIN,
+)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import cc152k, coco, digits, flickr30k, now
+from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import SPLITS, DatasetSpec
@@ -32,7 +32,7 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
     return dataset
 
 
-for _module in (flickr30k, coco, cc152k, now, digits):
+for _module in (flickr30k, coco, cc152k, now, flickr8k, digits):
     register(_module.SPEC)
 
 

@@ -187,5 +187,5 @@ def _files(origin: Origin) -> list[str]:
     return [
         f"Files expected in {' or '.join(f'{name}/' for name in origin.folders)}:",
         *(f"  {'  '.join(origin.split_files(split))}" for split in SPLITS),
-        *([f"and beside it in vocab/:  {'  '.join(origin.extra_files)}"] if origin.extra_files else []),
+        *([f"and, in any folder beside them:  {'  '.join(origin.extra_files)}"] if origin.extra_files else []),
     ]

@@ -36,7 +36,7 @@ def test_show_names_source_licence_size_and_files(name):
         assert f"{split:<6}{images:>9,} images" in shown
         for file in origin.split_files(split):
             assert file in shown
-    assert ("Upload: refused" in shown) == (name == "flickr30k")
+    assert ("Upload: refused" in shown) == (not DATASETS[name].origin.upload)
 
 
 def test_prepare_writes_a_folder_that_loads(tmp_path):

@@ -37,7 +37,8 @@ class TrainingProgress:
         self._console = console or Console(stderr=True)
         self._bar = progress_bar(self._console)
         self._task = self._bar.add_task("train", total=n_epochs, state="")
-        self._done = 0
+        self._done = 0.0
+        self._size = 1.0
         self._pairs = 0
         self._expected = 1
         self._last_pairs: dict[str, int] = {}
@@ -52,7 +53,7 @@ class TrainingProgress:
     ) -> None:
         self._bar.stop()
 
-    def skip(self, epochs: int) -> None:
+    def skip(self, epochs: float) -> None:
         """Count epochs that a resumed run has behind it."""
         self._done += epochs
         self._bar.update(self._task, completed=self._done)
@@ -68,12 +69,20 @@ class TrainingProgress:
         """Count pairs within the epoch."""
         self._pairs += n_pairs
         share = min(self._pairs / max(self._expected, 1), 1.0)
-        self._bar.update(self._task, completed=self._done + share)
+        self._bar.update(self._task, completed=self._done + share * self._size)
 
-    def finish(self, line: str) -> None:
-        """End an epoch; ``line`` says how it went."""
-        self._done += 1
+    def finish(self, line: str, size: float = 1.0) -> None:
+        """End an epoch.
+
+        Args:
+            line: says how it went.
+            size: how many epochs of the plan it stands for; the next one is expected to be alike.
+        """
+        self._done += size
+        self._size = size
         self._last_pairs[self._phase] = self._pairs
         self._bar.update(self._task, completed=self._done, state=line)
         if not self._console.is_terminal:
-            self._console.print(f"{self._done}/{self._bar.tasks[0].total:.0f} {line}", highlight=False)
+            self._console.print(
+                f"{round(self._done, 1):g}/{self._bar.tasks[0].total:.0f} {line}", highlight=False
+            )

@@ -28,6 +28,8 @@ class Recipe(BaseModel):
         batch_size: pairs in a batch, at least 2.
         gradient_clip: largest gradient norm over all parameters of a network.
         clean_only: train on the truly clean pairs alone: an upper-bound control, not a method.
+        steps: optimiser steps of every network, over which the method's schedule is stretched or squeezed; by default
+            the schedule's epochs are trained, however many steps they take.
         backbone: ``name`` and every option of the backbone; options that are not given get their defaults.
         method: ``name`` and every option of the method, likewise.
     """
@@ -40,6 +42,7 @@ class Recipe(BaseModel):
     batch_size: Annotated[int, Field(ge=2)] = 128
     gradient_clip: Annotated[float, Field(gt=0)] = 2.0
     clean_only: bool = False
+    steps: Annotated[int, Field(ge=1)] | None = None
     backbone: dict[str, Any]
     method: dict[str, Any]
 

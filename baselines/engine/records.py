@@ -111,7 +111,8 @@ class Epoch(Record):
     Attributes:
         index: of the epoch within the run, from 0.
         round, phase, epoch, learning_rate: of its plan.
-        steps: taken since the run began.
+        steps: of all modules since the run began.
+        taken: steps of each network since the run began; empty in runs of earlier versions.
         dev: recalls and ``r_sum`` on dev.
         best: whether its networks were the best on dev when it ended, and have not been forgotten since.
         loss: mean over its steps; None for an epoch without a step.
@@ -125,6 +126,7 @@ class Epoch(Record):
     epoch: int
     learning_rate: float
     steps: int
+    taken: tuple[int, ...] = ()
     dev: dict[str, float]
     best: bool
     loss: float | None
@@ -148,8 +150,15 @@ class Outcome(Record):
         epochs: of the run.
         best_epoch: the one chosen on dev, from 0.
         dev: its recalls and ``r_sum``.
+        steps: of each network; empty in runs of earlier versions.
+        pairs_seen: captions that each network encoded in training, with or without gradient; mean of the networks.
+        cost: seconds that the epochs took, over what as many steps of the mean triplet take on one network of the
+            backbone, timed in between; None where the recipe gives no number of steps.
     """
 
     epochs: int
     best_epoch: int
     dev: dict[str, float]
+    steps: tuple[int, ...] = ()
+    pairs_seen: float | None = None
+    cost: float | None = None

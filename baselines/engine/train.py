@@ -3,10 +3,14 @@
 A run is a function of its recipe, noise and seed: random numbers of an epoch depend on (seed, epoch) alone, so a run
 that was killed goes on from its last whole epoch and ends with the same bits (on one machine, on a CPU). Several
 processes compute what one does, see :mod:`baselines.kit.distributed`; the first of them keeps the run folder.
+
+Where the recipe gives a number of steps, every network takes exactly as many, and the method's plan is stretched or
+squeezed over them: an epoch follows the entry of the plan that stands where the share of the steps taken has come to.
 """
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +21,7 @@ from safetensors.torch import save
 
 from baselines.backbones import build_backbone
 from baselines.engine.checkpoint import latest_state, save_state
+from baselines.engine.cost import Spent
 from baselines.engine.curves import Curves
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.diagnosis import hidden_correspondence, separation
@@ -24,7 +29,7 @@ from baselines.engine.progress import TrainingProgress
 from baselines.engine.records import Epoch, Outcome
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.similarities import score
-from baselines.engine.step import OptimiserStep
+from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Features, TrainingBatches
 from baselines.kit.distributed import copy_first_rank, from_first_rank
@@ -140,7 +145,10 @@ class Trainer:
         self.correspondence = hidden_correspondence(self.train_split)
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
         self.plans = list(self.method.plan())
-        self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip)
+        self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip, job.recipe.steps)
+        self.step.taken = [0] * len(self.method.networks)
+        self.spent = Spent()
+        self.place = -1
         self.curves = Curves(folder)
         self.history: list[Epoch] = []
 
@@ -160,37 +168,73 @@ class Trainer:
                 held_open.enter_context(sole_owner(self.folder.path))
                 self.folder.claim(self.job.record(self.train_split))
                 state = self._newest_state()
-                done = 0 if state is None else state["epochs"]
-                if done < len(self.plans):
-                    self.folder.add_machine(machine_of(self.fabric), goes_on=done > 0)
+                if state is None or not self._ended(state["epochs"], state.get("taken", [])):
+                    self.folder.add_machine(machine_of(self.fabric), goes_on=state is not None)
                     if changed := self.folder.add_plugins():
                         print(f"WARNING: {changed}", file=sys.stderr)
                 return state
 
-            first = self._resume(from_first_rank(begin))
-            progress.skip(first)
+            index = self._resume(from_first_rank(begin))
+            progress.skip(self._epochs_of_plan)
             batches = self._batches(progress)
-            for index in range(first, len(self.plans)):
+            while not self._ended(index, self.step.taken):
                 self._epoch(index, batches, progress)
+                index += 1
             return from_first_rank(self._conclude)
 
+    def _ended(self, epochs: int, taken: Sequence[int]) -> bool:
+        """Whether a run that has done so many epochs, with so many steps of each network, has come to its end."""
+        if self.job.recipe.steps is None:
+            return epochs >= len(self.plans)
+        return min(taken) >= self.job.recipe.steps
+
+    @property
+    def _epochs_of_plan(self) -> float:
+        """How far the run has come, in epochs of its plan."""
+        if self.job.recipe.steps is None:
+            return len(self.history)
+        return len(self.plans) * min(self.step.taken) / self.job.recipe.steps
+
+    def _next_plan(self) -> tuple[EpochPlan, bool]:
+        """What the plan says of the next epoch, and whether it has said so of the one before.
+
+        What entries that are passed over would have made anew is made anew all the same.
+        """
+        now = min(int(self._epochs_of_plan), len(self.plans) - 1)
+        entered = self.plans[self.place + 1 : now + 1]
+        self.place = now
+        flags = ("new_networks", "new_optimizers", "forget_best")
+        changes = {flag: any(getattr(plan, flag) for plan in entered) for flag in flags}
+        return replace(self.plans[now], **changes), not entered
+
     def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
-        plan = self.plans[index]
+        begun_at, taken, budget = self._epochs_of_plan, sum(self.step.taken), self.job.recipe.steps
+        plan, again = self._next_plan()
         self._prepare(index, plan)
         copy_first_rank(self.method)
         progress.begin(self.folder.path.name, plan, len(batches.pair_ids) * self.method.n_networks)
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
-        devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
+        # a method draws from the seed and the plan's epoch, and must not draw the same twice
+        batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
+        self.step.networks, device = list(self.method.networks), self.fabric.device
         try:
-            with torch.random.fork_rng(devices):
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                if budget is not None:
+                    clip = self.job.recipe.gradient_clip
+                    self.spent.time_plain_steps(self.fabric, self.method.networks[0], batches, clip, index)
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
-                self.method.train_epoch(plan, batches, self.step)
+                with suppress(StepsSpent), self.spent.training(self.method.networks, device):
+                    self.method.train_epoch(plan, batches, self.step)
+            self.step.restore_spent()
+            if budget is not None and sum(self.step.taken) == taken:
+                raise TrainingError("no network took a step, and the recipe wants more of them, at the end")
         except TrainingError as error:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
             good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
             raise TrainingError(f"{error} of epoch {index}; {good}") from None
         similarities, means = self._score_dev(), self.step.epoch_means()
-        progress.finish(from_first_rank(lambda: self._record(index, plan, similarities, means)))
+        line = from_first_rank(lambda: self._record(index, plan, similarities, means))
+        progress.finish(line, 1.0 if budget is None else self._epochs_of_plan - begun_at)
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -247,6 +291,7 @@ class Trainer:
             epoch=plan.epoch,
             learning_rate=plan.learning_rate,
             steps=self.step.count,
+            taken=tuple(self.step.taken),
             dev=result.recalls(),
             best=plan.select and result.r_sum > best,
             loss=means.pop("loss", None),
@@ -276,6 +321,9 @@ class Trainer:
         return {
             "epochs": len(self.history),
             "steps": self.step.count,
+            "taken": list(self.step.taken),
+            "place": self.place,
+            "spent": self.spent.as_dict(),
             "method": self.method.state_dict(),
             "optimizers": optimizers,
             "history": [entry.model_dump(mode="json") for entry in self.history],
@@ -299,6 +347,9 @@ class Trainer:
             self.step.optimizers[module].load_state_dict(saved)
         self.history = [Epoch.model_validate(entry) for entry in state["history"]]
         self.step.count = state["steps"]
+        self.step.taken = state.get("taken", self.step.taken)  # earlier versions counted no network's steps
+        self.place = state.get("place", state["epochs"] - 1)
+        self.spent = Spent(**state.get("spent", {}))
         return int(state["epochs"])
 
     def _conclude(self) -> Outcome:
@@ -308,7 +359,14 @@ class Trainer:
                 f"{self.folder.path}: no epoch of this recipe may be chosen on dev; give it one that is no warm-up"
             )
         last = chosen[-1]
-        outcome = Outcome(epochs=len(self.history), best_epoch=last.index, dev=last.dev)
+        outcome = Outcome(
+            epochs=len(self.history),
+            best_epoch=last.index,
+            dev=last.dev,
+            steps=tuple(self.step.taken),
+            pairs_seen=self.spent.captions / len(self.method.networks),
+            cost=self.spent.cost(min(self.step.taken)),
+        )
         self.folder.write_outcome(outcome)
         return outcome
 

@@ -1,0 +1,160 @@
+"""A recipe with a number of steps: every network takes as many, whatever the method, and a run resumes as any other."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from support.few_digits import TINY, few_digits_recipe, load_few, outcome
+from torch import nn
+
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.step import OptimiserStep, StepsSpent
+from baselines.engine.train import Trainer
+from baselines.kit.batches import Batch
+from baselines.methods import METHODS
+from ncl_bench.errors import TrainingError
+
+STEPS = 13
+BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+
+
+def trainer(recipe: dict, folder: Path) -> Trainer:
+    return Trainer(TrainingJob(Recipe.from_dict(recipe), noise_ratio=0.4), RunFolder(folder), "cpu")
+
+
+def quiet() -> TrainingProgress:
+    return TrainingProgress(1, Console(quiet=True))
+
+
+def triplet(steps: int, **options: object) -> dict:
+    method = {"name": "triplet", "epochs": 4, "lr_update": 1, "lr_decay": 0.5, "learning_rate": 0.008}
+    return {
+        "dataset": "digits",
+        "batch_size": 100,
+        "steps": steps,
+        "backbone": TINY,
+        "method": method | options,
+    }
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_network_of_every_method_takes_as_many_steps(name: str, tmp_path: Path) -> None:
+    recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, rounds=[1, 1], freeze_epochs=1)
+    running = trainer(recipe | {"steps": STEPS}, tmp_path)
+    found = running.run(quiet())
+    assert found.steps == (STEPS,) * METHODS[name].n_networks
+    assert running.history[-1].taken == found.steps
+    assert found.pairs_seen >= STEPS * 20  # of the smallest batch, beside what the division encodes
+    assert found.cost > 0
+
+
+def test_another_plan_is_stretched_over_the_same_steps(tmp_path: Path) -> None:
+    """Ten steps are an epoch: 80 steps repeat each of four learning rates once, 20 leave out every second one."""
+    rates = {}
+    for steps in (80, 20):
+        running = trainer(triplet(steps), tmp_path / str(steps))
+        running.run(quiet())
+        rates[steps] = [entry.learning_rate for entry in running.history]
+    assert rates == {80: [0.008, 0.008, 0.004, 0.004, 0.002, 0.002, 0.001, 0.001], 20: [0.008, 0.002]}
+
+
+def test_what_a_passed_over_epoch_makes_anew_is_made_anew(tmp_path: Path) -> None:
+    rounds = few_digits_recipe("crcl", rounds=[1, 1, 1, 1], freeze_epochs=1)
+    running = trainer(rounds | {"steps": 20}, tmp_path)
+    running.run(quiet())
+    assert [entry.round for entry in running.history] == [0, 2]
+    assert [entry.best for entry in running.history] == [False, True]  # the best of a network that is gone
+
+
+def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path: Path) -> None:
+    orders = []
+    running = trainer(triplet(20, epochs=1), tmp_path)
+    train_epoch = running.method.train_epoch
+
+    def listing(plan, batches, step):
+        orders.append(next(batches.shuffled("triplet")).pair_ids.tolist())
+        return train_epoch(plan, batches, step)
+
+    running.method.train_epoch = listing
+    running.run(quiet())
+    assert len(orders) == 2
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("name", ["ncr", "gsc_plus"])
+def test_a_stopped_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2) | {"steps": 25}
+    trainer(recipe, tmp_path / "whole").run(quiet())
+    trainer(recipe, tmp_path / "broken").run(quiet())
+    newest = max((tmp_path / "broken" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (tmp_path / "broken" / "training.json").unlink()
+    trainer(recipe, tmp_path / "broken").run(quiet())
+    whole, broken = (without_seconds(tmp_path / folder) for folder in ("whole", "broken"))
+    assert broken == whole
+
+
+def without_seconds(folder: Path) -> dict[str, object]:
+    found = outcome(folder)
+    training = json.loads(found.pop("training.json"))
+    return {name: x for name, x in found.items() if "seconds" not in name} | (training | {"cost": None})
+
+
+def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer(triplet(12), tmp_path / "timed").run(quiet())
+    monkeypatch.setattr("baselines.engine.cost.Spent.time_plain_steps", lambda *arguments: None)
+    trainer(triplet(12), tmp_path / "untimed").run(quiet())
+    timed, untimed = (tmp_path / name / "best.safetensors" for name in ("timed", "untimed"))
+    assert timed.read_bytes() == untimed.read_bytes()
+    assert RunFolder(tmp_path / "untimed").read_outcome().cost is None
+
+
+def test_a_network_without_steps_left_stays_as_it_is() -> None:
+    networks = [nn.BatchNorm1d(1, affine=True) for _ in range(2)]
+    step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=1)
+    step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=1.0) for network in networks}
+    step.networks, step.taken = networks, [0, 0]
+    values = torch.arange(3.0)[:, None]
+    step(networks[0], networks[0](values).square().sum(), BATCH)
+    after = {name: x.clone() for name, x in networks[0].state_dict().items()}
+    step(networks[0], networks[0](values).square().sum(), BATCH)  # in training mode, so the statistics move
+    assert not step.spent
+    with pytest.raises(StepsSpent):
+        step(networks[1], networks[1](values).square().sum(), BATCH)
+    step.restore_spent()
+    assert all(torch.equal(x, after[name]) for name, x in networks[0].state_dict().items())
+    assert step.count == 2
+
+
+def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all() -> None:
+    part, other, apart = (nn.Linear(1, 1, bias=False) for _ in range(3))
+    whole = nn.Sequential(part)
+    modules = [whole, part, other, apart]
+    step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=1)
+    step.optimizers = {module: torch.optim.SGD(module.parameters(), lr=1.0) for module in modules}
+    step.networks, step.taken = [whole, other], [0, 0]
+    step(whole, part.weight.sum(), BATCH)
+    before = part.weight.item()
+    step(part, part.weight.sum(), BATCH)
+    assert part.weight.item() == before
+    before = apart.weight.item()
+    step(apart, apart.weight.sum(), BATCH)
+    assert apart.weight.item() != before
+    assert step.taken == [1, 0]
+
+
+def test_a_method_that_takes_no_step_is_told(tmp_path: Path) -> None:
+    running = trainer(triplet(10), tmp_path)
+    running.method.train_epoch = lambda plan, batches, step: None
+    with pytest.raises(TrainingError, match="no network took a step"):
+        running.run(quiet())

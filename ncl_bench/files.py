@@ -41,7 +41,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
             _remove(temporary)
     except OSError as error:
         raise NclBenchError(
-            f"cannot write {target}: {error.strerror or error}; mend that or choose another place"
+            f"cannot write {target}: {error.strerror or error}; fix that or choose another place"
         ) from error
 
 

@@ -44,7 +44,7 @@ def main() -> None:
         except OSError as error:
             place = "" if error.filename is None else f" {one_line(str(error.filename))}"
             sys.exit(
-                _refused(f"the system refuses{place}: {error.strerror or error}; mend that and try again")
+                _refused(f"the system refuses{place}: {error.strerror or error}; fix that and try again")
             )
 
 

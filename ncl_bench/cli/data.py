@@ -50,26 +50,42 @@ def show(name: Annotated[str, typer.Argument(help="Name of a dataset.")]) -> Non
 def prepare(
     name: Annotated[str, typer.Argument(help="Name of a dataset.")],
     place: Annotated[
-        Path | None, typer.Option("--from", help="The downloaded folder, or the zip file of now.")
+        Path | None, typer.Option("--from", help="Folder of the downloaded files, or a zip file of them.")
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option("--to", envvar="NCL_BENCH_DATA", help="Folder for prepared datasets."),
+        typer.Option(
+            "--to",
+            envvar="NCL_BENCH_DATA",
+            help="Folder of prepared datasets; gets a folder with this one's name.",
+        ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only check the download; write nothing.")] = False,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the download of now first.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the download and write nothing.")] = False,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download", help="First fetch the archive of Noise of Web (now) from the Hugging Face Hub."
+        ),
+    ] = False,
     dtype: Annotated[
-        Literal["float32", "float16"] | None, typer.Option(help="Of the features; as in the source.")
+        Literal["float32", "float16"] | None,
+        typer.Option(help="Number type of the features. Default: that of the download."),
     ] = None,
     file_format: Annotated[
         Literal["arrow", "parquet"],
-        typer.Option("--format", help="arrow for training, parquet for uploading."),
+        typer.Option("--format", help="Files of the tables: arrow for training, parquet for uploading."),
     ] = "arrow",
     tokenizers: Annotated[
         list[str] | None,
-        typer.Option("--tokenizer", help="word, word-punkt, jieba, bpe or bert; may be given again."),
+        typer.Option(
+            "--tokenizer",
+            help="How captions are split: word, word-punkt, jieba, bpe or bert; may be given several times. "
+            "Default: the dataset's own tokenizer.",
+        ),
     ] = None,
-    tokenizer_file: Annotated[Path | None, typer.Option(help="tokenizer.json of --tokenizer bert.")] = None,
+    tokenizer_file: Annotated[
+        Path | None, typer.Option(help="The tokenizer.json that --tokenizer bert reads.")
+    ] = None,
     vocabulary: Annotated[
         Path | None,
         typer.Option(
@@ -78,12 +94,16 @@ def prepare(
         ),
     ] = None,
     push_to_hub: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="Upload the result to the Hugging Face Hub.")
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Then upload to this dataset repository of the Hugging Face Hub; a new one is private.",
+        ),
     ] = None,
 ) -> None:
     """Check a download completely and turn it into a folder that loads in a second.
 
-    Run the same command again to go on after an interruption.
+    After an interruption, the same command goes on where it stopped.
 
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
@@ -134,7 +154,7 @@ def add_images(
 ) -> None:
     """Put the images themselves beside the features of a prepared dataset, for backbones that read images.
 
-    Run the same command again to go on after an interruption.
+    After an interruption, the same command goes on where it stopped.
 
     Example: ncl-bench add-images flickr30k --from flickr30k-images --names names.csv --to data
     """
@@ -148,7 +168,7 @@ def add_images(
 
 
 def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
-    """What was compared with what was published, and what deserves a look."""
+    """Print what a download was compared with, and what deserves a look."""
     for fact in checked:
         typer.echo(f"{name}: checked {fact}")
     for warning in warnings:

@@ -1,4 +1,4 @@
-"""``ncl-bench doctor``: versions, devices and data; what is missing and the command that mends it.
+"""``ncl-bench doctor``: versions, devices and data; what is missing and the command that fixes it.
 
 A room adds a check of its own to ``CHECKS`` when it registers its commands.
 """
@@ -27,7 +27,7 @@ class Finding:
         name: of the package, device or dataset.
         state: ``absent`` is no fault, ``broken`` is.
         detail: what was found.
-        fix: the command that mends it; empty if nothing needs to be done.
+        fix: the command that fixes it; empty if nothing needs to be done.
     """
 
     topic: Literal["version", "device", "data"]
@@ -133,7 +133,7 @@ def doctor(
         for finding in findings:
             typer.echo(f"{_MARKS[finding.state]}  {finding.topic:<8} {finding.name:<18} {finding.detail}")
         for fix in dict.fromkeys(finding.fix for finding in findings if finding.fix):
-            typer.echo(f"to mend: {fix}")
+            typer.echo(f"fix: {fix}")
         broken = [finding.name for finding in findings if finding.state == "broken"]
         typer.echo(f"broken: {', '.join(broken)}" if broken else "ncl-bench is usable")
     if any(finding.state == "broken" for finding in findings):

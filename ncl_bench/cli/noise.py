@@ -31,13 +31,14 @@ def make(
     ratio: Annotated[float, typer.Option(help="Share of captions or images to move, in [0, 1).")],
     unit: UnitOption = "caption",
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the draw. Default: the protocol's seed for this cell.")
+        int | None,
+        typer.Option(help="Seed of the draw. Default: the protocol's seed for this dataset, unit and ratio."),
     ] = None,
 ) -> None:
     """Write the noise of a dataset's train split to a file.
 
-    By caption, the standard seeds give the files that papers share, bit for bit.
-    By image, no seed does: to repeat the noise of DECL or RCL, use their files.
+    With --unit caption, the default seed draws the files that papers share, bit for bit.
+    With --unit image, no seed does: to repeat the noise of DECL or RCL, use their files.
 
     Example: ncl-bench noise make flickr30k --ratio 0.4 --to noise/f30k_0.4.npy
     """
@@ -71,11 +72,16 @@ def make(
 def identify(
     file: FileArgument,
     captions_per_image: Annotated[
-        int | None, typer.Option(help="For a dataset of your own; 1 for one entry per image.")
+        int | None,
+        typer.Option(
+            help="Captions of each image, for a dataset of your own; 1 where the file has one entry per image."
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds to try, from 0 on.")] = 100,
+    seeds: Annotated[
+        int, typer.Option(help="How many seeds to try, from 0 on, where no shared file matches.")
+    ] = 100,
 ) -> None:
-    """Say which published file a noise file is, or which dataset, unit, ratio and seed drew it.
+    """Say which shared file a noise file is, or which dataset, unit, ratio and seed drew it.
 
     Example: ncl-bench noise identify f30k_precomp_0.4.npy
     """
@@ -97,7 +103,7 @@ def check(
     dataset: Annotated[str, typer.Option(help="Name of the dataset it is meant for.")],
     unit: UnitOption = "caption",
 ) -> None:
-    """Refuse a noise file that does not fit a dataset and unit; say what it carries if it does.
+    """Say whether a noise file fits a dataset and unit, and what noise it carries.
 
     Example: ncl-bench noise check f30k_precomp_0.4.npy --dataset flickr30k --unit caption
     """

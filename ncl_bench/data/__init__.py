@@ -63,22 +63,22 @@ def load_dataset(
     """Open one split of a dataset, with synthetic noise on train where asked for.
 
     Args:
-        name: key of ``DATASETS``. ``digits`` needs no files; the others are opened where they were prepared.
+        name: key of ``DATASETS``. An embedded dataset such as ``digits`` needs no files, the others are prepared.
         split: ``train``, ``dev`` or ``test``.
         noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted.
         noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); not comparable.
-        noise_seed: None for the protocol's standard seed of the cell, which gives the shared files for the caption
-            unit alone.
+        noise_seed: seed for drawing the noise; by default the protocol's seed for this dataset, unit and ratio, which
+            for the caption unit draws the files that papers share.
         noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
-            gives; wrong ones are refused, never redrawn.
+            draws; one that does not fit is refused.
         language: of the captions; the dataset's first by default.
-        tokenizer: the language's default by default.
+        tokenizer: whose token ids; that of the language by default.
         root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
         preload: ``"ram"`` reads the features into memory; by default they stay on disk.
 
     Raises:
         DataError: a name is unknown, or the prepared files are missing or damaged.
-        NoiseError: the noise cannot be had on this dataset and split, or its file is refused.
+        NoiseError: the dataset or split takes no noise, a setting is out of range, or the file is refused.
     """
     spec = dataset_spec(name)
     if split not in SPLITS:
@@ -138,8 +138,8 @@ def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
         )
     if spec.noise == "natural":
         raise NoiseError(
-            f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of "
-            "the protocol; leave noise_ratio and noise_file out"
+            f"{spec.name} carries natural noise, and synthetic noise on top of it is not part "
+            "of the protocol; leave noise_ratio and noise_file out"
         )
 
 

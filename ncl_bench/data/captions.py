@@ -160,7 +160,7 @@ class ScanLayout(DatasetSpec):
         Args:
             download: what the user has.
             paths: features, captions and ids of this split.
-            split: ours.
+            split: ``train``, ``dev`` or ``test``.
 
         Raises:
             DataError: a file is missing, damaged or of another length than the protocol says.

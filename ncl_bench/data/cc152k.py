@@ -69,7 +69,7 @@ class CC152K(DatasetSpec):
         Args:
             download: what the user has.
             paths: ``origin.files`` of this split.
-            split: ours.
+            split: ``train``, ``dev`` or ``test``.
 
         Raises:
             DataError: a file is missing, damaged or of another length than the protocol says.

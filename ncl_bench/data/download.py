@@ -144,7 +144,9 @@ def features_folder(download: Download, origin: Origin) -> str:
     if named:
         both = ", ".join(map(str, named))
         raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")
-    raise DataError(f"{download.place} holds no {wanted}, neither itself nor in {names}; mend --from")
+    raise DataError(
+        f"{download.place} holds no {wanted}, neither itself nor in {names}; give its folder with --from"
+    )
 
 
 def find_file(download: Download, name: str) -> str:

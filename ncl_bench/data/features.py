@@ -72,8 +72,8 @@ def open_features(
     Args:
         download: where it lies.
         path: below the download.
-        spec: the protocol's facts.
-        split: ours.
+        spec: the dataset.
+        split: ``train``, ``dev`` or ``test``.
         dtypes: number types that the published file may have.
 
     Raises:

@@ -82,7 +82,7 @@ class NoiseOfWeb(DatasetSpec):
         Args:
             download: what the user has.
             paths: ``origin.files`` of this split.
-            split: ours.
+            split: ``train``, ``dev`` or ``test``.
 
         Raises:
             DataError: a file is missing, damaged, of another length than the protocol says, or holds an id beyond

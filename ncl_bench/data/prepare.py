@@ -71,10 +71,10 @@ def prepare(
 
     Args:
         name: of a dataset.
-        place: the downloaded folder or zip file; ignored for ``digits``, which needs none.
+        place: the downloaded folder or zip file; ignored for an embedded dataset, which needs none.
         root: the folder for prepared datasets; the result is ``root/name``.
         options: see :class:`PrepareOptions`.
-        progress: shows what is done and how long it will take.
+        progress: shows what is done and what is left.
 
     Returns:
         The prepared folder.
@@ -125,7 +125,7 @@ def prepare(
             shutil.rmtree(work)
         except OSError as error:
             raise DataError(
-                f"cannot write {work}: {error.strerror or error}; mend that and run the same command again, "
+                f"cannot write {work}: {error.strerror or error}; fix that and run the same command again, "
                 "it goes on where it stopped"
             ) from error
     return target
@@ -198,7 +198,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
 
     Args:
         work: the folder of unfinished work; what it already holds counts as done.
-        spec: the protocol's facts.
+        spec: the dataset.
         dtype: of the numbers to write.
 
     Raises:

@@ -25,7 +25,7 @@ class KnownFile:
         name: of the file.
         sha256: its hash (hex), or the first digits of it where no more is known.
         bytes: its size, or None where it is not known.
-        where: a place that shares it, as it stands in a sentence.
+        where: a place that shares it, in words that end a sentence.
     """
 
     name: str
@@ -49,14 +49,14 @@ class HubFile(KnownFile):
 
 @dataclass(frozen=True)
 class Origin:
-    """The source of one dataset, as its card and ``ncl-bench datasets show`` print it.
+    """Where a dataset comes from, as its card and ``ncl-bench datasets show`` print it.
 
     Attributes:
         summary: what the dataset is, in one or two sentences.
         homepage: where it is described.
         obtain: ways to get the files, one sentence each; links that were reported dead are left out.
         folders: names that the folder with the features may have.
-        prefixes: our split name to the prefix of its files.
+        prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
         files: the files of each split, with ``{split}`` for the prefix.
         extra_files: further files that are read, each found by its name.
         dtypes: number types the published features may have.
@@ -66,7 +66,7 @@ class Origin:
         terms: what it allows, in one or two sentences.
         noise: where wrong pairs come from.
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
-        upload_reason: why no more than that.
+        upload_reason: why these, and no more.
         citation: BibTeX.
         vocabulary: the published vocabulary of the captions, or None where there is none to look for.
         archive: the published archive, or None where its hash is not known; ``prepare --download`` fetches a
@@ -93,7 +93,7 @@ class Origin:
     archive: KnownFile | None = None
 
     def split_files(self, split: str) -> tuple[str, ...]:
-        """File names of one of our splits."""
+        """File names of a split."""
         return tuple(name.format(split=self.prefixes[split]) for name in self.files)
 
 
@@ -162,7 +162,7 @@ class DatasetSpec:
         Args:
             download: what the user has.
             paths: ``origin.files`` of this split, below the download.
-            split: ours.
+            split: ``train``, ``dev`` or ``test``.
 
         Raises:
             DataError: a file is missing, damaged or of another length than the protocol says.

@@ -127,7 +127,7 @@ class TextOptions:
 
 @dataclass
 class Tokenized:
-    """Token ids by split and column, and what is to be said about each column."""
+    """Token ids by split and column, and the manifest's record of each column."""
 
     tokenizations: list[Tokenization] = field(default_factory=list)
     tokens: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
@@ -176,9 +176,9 @@ def make_tokens(
 
     Args:
         folder: becomes the prepared folder; gets ``vocab/``.
-        spec: the protocol's facts.
+        spec: the dataset.
         material: the captions.
-        options: see :func:`planned_tokenizations`, which has accepted them.
+        options: how to tokenize; :func:`planned_tokenizations` has accepted them.
         progress: shows the captions done.
     """
     languages = tuple(material.captions["train"].texts)

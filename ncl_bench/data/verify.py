@@ -39,7 +39,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
 
     Args:
         spec: the dataset, one that is not embedded.
-        place: the downloaded folder, the folder above it, or a zip file.
+        place: the downloaded folder, the folder above it, or a zip file of either.
 
     Raises:
         DataError: a file is missing, damaged, of another size or content than published.
@@ -91,7 +91,7 @@ def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
 
     Args:
         spec: the dataset, one that is not embedded.
-        place: the downloaded folder, the folder above it, or a zip file.
+        place: the downloaded folder, the folder above it, or a zip file of either.
 
     Returns:
         The file, or None where there is none.
@@ -134,7 +134,7 @@ def verify(
 
     Args:
         inspection: what :func:`inspect` returned.
-        spec: the protocol's facts.
+        spec: the dataset.
         vocabulary: the vocabulary file that is used beside it.
         to_float16: the numbers must also fit float16.
         journal: files that it lists are not read again.
@@ -189,7 +189,7 @@ def checked_facts(
     """What a download was compared with, after everything fitted.
 
     Args:
-        spec: the protocol's facts.
+        spec: the dataset.
         features: of each split.
         files: what was read.
     """

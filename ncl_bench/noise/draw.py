@@ -1,4 +1,4 @@
-"""Synthetic noise: move images, never captions; one seed, one index, on every machine (protocol.md)."""
+"""Draw synthetic noise: images move, captions stay; a seed gives the same index on every machine (protocol.md)."""
 
 import hashlib
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ STANDARD_SEEDS = {
     ("coco", 0.5): 43,
     ("coco", 0.6): 96,
 }
-"""Caption-unit seeds that give the files the community shares; 0 for every other cell.
+"""Seeds of caption-unit noise, by dataset and ratio, that draw the files papers share; every other seed is 0.
 
-The image-unit files of DECL, RCL and L2RM follow no known seed: seed 0 draws other noise than theirs.
+The image-unit files of DECL, RCL and L2RM come from no known seed: seed 0 draws other noise than theirs.
 """
 
 
 @dataclass(frozen=True)
 class NoiseRecord:
-    """What corruption a dataset carries; part of every result.
+    """Which noise a dataset carries; part of every result.
 
     Attributes:
         unit: ``"caption"``, ``"image"``, or None where nothing was moved.
@@ -118,7 +118,7 @@ def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
 
 
 def standard_seed(dataset: str, unit: NoiseUnit, ratio: float) -> int:
-    """The seed of a cell of the leaderboard; any other is shown as a study of spread.
+    """The protocol's seed for a dataset, unit and ratio; the leaderboard keeps results with another seed apart.
 
     Args:
         dataset: its name.
@@ -141,13 +141,13 @@ def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
 def draw_noise(
     spec: "DatasetSpec", *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
 ) -> tuple[NDArray[np.int64], NoiseRecord]:
-    """The noise of one cell of the protocol, on the train split.
+    """Draw the noise of a dataset's train split.
 
     Args:
         spec: which dataset.
         noise_ratio: nominal share, in [0, 1).
         noise_unit: ``"caption"`` or ``"image"``.
-        seed: None for the standard seed.
+        seed: None for the protocol's seed.
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.

@@ -1,4 +1,4 @@
-"""Read a noise file without ever reinterpreting it (protocol.md)."""
+"""Read noise files; what does not fit is refused, never reinterpreted (protocol.md)."""
 
 from math import ceil, sqrt
 from pathlib import Path

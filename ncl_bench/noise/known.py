@@ -1,7 +1,7 @@
-"""The noise files that papers share, by hash; none of them is needed to recognise one (protocol.md).
+"""The noise files that papers share, known by their hashes, so that none of them has to be there (protocol.md).
 
-The caption-unit files come out of a seed, bit for bit. The image-unit files do not: whoever wants the noise of DECL,
-RCL or L2RM has to use their file, and our image-unit draw is another cell.
+A seed draws the caption-unit files bit for bit. No known seed draws the image-unit files: whoever wants the noise of
+DECL, RCL or L2RM has to use their file, and results with noise drawn here are not comparable with theirs.
 """
 
 from dataclasses import dataclass

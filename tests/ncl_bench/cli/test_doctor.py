@@ -1,4 +1,4 @@
-"""``ncl-bench doctor``: what it finds, what it calls broken, and how it says to mend it."""
+"""``ncl-bench doctor``: what it finds, what it calls broken, and how it says to fix it."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def test_the_report_for_people_says_the_same() -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "ncl-bench is usable"
     assert re.search(r"^--  data +coco ", result.stdout, re.MULTILINE)
-    assert "to mend: ncl-bench prepare coco" in result.stdout
+    assert "fix: ncl-bench prepare coco" in result.stdout
 
 
 def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

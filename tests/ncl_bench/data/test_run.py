@@ -398,7 +398,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     with monkeypatch.context() as patch:
         fail_after(patch, blocks=1)
-        with pytest.raises(DataError, match=r"No space left on device; mend that and run the same command"):
+        with pytest.raises(DataError, match=r"No space left on device; fix that and run the same command"):
             prepare("flickr30k", source, tmp_path / "root")
     assert not (tmp_path / "root" / "flickr30k").exists()
     prepare("flickr30k", source, tmp_path / "root")

@@ -578,7 +578,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert (
         done.stderr
-        == f"ncl-bench: cannot write {folder / 'result.json'}: File too large; mend that or choose another place\n"
+        == f"ncl-bench: cannot write {folder / 'result.json'}: File too large; fix that or choose another place\n"
     )
     assert sorted(p.name for p in folder.iterdir()) == before
 

@@ -73,6 +73,7 @@ def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel: Path) -> No
         *ROOT.glob("leaderboard/static/*"),
         *ROOT.glob("leaderboard/published/*"),
         *ROOT.glob("ncl_bench/**/*.j2"),
+        *ROOT.glob("ncl_bench/**/*.npz"),
         ROOT / "leaderboard" / "methods.yaml",
     ]
     assert len(needed) > 30

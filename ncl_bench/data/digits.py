@@ -8,6 +8,7 @@ multiple of 1/256, so nothing is rounded.
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ ORIGIN = Origin(
         "Chinese that describe the layout; made on the spot, without a download."
     ),
     homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-    obtain=("nothing to download: the digits come with scikit-learn, the rest is generated",),
+    obtain=("nothing to download: the digits come with the package, the rest is generated",),
     folders=(),
     prefixes={split: split for split in SPLITS},
     files=(),
@@ -198,8 +199,6 @@ def _pool(split: str) -> NDArray[np.int64]:
 
 
 def _handwritten() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pixels ``(1797, 64)`` from 0 to 256, and classes ``(1797,)``."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return digits.data.astype(np.int64) * 16, digits.target.astype(np.int64)
+    """Pixels ``(1797, 64)`` from 0 to 256, and classes ``(1797,)``, as scikit-learn's ``load_digits`` gives them."""
+    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as digits:
+        return digits["pixels"].astype(np.int64) * 16, digits["classes"].astype(np.int64)

@@ -17,6 +17,7 @@ from ncl_bench.data.digits import (
     PIXELS,
     POOLS,
     SPEC,
+    _handwritten,
     digits_split,
 )
 from ncl_bench.data.digits_captions import FEWEST_NAMED, GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE, Placed
@@ -55,6 +56,13 @@ def test_sizes_and_ids_are_those_of_the_protocol() -> None:
 
 
 # Images
+
+
+def test_the_handwritten_digits_are_those_of_scikit_learn() -> None:
+    pixels, classes = _handwritten()
+    digits = load_digits()
+    np.testing.assert_array_equal(pixels, digits.data * 16)
+    np.testing.assert_array_equal(classes, digits.target)
 
 
 @pytest.mark.parametrize("split", SPLITS)

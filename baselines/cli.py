@@ -1,7 +1,8 @@
-"""Commands of the reference methods: recipes, train, score, plot, sweep, quickstart; torch is imported by need."""
+"""Commands of the reference methods, from features to training and scores; torch is imported by need."""
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from io import StringIO
@@ -15,6 +16,8 @@ from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
+
+LARGEST_SEED = 2**32 - 1
 
 Unit = Annotated[
     Literal["caption", "image"],
@@ -54,6 +57,15 @@ Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 def _require_torch() -> None:
     if find_spec("torch") is None or find_spec("lightning_fabric") is None:
         raise NclBenchError("this command needs torch; install it with: pip install 'ncl-bench[baselines]'")
+
+
+def _refuse_unknown(recipes: Iterable[str]) -> None:
+    """Tell a name that no recipe has before the seconds in which torch is imported."""
+    from baselines.recipes import is_shipped
+
+    for recipe in recipes:
+        if not Path(recipe).is_file():
+            is_shipped(recipe)
 
 
 @contextmanager
@@ -101,6 +113,7 @@ def show(recipe: Annotated[str, typer.Argument(help="A recipe file, or the name 
 
     Example: ncl-bench recipes show ncr/flickr30k_sgr
     """
+    _refuse_unknown([recipe])
     _require_torch()
     from baselines.published import described
 
@@ -116,7 +129,9 @@ def train(
     noise_file: Annotated[
         Path | None, typer.Option(help="A noise index file instead of a drawn one.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of initialisation, batch order and dropout.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Of initialisation, batch order and dropout.")
+    ] = 0,
     root: Root = None,
     device: Device = "auto",
     precision: Precision = "32-true",
@@ -128,6 +143,7 @@ def train(
 
     Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --set method.epochs=2 --to runs/ncr
     """
+    _refuse_unknown([recipe])
     _require_torch()
     from rich.console import Console
 
@@ -199,7 +215,9 @@ def import_checkpoint(
     noise_unit: Unit = "caption",
     noise_seed: Annotated[int | None, typer.Option(help="The cell's standard seed by default.")] = None,
     noise_file: Annotated[Path | None, typer.Option(help="The noise index file it was trained with.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of its training, where known.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=LARGEST_SEED, help="Of its training, where known.")
+    ] = None,
     selection: Annotated[
         Literal["dev", "test", "none"] | None,
         typer.Option(help="Where it was chosen; what the method's published code does by default."),
@@ -255,7 +273,10 @@ def sweep(
             help="none, caption-40, image-60, ...; by default none, 40 and 60 % of captions, 40 % of images."
         ),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Training seeds; 0, 1 and 2 by default.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=0, max=LARGEST_SEED, help="Training seeds; 0, 1 and 2 by default."),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 2,
     root: Root = None,
     device: Device = "auto",
@@ -267,6 +288,7 @@ def sweep(
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
+    _refuse_unknown(recipe or ())
     _require_torch()
     from rich.console import Console
 
@@ -301,11 +323,81 @@ def quickstart(
     run_quickstart(to, device)
 
 
+def features(
+    source: Annotated[
+        Path,
+        typer.Argument(help="Folder of images, or a .csv or .tsv with a column image and perhaps one split."),
+    ],
+    to: Target,
+    encoder: Annotated[
+        str, typer.Option(help="efficientnet-lite0, or a model of timm with a grid of features.")
+    ] = "efficientnet-lite0",
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the encoder's weights, safetensors or a state dict; published ones by default."
+        ),
+    ] = None,
+    grid: Annotated[
+        int, typer.Option(min=1, help="Regions per side: 4 gives 16 regions, 1 a single vector per image.")
+    ] = 4,
+    pca: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Principal components to keep, fitted on the training images; all by default."
+        ),
+    ] = None,
+    dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Of the numbers.")] = "float16",
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPLIT=FILE",
+            help="Names of a split's images, one per line; given for train, dev and test.",
+        ),
+    ] = None,
+    dev: Annotated[
+        int | None,
+        typer.Option(min=1, help="Images to draw for dev where no split is given; a tenth by default."),
+    ] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="Likewise for test.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of that draw.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images to encode together.")] = 32,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads that decode images; one per core by default.")
+    ] = None,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Leave out files that are no readable image, and list them."),
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Turn your images into region features, in the layout that `prepare` reads.
+
+    Run the same command again to go on after an interruption.
+
+    Example: ncl-bench features photos --to features
+    """
+    _require_torch()
+    from baselines.features.encoders import load_encoder
+    from baselines.features.extract import FeatureOptions, extract
+    from baselines.features.listing import list_images
+    from ncl_bench.progress import bar
+
+    listing = list_images(source, split or ())
+    options = FeatureOptions(grid, pca, dtype, dev, test, seed, batch_size, skip_damaged)
+    network = load_encoder(encoder, weights, device)
+    done = extract(listing, network, to, options, workers=workers or os.cpu_count() or 1, progress=bar)
+    for name, reason in done.skipped.items():
+        typer.echo(f"left out: {listing.folder / name} {reason}")
+    images = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
+    typer.echo(f"{images} images, {grid * grid} regions of {done.feature_dim} numbers each, in {to}")
+
+
 def register(app: typer.Typer) -> None:
     """Add this room's commands to the app, and its check to `ncl-bench doctor`."""
     doctor.CHECKS.append(cuda_devices)
     app.add_typer(recipes_app, name="recipes")
-    for command in (train, score, plot, import_checkpoint, sweep, quickstart):
+    for command in (train, score, plot, import_checkpoint, sweep, quickstart, features):
         app.command()(command)
 
 

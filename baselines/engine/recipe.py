@@ -1,7 +1,7 @@
 """Recipes: what is trained on what, from a YAML file or by the name of a shipped recipe."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
-from baselines.recipes import recipe_names, written
+from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
 from ncl_bench.schema import read_yaml
@@ -121,14 +121,11 @@ def named_content(name: str) -> dict[str, Any]:
     Raises:
         RecipeError: no recipe has this name.
     """
-    method, _, ending = name.partition("/")
-    dataset = _beginning(ending, DATASETS)
-    variant = ending.removeprefix(f"{dataset}_")
-    backbone = _beginning(variant, BACKBONES)
-    names = recipe_names()
-    ships = any(each.startswith(f"{method}/") for each in names)
-    if name not in names and (ships or method not in METHODS or not dataset or variant != backbone):
-        raise RecipeError(_no_recipe(name, [each for each in names if each.startswith(f"{method}/")]))
+    shipped = is_shipped(name)
+    method, dataset, variant = split_name(name)
+    backbone = beginning(variant, BACKBONES)
+    if not shipped and (method not in METHODS or variant != backbone):
+        raise RecipeError(no_recipe(name))
     content = {key: value for key, value in written(name).items() if key != "note"}
     sections = {"backbone": {"name": backbone}, "method": {"name": method}}
     for key, section in sections.items():
@@ -206,17 +203,6 @@ def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> s
                 if with_settings(Recipe.load(name), given)[0] == recipe:
                     return name
     return None
-
-
-def _beginning(text: str, names: Iterable[str]) -> str:
-    """The longest of some names that a text begins with, up to its end or a ``_``; empty where there is none."""
-    return max((name for name in names if f"{text}_".startswith(f"{name}_")), key=len, default="")
-
-
-def _no_recipe(name: str, near: list[str]) -> str:
-    others = "; see `ncl-bench recipes`, and give --plugin FILE for a method of your own"
-    hint = f"; known for this method: {', '.join(near)}" if near else others
-    return f"no recipe {name!r}: neither a file nor a shipped recipe{hint}"
 
 
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:

@@ -6,10 +6,14 @@ beginnings of its name, later ones over earlier ones: ``triplet/coco_sgr_clean``
 readers.
 """
 
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ncl_bench.data import DATASETS
+from ncl_bench.errors import RecipeError
 from ncl_bench.schema import read_yaml
 
 RECIPES = Path(__file__).parent
@@ -24,6 +28,54 @@ def recipe_names() -> list[str]:
         if path != EVERY_METHOD
         for key in read_yaml(path)
         if key not in DATASETS
+    )
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Method, dataset and the rest of a recipe's name; empty where it has none, or no dataset that is known."""
+    method, _, ending = name.partition("/")
+    dataset = beginning(ending, DATASETS)
+    return method, dataset, ending.removeprefix(f"{dataset}_")
+
+
+def beginning(text: str, names: Iterable[str]) -> str:
+    """The longest of some names that a text begins with, up to its end or a ``_``; empty where there is none."""
+    return max((name for name in names if f"{text}_".startswith(f"{name}_")), key=len, default="")
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a name is that of a shipped recipe; what is said of a name before torch is imported.
+
+    A method or a dataset without shipped recipes is someone's own: its names are told once its class is known.
+
+    Raises:
+        RecipeError: no recipe can have this name.
+    """
+    names = recipe_names()
+    if name in names:
+        return True
+    method, dataset, _ = split_name(name)
+    shipped = [split_name(each) for each in names]
+    own_method = method not in {each[0] for each in shipped} and "baselines.methods" in sys.modules
+    own_dataset = dataset not in {each[1] for each in shipped}
+    if not dataset or not (own_method or own_dataset):
+        raise RecipeError(no_recipe(name))
+    return False
+
+
+def no_recipe(name: str) -> str:
+    """The sentence for a name that no recipe has."""
+    names = recipe_names()
+    method, dataset, _ = split_name(name)
+    of_method = [each for each in names if each.startswith(f"{method}/")]
+    near = get_close_matches(name, of_method or names, n=3, cutoff=0.7)
+    hints = [f"did you mean {' or '.join(near)}?"] if near else []
+    if of_method and not near:
+        hints.append(f"known for this method: {', '.join(of_method)};")
+    if not (of_method and dataset):
+        hints.append("a method or dataset of your own needs --plugin FILE, which registers it;")
+    return (
+        f"no recipe {name!r}: neither a file nor a shipped recipe; {' '.join(hints)} see `ncl-bench recipes`"
     )
 
 

@@ -95,7 +95,10 @@ def test_workers_import_the_plugins(tmp_path: Path) -> None:
 @pytest.mark.parametrize("then", ["raise", "raise ImportError('half a library')", "import os; os.abort()"])
 def test_an_interruption_of_the_import_is_one_sentence(then: str, tmp_path: Path) -> None:
     """Also where a library makes an error of its own of it, or aborts, as torch does."""
-    waiting = "import time\ntry:\n    print('here', flush=True)\n    time.sleep(600)\nexcept BaseException:\n"
+    waiting = (  # in short sleeps: a signal just before a long one waits for its end
+        "import time\ntry:\n    print('here', flush=True)\n"
+        "    while True: time.sleep(0.01)\nexcept BaseException:\n"
+    )
     (tmp_path / "slow.py").write_text(f"{waiting}    {then}\n")
     command = [sys.executable, "-m", "ncl_bench.cli", "--plugin", str(tmp_path / "slow.py"), "datasets"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

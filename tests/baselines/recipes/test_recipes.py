@@ -77,6 +77,19 @@ def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
             Recipe.load(wrong)
 
 
+def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(DATASETS, "pets", DATASETS["digits"])
+    recipe = Recipe.load("ncr/pets_vse_infinity")
+    assert recipe.dataset == "pets"
+    assert recipe.method_config == METHODS["ncr"].Config()
+    assert recipe.backbone_config == BACKBONES["vse_infinity"].Config()
+    for wrong in ("ncr/pets", "ncr/pets_sgr_clean", "ncrr/pets_sgr"):
+        with pytest.raises(RecipeError, match=f"no recipe '{wrong}'"):
+            Recipe.load(wrong)
+
+
 def test_an_unknown_key_in_a_shipped_file_is_refused_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.engine.recipe.written", lambda name: {"method": {"marginn": 1}})
     with pytest.raises(RecipeError, match="recipe ncr/coco_sgr: method: unknown key 'marginn'"):
@@ -198,7 +211,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_unknown_recipe_names_those_of_its_method() -> None:
     with pytest.raises(RecipeError, match=r"no recipe 'ncr/mnist'.*ncr/digits_vse_infinity"):
         Recipe.load("ncr/mnist")
-    with pytest.raises(RecipeError, match=r"no recipe 'nrc/x'.*ncl-bench recipes.*--plugin"):
+    with pytest.raises(RecipeError, match=r"no recipe 'nrc/x'.*--plugin FILE.*ncl-bench recipes"):
         Recipe.load("nrc/x")
 
 

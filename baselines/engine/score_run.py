@@ -1,12 +1,15 @@
 """Finished runs to a submission: the test split is scored once, by the networks chosen on dev.
 
+Of runs whose recipes give a number of steps the networks of the last epoch are evaluated beside them, so that a table
+can show what they had memorised; no choice depends on it.
+
 Scoring goes on where an interrupted call stopped, with as many processes as before or not: rank 0 fills a hidden
 file block by block, which takes its final name when it is whole.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,15 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load
 
 from baselines.backbones import BACKBONES
+from baselines.engine.checkpoint import latest_state
 from baselines.engine.devices import fabric_for
 from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import Recipe, shipped_name
-from baselines.engine.records import Imported, Run
+from baselines.engine.records import Epoch, Imported, Run
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.similarities import score_blocks
 from baselines.engine.train import build_method
@@ -33,10 +38,11 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.claims import known_order
-from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
+    Curve,
     MatrixScores,
     Noise,
     Submission,
@@ -47,6 +53,8 @@ from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseRecord
 
 SCORES_FILE = "test.npy"
+CLEAN_PROBABILITY = "clean_probability"
+"""The one of a method's estimates that a table compares."""
 
 
 def submit(
@@ -102,9 +110,8 @@ def submit(
 
         def finish() -> Submission:
             matrix = _whole_matrix(to)
-            submission = _describe(
-                jobs, described, test, sum(len(method.networks) for method in methods), matrix
-            )
+            networks = sum(len(method.networks) for method in methods)
+            submission = _describe(jobs, folders, described, test, networks, matrix, last_epoch)
             write_submission(to, submission)
             (to / _JOURNAL).unlink(missing_ok=True)
             return submission
@@ -115,6 +122,7 @@ def submit(
             _score_the_rest(
                 methods, test, to, key, done, fabric.device, shown if rank() == 0 else Console(quiet=True)
             )
+        last_epoch = _last_epoch(jobs, folders, methods, test, fabric.device)
         return from_first_rank(finish)
 
 
@@ -131,6 +139,43 @@ def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> 
 
 _PART = f".{SCORES_FILE}.part"
 _JOURNAL = ".journal.json"
+
+
+def _last_epoch(
+    jobs: Sequence[TrainingJob],
+    folders: Sequence[RunFolder],
+    methods: Sequence[Method],
+    test: PairedDataset,
+    device: torch.device,
+) -> float | None:
+    """rSum on test of the networks of the last epoch; None where a recipe gives no steps, or checkpoints are gone."""
+    if any(job.recipe.steps is None for job in jobs):
+        return None
+    for folder, method in zip(folders, methods, strict=True):
+        state, _ = latest_state(folder.checkpoints)
+        if state is None:
+            return None
+        method.load_state_dict(state["method"])
+    similarities = np.empty((test.n_images, len(test)) if rank() == 0 else (0, 0), np.float32)
+    for captions, block in _blocks(methods, test, device):
+        similarities[:, captions] = block
+    if rank() > 0:
+        return None
+    return evaluate(similarities, dataset=test.name, intervals=False).r_sum
+
+
+def _blocks(
+    methods: Sequence[Method], test: PairedDataset, device: torch.device, first_caption: int = 0
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    networks = [(method, network) for method in methods for network in method.networks]
+    return score_blocks(
+        [network for _, network in networks],
+        test,
+        n_images=test.n_images,
+        device=device,
+        first_caption=first_caption,
+        rank_by=[partial(method.ranking_scores, network) for method, network in networks],
+    )
 
 
 def _captions_done(to: Path, key: str) -> int:
@@ -160,18 +205,9 @@ def _score_the_rest(
         options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
         _take_space(to / _PART)
-    networks = [(method, network) for method in methods for network in method.networks]
     with progress_bar(console) as bar:
         task = bar.add_task("score", total=len(test), completed=done, state="")
-        blocks = score_blocks(
-            [network for _, network in networks],
-            test,
-            n_images=test.n_images,
-            device=device,
-            first_caption=done,
-            rank_by=[partial(method.ranking_scores, network) for method, network in networks],
-        )
-        for captions, block in blocks:
+        for captions, block in _blocks(methods, test, device, done):
             assert matrix is not None
             matrix[:, captions] = block
             matrix.flush()
@@ -229,14 +265,16 @@ def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
 
 def _describe(
     jobs: Sequence[TrainingJob],
+    folders: Sequence[RunFolder],
     described: Sequence[Run],
     test: PairedDataset,
     networks: int,
     matrix: ArrayFile,
+    last_epoch: float | None,
 ) -> Submission:
     recipe = jobs[0].recipe
     imported = [run.imported for run in described if run.imported is not None]
-    training = _training(described, stated_settings(jobs))
+    training = _training(jobs, folders, described, last_epoch)
     spec = dataset_spec(test.name)
     order = known_order(spec, "test", jobs[0].root)
     assert order is not None  # the split was just scored
@@ -307,12 +345,14 @@ def _noise(record: NoiseRecord, kind: str) -> Noise:
 def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
     """How the runs' recipes were changed, by name; nothing where the outcome is a shipped recipe.
 
-    Lists are written as text, and several values of one name are joined.
+    The number of steps is no such change: it is stated for itself. Lists are written as text, and several values of one
+    name are joined.
     """
     stated: dict[str, list[Any]] = {}
     for job in jobs:
-        if job.settings and shipped_name(job.recipe) is None:
-            for name, value in job.settings.items():
+        settings = {name: value for name, value in job.settings.items() if name != "steps"}
+        if settings and shipped_name(job.recipe) is None:
+            for name, value in settings.items():
                 stated.setdefault(name, []).append(json.dumps(value) if isinstance(value, list) else value)
     return {
         name: values[0] if len(set(values)) == 1 else " + ".join(dict.fromkeys(map(str, values)))
@@ -320,7 +360,12 @@ def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
     }
 
 
-def _training(described: Sequence[Run], settings: dict[str, Any]) -> Training | None:
+def _training(
+    jobs: Sequence[TrainingJob],
+    folders: Sequence[RunFolder],
+    described: Sequence[Run],
+    last_epoch: float | None,
+) -> Training | None:
     """What the runs say of their training; None where one says nothing, as imported weights do."""
     if any(run.trained_on is None for run in described):
         return None
@@ -329,4 +374,40 @@ def _training(described: Sequence[Run], settings: dict[str, Any]) -> Training | 
         " + ".join(dict.fromkeys(getattr(machine, key) for machine in machines))
         for key in ("torch", "device")
     )
-    return Training(precision=described[0].precision, torch=torches, device=devices, settings=settings)
+    return Training(
+        precision=described[0].precision,
+        torch=torches,
+        device=devices,
+        settings=stated_settings(jobs),
+        **_compute(jobs, folders),
+        last_epoch=last_epoch,
+    )
+
+
+def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[str, Any]:
+    """Steps, captions and cost of the training: means over the runs, as far as all of them counted."""
+    outcomes = [folder.read_outcome() for folder in folders]
+    if any(not outcome.steps for outcome in outcomes):
+        return {}
+    budgets = {job.recipe.steps for job in jobs}
+    costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
+    seen = [outcome.pairs_seen for outcome in outcomes if outcome.pairs_seen is not None]
+    return {
+        "budget": budgets.pop() if len(budgets) == 1 else None,
+        "steps": max(max(outcome.steps) for outcome in outcomes),
+        "pairs_seen": sum(seen) / len(seen),
+        "cost": sum(costs) / len(costs) if len(costs) == len(outcomes) else None,
+        "curve": _curve(folders[0].read_history()) if len(folders) == 1 else None,
+    }
+
+
+def _curve(history: Sequence[Epoch]) -> Curve:
+    known = [entry.diagnosis.get(CLEAN_PROBABILITY) for entry in history]
+    found = [each for each in known if each is not None]
+    whole = found if len(found) == len(history) else []
+    return Curve(
+        steps=tuple(max(entry.taken, default=0) for entry in history),
+        dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),
+        auroc=tuple(round(each.auroc, 4) for each in whole),
+        average_precision=tuple(round(each.average_precision, 4) for each in whole),
+    )

@@ -41,6 +41,8 @@ TextIfAny = Annotated[
 SettingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=60)]
 RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Unit = Literal["none", "caption", "image", "natural"]
 Split = Literal["test", "dev"]
 
@@ -175,6 +177,30 @@ class Noise(Record):
         return self
 
 
+class Curve(Record):
+    """What was measured after each epoch of a run; nothing was chosen by it but the epoch that is best on dev.
+
+    Attributes:
+        steps: that a network had taken.
+        dev: rSum on dev.
+        auroc: of the method's clean probability against the true correspondence of the training pairs, in [0, 1];
+            empty where it has none, or no pair is wrong.
+        average_precision: likewise.
+    """
+
+    steps: tuple[Annotated[int, Field(ge=0)], ...]
+    dev: tuple[RSum, ...]
+    auroc: tuple[Share, ...] = ()
+    average_precision: tuple[Share, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_one_value_per_epoch(self) -> Self:
+        for name in ("dev", "auroc", "average_precision"):
+            if len(getattr(self, name)) not in ({len(self.steps)} if name == "dev" else {0, len(self.steps)}):
+                raise ValueError(f"{name} has {len(getattr(self, name))} values for {len(self.steps)} epochs")
+        return self
+
+
 class Training(Record):
     """What this repository's engine recorded while it trained.
 
@@ -183,12 +209,24 @@ class Training(Record):
         torch: version of torch; several are joined by " + ".
         device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
         settings: what was changed in the recipes, such as ``method.epochs: 10``.
+        budget: optimiser steps that the recipe gave every network; null where the epochs of the plan decided.
+        steps: that each network took, the most where they differ; null where it was not counted.
+        pairs_seen: captions that each network encoded in training, with or without gradient.
+        cost: seconds of the training, over those of as many steps of the mean triplet on one network of the backbone.
+        last_epoch: rSum on test of the networks of the last epoch, which dev did not choose.
+        curve: of a single run.
     """
 
     precision: Literal["32-true", "tf32", "bf16-mixed"]
     torch: Text
     device: Text
     settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
+    budget: Annotated[int, Field(ge=1)] | None = None
+    steps: Annotated[int, Field(ge=0)] | None = None
+    pairs_seen: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    last_epoch: RSum | None = None
+    curve: Curve | None = None
 
 
 class Submission(Record):

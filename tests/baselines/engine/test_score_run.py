@@ -18,11 +18,12 @@ from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.score_run import submit
-from baselines.engine.similarities import CAPTION_BLOCK, score_blocks
+from baselines.engine.similarities import CAPTION_BLOCK, score, score_blocks
 from baselines.engine.train import Trainer
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.submission import Training, read_submission
 
 
@@ -84,8 +85,36 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
         (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
     both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
     assert both.hardware == "NVIDIA L4"
-    assert both.training == Training(precision="32-true", torch="2.6.0 + 2.7.0", device="NVIDIA L4")
+    machine = Training(precision="32-true", torch="2.6.0 + 2.7.0", device="NVIDIA L4")
+    assert both.training == machine.model_copy(update={"steps": 2, "pairs_seen": 1000.0})
     assert read_submission(tmp_path / "both") == both
+
+
+def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    method = {"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}
+    content = {"dataset": "digits", "batch_size": 100, "steps": 30, "backbone": TINY, "method": method}
+    job = TrainingJob(Recipe.from_dict(content), noise_ratio=0.4)
+    trainer = Trainer(job, RunFolder(tmp_path / "run"), "cpu")
+    trainer.run(TrainingProgress(1, Console(quiet=True)))
+    training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
+    assert training is not None
+    assert (training.budget, training.steps, training.settings) == (30, 30, {})
+    assert training.pairs_seen == 30 * 100
+    assert training.cost == RunFolder(tmp_path / "run").read_outcome().cost
+    last = score(trainer.method.eval().networks, job.load("test"))
+    assert training.last_epoch == evaluate(last, dataset="digits").r_sum
+    assert training.curve is not None
+    assert training.curve.steps == (10, 20, 30)
+    history = trainer.history
+    assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
+    assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
+    assert read_submission(tmp_path / "to").training == training
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    without = submit([tmp_path / "run"], tmp_path / "without", device="cpu").training
+    assert without == training.model_copy(update={"last_epoch": None})
 
 
 def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs: list[Path], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def one_line(text: str) -> str:
 
 
 class NclBenchError(Exception):
-    """Base of every error that a user can cause and mend; it reads as one line, whatever names it quotes."""
+    """Base of every error that a user can cause and fix; it reads as one line, whatever names it quotes."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -67,7 +67,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
 
 
 def first_problem(error: "ValidationError", given: object = None) -> str:
-    """The problem of a pydantic error to mend first, as one sentence: key, what is wrong, what it got.
+    """The problem of a pydantic error to fix first, as one sentence: key, what is wrong, what it got.
 
     An unknown key comes first, since a misspelt key is missing too.
 

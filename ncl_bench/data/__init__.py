@@ -1,4 +1,9 @@
-"""The datasets of the benchmark, by name."""
+"""The datasets of the benchmark, by name.
+
+A dataset is an object of the type in ``spec``, in a file of its own such as ``flickr30k``. ``prepare`` makes a folder
+of a download: ``download`` opens the files, ``captions`` and ``features`` read them, ``verify`` checks them,
+``tokenize`` makes token ids, ``write`` writes tables in the ``layout`` that ``prepared`` opens as a ``PairedDataset``.
+"""
 
 import os
 from dataclasses import replace
@@ -83,12 +88,38 @@ def load_dataset(
     spec = dataset_spec(name)
     if split not in SPLITS:
         raise DataError(unknown_name("split", split, SPLITS))
+    if preload not in (None, "ram"):
+        raise DataError(f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk")
+    root = root or os.environ.get(ROOT_VARIABLE) or None
+    root = None if root is None else Path(root).absolute()
     noise = None
     if noise_ratio or noise_file is not None:
         _check_noise_allowed(spec, split)
         noise = _noise(spec, noise_ratio, noise_unit, noise_seed, noise_file)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
-    return dataset if noise is None else replace(dataset, caption_to_image=noise[0], noise=noise[1])
+    if noise is not None:
+        dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])
+    return dataset.pickled_as(
+        partial(
+            _load_again,
+            tuple(plugin.given for plugin in plugins.loaded()),
+            name,
+            split=split,
+            noise_ratio=noise_ratio,
+            noise_unit=noise_unit,
+            noise_seed=noise_seed,
+            noise_file=None if noise_file is None else Path(noise_file).absolute(),
+            language=language,
+            tokenizer=tokenizer,
+            root=root,
+        )
+    )
+
+
+def _load_again(given: tuple[str, ...], name: str, **options: Any) -> PairedDataset:
+    """What :func:`load_dataset` gave in the process that pickled it, whose plugins may have registered it."""
+    plugins.load_plugins(given)
+    return load_dataset(name, **options)
 
 
 def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
@@ -148,15 +179,14 @@ def _open_clean(
     split: str,
     language: str | None,
     tokenizer: str | None,
-    root: str | Path | None,
+    root: Path | None,
     preload: Literal["ram"] | None,
 ) -> PairedDataset:
-    root = root or os.environ.get(ROOT_VARIABLE)
-    if spec.embedded and not (root and (Path(root) / spec.name / "manifest.json").exists()):
+    if spec.embedded and not (root and (root / spec.name / "manifest.json").exists()):
         return spec.load_embedded(split, language, tokenizer)
     if not root:
         raise DataError(
             f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
             f"run `ncl-bench prepare {spec.name}` and give its folder"
         )
-    return load_prepared(Path(root), spec, split, language=language, tokenizer=tokenizer, preload=preload)
+    return load_prepared(root, spec, split, language=language, tokenizer=tokenizer, preload=preload)

@@ -39,15 +39,12 @@ captions = load_dataset(".", "captions", split="train")
 stream = load_dataset(".", "images", split="train", streaming=True)"""
 
 
-def render_card(
-    spec: DatasetSpec, origin: Origin, manifest: Manifest, *, tables: Sequence[str] = TABLES
-) -> str:
+def render_card(spec: DatasetSpec, manifest: Manifest, *, tables: Sequence[str] = TABLES) -> str:
     """The card of a prepared folder.
 
     Args:
-        spec: the protocol's facts.
-        origin: source and licence.
-        manifest: what was written.
+        spec: the dataset.
+        manifest: of the prepared folder.
         tables: which of the tables lie beside the card.
 
     Returns:
@@ -55,6 +52,7 @@ def render_card(
     """
     import yaml
 
+    origin = spec.origin
     configs = [_config(table, manifest) for table in TABLES if table in tables]
     header: dict[str, Any] = {
         "pretty_name": spec.title,
@@ -187,5 +185,9 @@ def _files(origin: Origin) -> list[str]:
     return [
         f"Files expected in {' or '.join(f'{name}/' for name in origin.folders)}:",
         *(f"  {'  '.join(origin.split_files(split))}" for split in SPLITS),
-        *([f"and, in any folder beside them:  {'  '.join(origin.extra_files)}"] if origin.extra_files else []),
+        *(
+            [f"and, in any folder beside them:  {'  '.join(origin.extra_files)}"]
+            if origin.extra_files
+            else []
+        ),
     ]

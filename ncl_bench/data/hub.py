@@ -44,9 +44,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     manifest = read_manifest(folder)
     tables = check_upload(manifest.name)
     whole = set(tables) == set(TABLES)
-    card = render_card(
-        dataset_spec(manifest.name), dataset_spec(manifest.name).origin, manifest, tables=tables
-    )
+    card = render_card(dataset_spec(manifest.name), manifest, tables=tables)
     patterns = [f"{table}/**" for table in tables] + ["vocab/**"] + (["manifest.json"] if whole else [])
     api = HfApi() if api is None else api
     try:

@@ -1,4 +1,4 @@
-"""The prepared folder: names, table schemas and manifest, shared by writing and reading.
+"""The prepared folder: names, table schemas, manifest and journal, shared by writing and reading.
 
 ::
 
@@ -35,12 +35,12 @@ Format = Literal["arrow", "parquet"]
 
 
 class FileRecord(Record):
-    """A source file, or a file of the prepared folder (whose sha256 is left out).
+    """A downloaded file, or a file of the prepared folder (whose sha256 is left out).
 
     Attributes:
-        name: path below the source or the prepared folder.
-        bytes: size.
-        sha256: hash (hex) of a source file.
+        name: path below the download or the prepared folder.
+        bytes: its size.
+        sha256: hash (hex) of a downloaded file.
         published: whether that is the hash of the published file; None where that hash is not known.
     """
 
@@ -57,8 +57,8 @@ class Tokenization(Record):
         language: caption language; None where a caption may be in any of them.
         tokenizer: its name.
         version: what fixes its behaviour.
-        column: of the captions table.
-        vocabulary: file below the prepared folder.
+        column: its name in the captions table.
+        vocabulary: file with the words, below the prepared folder.
         vocabulary_sha256: of that file.
         origin: ``built`` from train, ``imported`` from a published file, or ``shipped`` with the ids.
     """
@@ -95,21 +95,22 @@ class Manifest(Record):
     """What a prepared folder is and where it comes from.
 
     Attributes:
-        layout_version: of this page's layout.
+        layout_version: ``LAYOUT_VERSION`` of what wrote it.
         tool: name and version of what wrote it.
-        key: sha256 of the settings and of the sources' names and sizes; tells a repeated command.
-        name: of the dataset.
-        dtype: of the features.
-        format: of the tables.
+        key: sha256 (hex) of the settings and of the downloaded files' names and sizes: equal if the same command is
+            given again.
+        name: name of the dataset.
+        dtype: number type of the features.
+        format: file format of the tables.
         captions_per_image: a fact of the dataset.
         n_regions: regions per image.
         feature_dim: dimension of one region feature.
         texts: language to its column in the captions table.
         tokenizations: columns of token ids.
-        sources: files it was made from.
+        sources: the downloaded files it was made from.
         encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
         splits: what each split holds.
-        checked: what the sources were compared with, in sentences.
+        checked: what the downloaded files were compared with, in sentences.
         warnings: what deserves a look, in sentences.
     """
 
@@ -223,7 +224,7 @@ class Journal:
     """Finished steps of a preparation, in its folder of unfinished work: the same command goes on where it stopped.
 
     Args:
-        folder: of the unfinished work; what lies there under other settings is deleted.
+        folder: where the unfinished work lies; what was begun there with other settings is deleted.
         settings: everything that the bytes of the result depend on, as json.
     """
 

@@ -199,7 +199,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
     Args:
         work: the folder of unfinished work; what it already holds counts as done.
         spec: the dataset.
-        dtype: of the numbers to write.
+        dtype: number type to write.
 
     Raises:
         DataError: too little is free.

@@ -48,7 +48,7 @@ class PrepareOptions:
     """What the prepared folder shall be like.
 
     Attributes:
-        dtype: of the features; as in the source where None.
+        dtype: number type of the features; that of the download where None.
         file_format: ``arrow`` for training, ``parquet`` for uploading.
         text: how to tokenize the captions.
     """
@@ -70,15 +70,15 @@ def write_prepared(
     journal: Journal,
     progress: Progress,
 ) -> None:
-    """Write everything.
+    """Write the tables, vocabularies, manifest and card of a prepared folder.
 
     Args:
         folder: becomes the prepared folder.
-        spec: the protocol's facts.
+        spec: the dataset.
         material: what is written.
-        options: how.
+        options: what the folder shall be like.
         dtype: of the features.
-        key: of the settings.
+        key: the manifest's key.
         findings: files that the material comes from, and what was found out about them.
         journal: lists finished files.
         progress: shows what is done.
@@ -126,7 +126,7 @@ def write_prepared(
         warnings=(*findings.warnings, *filter(None, vocabulary)),
     )
     write_text(folder / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
-    write_text(folder / "README.md", render_card(spec, spec.origin, manifest))
+    write_text(folder / "README.md", render_card(spec, manifest))
 
 
 def _fingerprint(spec: DatasetSpec, split: str, captions: SplitCaptions, dtype: Dtype, features: str) -> str:
@@ -148,10 +148,10 @@ class SplitWriter:
 
     Attributes:
         folder: becomes the prepared folder.
-        spec: the protocol's facts.
-        split: ours.
+        spec: the dataset.
+        split: ``train``, ``dev`` or ``test``.
         image_ids: one per image.
-        file_format: of the tables.
+        file_format: ``arrow`` or ``parquet``.
         journal: lists finished image files.
     """
 
@@ -166,8 +166,8 @@ class SplitWriter:
         """Write the images table.
 
         Args:
-            features: of the unique images.
-            dtype: of the numbers written.
+            features: those of the unique images.
+            dtype: number type to write.
             advance: called with the number of images done.
 
         Returns:

@@ -390,7 +390,8 @@ def features(
     for name, reason in done.skipped.items():
         typer.echo(f"left out: {listing.folder / name} {reason}")
     images = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
-    typer.echo(f"{images} images, {grid * grid} regions of {done.feature_dim} numbers each, in {to}")
+    regions = "1 region" if grid == 1 else f"{grid * grid} regions"
+    typer.echo(f"{images} images, {regions} of {done.feature_dim} numbers each, in {to}")
 
 
 def register(app: typer.Typer) -> None:

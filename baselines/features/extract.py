@@ -89,11 +89,13 @@ def extract(
         What is in ``features.json``.
 
     Raises:
-        DataError: an image cannot be read, a split is empty, the options do not fit the encoder, or the folder holds
-            something else.
+        DataError: an image cannot be read, a split is empty, the options do not fit the images or the encoder, or the
+            folder holds something else.
         NclBenchError: another process is at work there.
     """
     options = options or FeatureOptions()
+    if listing.splits and (options.dev or options.test):
+        raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
         made_of = _stamps(listing)

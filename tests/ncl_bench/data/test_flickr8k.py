@@ -1,0 +1,143 @@
+"""Flickr8K: texts in the published layout, features made of the photographs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import flickr8k_miniature as miniature
+
+from ncl_bench.data import DATASETS, flickr8k, load_dataset
+from ncl_bench.data.encoding import Projection
+from ncl_bench.data.layout import read_manifest
+from ncl_bench.data.order import order_of_download
+from ncl_bench.data.prepare import check, prepare
+from ncl_bench.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few images, at the real size of their features."""
+    monkeypatch.setitem(DATASETS, "flickr8k", miniature.SPEC)
+
+
+@pytest.fixture
+def download(tmp_path: Path) -> Path:
+    return miniature.make(tmp_path / "flickr8k")
+
+
+@pytest.mark.parametrize("split", miniature.IMAGES)
+def test_captions_follow_their_images_in_the_order_of_the_lists(split, download, tmp_path):
+    prepare("flickr8k", download, tmp_path / "data")
+    dataset = load_dataset("flickr8k", split=split, root=tmp_path / "data")
+    assert dataset.image_ids.tolist() == miniature.names(split)
+    assert list(dataset.captions) == [
+        miniature.caption(name, number) for name in miniature.names(split) for number in range(5)
+    ]
+    features = np.load(download / "features" / f"{split}_ims.npy")
+    np.testing.assert_array_equal(dataset.image_features[np.arange(dataset.n_images)], features)
+
+
+def test_texts_may_lie_in_a_folder_of_their_own(tmp_path):
+    miniature.make_texts(tmp_path / "flickr8k" / "Flickr8k_text")
+    miniature.make_features(tmp_path / "flickr8k")
+    assert check("flickr8k", tmp_path / "flickr8k").encoding.encoder == "efficientnet-lite0"
+
+
+def test_how_the_features_were_made_stands_in_manifest_card_and_dataset(download, tmp_path):
+    folder = prepare("flickr8k", download, tmp_path / "data")
+    manifest = read_manifest(folder)
+    said = json.loads((download / "features" / "features.json").read_text())
+    assert manifest.encoding.model_dump(mode="json") == said
+    assert "features/features.json" in [file.name for file in manifest.sources]
+    card = (folder / "README.md").read_text()
+    assert f"encoder efficientnet-lite0, weights lite0.pth (sha256 `{flickr8k.WEIGHTS_SHA256}`)" in card
+    assert "averaged to 4 x 4: 16 regions." in card
+    dataset = load_dataset("flickr8k", split="train", noise_ratio=0.4, root=tmp_path / "data")
+    assert dataset.encoding == manifest.encoding
+    assert dataset.subset(np.arange(3)).encoding == manifest.encoding
+
+
+def test_the_order_of_the_test_split_is_known_from_the_download(download, tmp_path):
+    folder = prepare("flickr8k", download, tmp_path / "data")
+    recorded = read_manifest(folder).splits["test"].order_fingerprint
+    assert order_of_download(miniature.SPEC, download, "test") == recorded
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"weights_sha256": "0123456789abcdef" * 4}, {"grid": 2}, {"pca": Projection(dim=1280, fitted_on=12, variance=1.0)}],
+)
+def test_features_of_another_make_are_refused(changes, tmp_path):
+    place = miniature.make(tmp_path / "flickr8k", **changes)
+    with pytest.raises(
+        DataError, match="not comparable; make them with the defaults of `ncl-bench features`"
+    ):
+        check("flickr8k", place)
+
+
+def rewrite(path: Path, change) -> None:
+    path.write_text(change(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        (
+            "features/features.json",
+            lambda text: "{}",
+            r"features\.json: key 'tool' is missing; make the features again",
+        ),
+        (
+            "features/features.json",
+            lambda text: text[:50],
+            r"features\.json: .*; make the features again with",
+        ),
+        (
+            "features/dev_ids.txt",
+            lambda text: text.replace("dev", "new", 1),
+            "holds other images than Flickr_8k.devIm",
+        ),
+        (
+            "features/dev_ids.txt",
+            lambda text: "\n".join(sorted(text.split())),
+            "or in another order; make the feat",
+        ),
+        ("Flickr_8k.devImages.txt", lambda text: text + "more.jpg\n", "has 5 lines, expected 4; download"),
+        (
+            "Flickr8k.token.txt",
+            lambda text: text.replace("_dev.jpg#3", "_dev.jpg#4", 1),
+            "stands there twice",
+        ),
+        (
+            "Flickr8k.token.txt",
+            lambda text: text.replace("_dev.jpg#3", "_dev.jpg#7", 1),
+            r"captions \[0, 1, 2, 4, 7\]",
+        ),
+        (
+            "Flickr8k.token.txt",
+            lambda text: text.replace("_dev.jpg#", "_new.jpg#"),
+            r"has the captions \[\] of ",
+        ),
+        (
+            "Flickr8k.token.txt",
+            lambda text: text.replace("\t", " ", 1),
+            "line 1: expected IMAGE#NUMBER, a tab and",
+        ),
+        (
+            "Flickr8k.token.txt",
+            lambda text: "a.jpg#0\t \n" + text,
+            "line 1: expected IMAGE#NUMBER, a tab and",
+        ),
+    ],
+)
+def test_damaged_files_are_named(file, change, problem, download):
+    rewrite(download / file, change)
+    with pytest.raises(DataError, match=problem):
+        check("flickr8k", download)
+
+
+def test_features_without_their_description_are_refused(download):
+    (download / "features" / "features.json").unlink()
+    with pytest.raises(DataError, match=r"features/features\.json is missing"):
+        check("flickr8k", download)

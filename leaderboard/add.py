@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from leaderboard.evidence import score_files, write_evidence
+from leaderboard.evidence import write_evidence
 from leaderboard.methods import read_families
 from leaderboard.submissions import EntryFile, entry_of, entry_slug, identities, read_entry_files
 from ncl_bench.errors import SubmissionError
@@ -38,7 +38,7 @@ def add(
     place = root / "submissions" / submission.dataset
     target = place / f"{entry_slug(submission)}.yaml"
     file = EntryFile(
-        scores_sha256={array.file: array.sha256 for array in score_files(submission)},
+        scores_sha256={array.file: array.sha256 for array in submission.files_of("test")},
         recomputed=recomputed,
         reproduced=reproduced,
         submission=submission,

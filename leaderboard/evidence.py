@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.significance import Hits
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.claims import check_noise
+from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import hits_per_image
 from ncl_bench.evaluation.protocol import evaluate_counted, fold_size, ranks_under
 from ncl_bench.evaluation.ranks import Counted
@@ -118,7 +118,7 @@ def write_evidence(
 
 def _write_ranks(submission: Submission, counted: Counted, target: Path) -> RankScores:
     scores = submission.scores["test"]
-    hashes = "\n".join(array.sha256 for array in score_files(submission))
+    hashes = "\n".join(array.sha256 for array in submission.files_of("test"))
     several = "\n" in hashes
     original = hashlib.sha256(hashes.encode()).hexdigest() if several else hashes
     pairs = {}
@@ -129,15 +129,6 @@ def _write_ranks(submission: Submission, counted: Counted, target: Path) -> Rank
             pairs[kind] = RankPair(**arrays)
     stated = scores.scores_sha256 if isinstance(scores, RankScores) else original
     return RankScores.model_validate({"scores_sha256": stated, "ranks": pairs})
-
-
-def score_files(submission: Submission) -> list[ArrayFile]:
-    """The score files of the test split, as submitted."""
-    alone = submission.model_copy(
-        update={"scores": {"test": submission.scores["test"]}, "correspondence": None}
-    )
-    index = submission.noise.index
-    return [array for array in alone.files() if array != index]
 
 
 def _write(path: Path, array: NDArray[Any]) -> ArrayFile:

@@ -1,61 +1,15 @@
-"""Whether two measured entries can be told apart, over training seeds and test images together (docs/protocol.md).
-
-An entry's rSum would be another one under other training seeds and on other test images. The test asks whether the
-difference of two entries is larger than both explain: a Welch t-test on the rSum of the seeds, whose variance is
-enlarged by that of the test images. With ``y[s, i]`` what image ``i`` adds to the rSum of the model of seed ``s``::
-
-    variance = var_A / n_A + var_B / n_B        var: of the rSum over an entry's seeds
-             + images                           of mean_A[i] - mean_B[i] over images, divided by their number
-
-The seeds of two entries are independent; the images are the same for both, so the second line is a paired one. What
-differs by seed *and* image is part of both lines and is taken out of the second. The degrees of freedom are
-Satterthwaite's. Two entries are told apart where the 95 % interval of their difference does not hold 0; many pairs are
-not corrected for.
-
-Why no bootstrap over seeds: with three seeds it draws from ten different samples, and its variance is two thirds of
-the unbiased one. Entries of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
-(tests/leaderboard/test_significance.py simulates both). The price is that three seeds tell only large differences
-apart, which is what three seeds can do.
-
-An entry of a single seed says nothing about its spread over seeds: it takes that of the other one. Where both have one
-seed, only the images are left: what is told apart is two trained models, not two methods.
-"""
+"""Which entries of the leaderboard can be told apart, by the test of ``ncl_bench.evaluation.difference``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from leaderboard.entries import Entry
-from ncl_bench.evaluation.metrics import CONFIDENCE, CUTOFFS, Float64Array
-from ncl_bench.evaluation.ranks import Int64Array
-
-
-@dataclass(frozen=True, eq=False)
-class Hits:
-    """What one trained model answered, per test image.
-
-    Attributes:
-        per_image: int64 ``(n_images, 6)``: queries of the image answered within each cut-off, in the order of
-            ``ncl_bench.evaluation.metrics.RECALLS``.
-        captions_per_image: a fact of the dataset.
-        images_per_fold: images vary within their fold.
-    """
-
-    per_image: Int64Array
-    captions_per_image: int
-    images_per_fold: int
-
-    def parts(self) -> Float64Array:
-        """What each image adds: float64 ``(n_images,)``, whose mean is the model's rSum."""
-        queries = np.array([1] * len(CUTOFFS) + [self.captions_per_image] * len(CUTOFFS))
-        parts: Float64Array = 100.0 * (self.per_image / queries).sum(axis=1)
-        return parts
+from ncl_bench.evaluation.difference import Hits, told_apart
 
 
 class ToldApart:
-    """Callable on two entries: whether the test of this module tells them apart; True for entries without evidence.
+    """Callable on two entries: whether they can be told apart; True for entries without evidence.
 
     Args:
         hits: of every measured entry before seeds are merged, by entry file and protocol.
@@ -75,48 +29,3 @@ class ToldApart:
         found = [self.hits.get((path, entry.cell.protocol)) for path in entry.files]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()
-
-
-def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
-    """Whether the 95 % interval of the difference of two entries' rSum leaves 0 out.
-
-    Args:
-        first: float ``(n_seeds, n_images)``: what each image adds to the rSum of each model of one entry.
-        second: the same of the other entry, on the same images.
-        images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
-    """
-    difference = first.mean() - second.mean()
-    seeds, seeds_squared, both = _of_seeds(first, second)
-    images = max(_of_images(first.mean(axis=0) - second.mean(axis=0), images_per_fold) - both, 0.0)
-    variance = seeds + images
-    if variance == 0.0:
-        return bool(difference != 0.0)
-    freedom = variance**2 / (seeds_squared + images**2 / (first.shape[1] - 1))
-    return bool(abs(difference) > stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance))
-
-
-def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, float]:
-    """Variance that comes from the seeds; its square over its degrees of freedom; what images know of it too."""
-    models = (first, second)
-    known = [one for one in models if len(one) > 1]
-    if not known:
-        return 0.0, 0.0, 0.0
-    if len(known) == 1:
-        lent = known[0].mean(axis=1).var(ddof=1) * (1 / len(first) + 1 / len(second))
-        return lent, lent**2 / (len(known[0]) - 1), 0.0
-    of_means = [one.mean(axis=1).var(ddof=1) / len(one) for one in models]
-    squared = sum(value**2 / (len(one) - 1) for value, one in zip(of_means, models, strict=True))
-    return sum(of_means), squared, sum(_interaction(one) / one.size for one in models)
-
-
-def _of_images(differences: Float64Array, images_per_fold: int) -> float:
-    """Variance of the mean of ``(n_images,)`` differences, images varying within their fold."""
-    folds = differences.reshape(-1, images_per_fold)
-    return float(folds.var(axis=1, ddof=1).mean() / differences.size)
-
-
-def _interaction(parts: Float64Array) -> float:
-    """Mean square of what neither the model nor the image alone explains, of ``(n_seeds, n_images)``."""
-    rest = parts - parts.mean(axis=1, keepdims=True) - parts.mean(axis=0) + parts.mean()
-    n_seeds, n_images = parts.shape
-    return float((rest**2).sum() / ((n_seeds - 1) * (n_images - 1)))

@@ -24,9 +24,9 @@ from leaderboard.methods import (
     known_recipes,
     own_key,
 )
-from leaderboard.significance import Hits
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission

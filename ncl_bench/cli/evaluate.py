@@ -122,24 +122,62 @@ def _read_scores(scores: list[Path], similarity: str | None) -> "list[Path | NDA
 
 
 def compare(
-    first: Folder,
-    second: Folder,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="A... [vs] B...",
+            help="Folders of two submissions; or of several training runs of either side, with vs between the sides.",
+        ),
+    ],
     split: Annotated[
         Literal["test", "dev"], typer.Option("--split", help="Which scores to compare.")
     ] = "test",
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Also write the resampled differences to this SVG file.")
+        Path | None,
+        typer.Option(
+            "--plot",
+            help="Also draw the resampled differences, or the rSum of every run, to this .svg, .png or .pdf file.",
+        ),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Say whether two submissions can be told apart: paired bootstrap over images of the difference of rSum.
+    """Say whether two submissions, or two methods by several training runs of each, can be told apart by their rSum.
+
+    Two submissions are compared by a bootstrap over images, the same for both. Several runs are compared by a test over
+    training runs and images together, as on the leaderboard.
 
     Example: ncl-bench compare submissions/ncr submissions/crcl
+
+    Example: ncl-bench compare ncr-seed0 ncr-seed1 ncr-seed2 vs crcl-seed0 crcl-seed1 crcl-seed2
     """
     from ncl_bench.evaluation.compare import compare_folders
 
-    differences, notes = compare_folders(first, second, split, root=root, plot=plot)
-    _print_comparison(differences, notes, (str(first), str(second)))
+    first, second = _sides(folders)
+    names = (_name_of(first), _name_of(second))
+    differences, notes = compare_folders(first, second, split, names=names, root=root, plot=plot)
+    _print_comparison(differences, notes, names)
+
+
+def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
+    """What stands before and after ``vs``, or two folders without it."""
+    if Path("vs") not in folders:
+        if len(folders) != 2:
+            raise SubmissionError(
+                f"folders given: {len(folders)}, without vs; compare two submissions, or put vs between two sides of "
+                "several: ncl-bench compare A0 A1 vs B0 B1"
+            )
+        return folders[:1], folders[1:]
+    place = folders.index(Path("vs"))
+    first, second = folders[:place], folders[place + 1 :]
+    if not first or not second or Path("vs") in second:
+        raise SubmissionError(
+            "vs stands between two sides, each of one submission or more; give both, and vs once"
+        )
+    return first, second
+
+
+def _name_of(side: list[Path]) -> str:
+    return str(side[0]) if len(side) == 1 else f"{side[0]} and {len(side) - 1} more"
 
 
 submission = typer.Typer(help="Write, check and describe a submission.", no_args_is_help=True)
@@ -276,12 +314,13 @@ def _print_comparison(differences: "dict[str, Difference]", notes: list[str], na
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        "protocol", *names, "difference", "95 % interval", title="rSum, paired bootstrap over images"
-    )
+    table = Table("protocol", *names, "difference", "95 % interval", title="rSum")
     for protocol, found in differences.items():
         low, high = found.interval
-        sums = [f"{value:.1f}" for value in found.r_sums]
+        sums = [
+            f"{value:.1f}" if spread is None else f"{value:.1f} ± {spread:.1f}"
+            for value, spread in zip(found.r_sums, found.spreads, strict=True)
+        ]
         table.add_row(protocol, *sums, f"{found.difference:+.1f}", f"{low:+.1f} to {high:+.1f}")
     console = Console()
     console.print(table)

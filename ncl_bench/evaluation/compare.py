@@ -1,31 +1,49 @@
-"""Two submissions side by side: paired bootstrap over images of the difference of their rSum."""
+"""Two sides of submissions compared: what may be said about the difference of their rSum."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.evaluate import Opened, open_submission
-from ncl_bench.evaluation.figures import plot_difference
+from ncl_bench.evaluation.difference import Hits, difference_interval
+from ncl_bench.evaluation.evaluate import Opened, counting_bar, open_submission
+from ncl_bench.evaluation.figures import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, interval
-from ncl_bench.evaluation.protocol import fold_size, protocol_result, protocols_of, ranks_under
+from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
+from ncl_bench.evaluation.submission import Split
 from ncl_bench.schema import Record
+
+STATEMENTS = (
+    "method",
+    "backbone",
+    "noise",
+    "networks",
+    "extra_clean_data",
+    "pretrained_encoder",
+    "selection_split",
+    "language",
+)
+"""What the submissions of one side should share, and, the first two apart, both sides."""
 
 
 class Difference(Record):
-    """What may be said about two results under one protocol.
+    """What may be said about two sides under one protocol.
 
     Attributes:
-        r_sums: of the first and the second.
+        r_sums: of the first and the second side, each a mean over its training runs.
+        spreads: standard deviation over the runs of either side; None for a single run.
         difference: first minus second.
-        interval: 95 % bootstrap interval of the difference.
-        verdict: which one is better, or that they cannot be told apart.
+        interval: 95 % interval of the difference: by bootstrap over images where either side has one run, else over
+            training runs and images.
+        verdict: which side is better, or that they cannot be told apart.
     """
 
     r_sums: tuple[float, float]
+    spreads: tuple[float | None, float | None]
     difference: float
     interval: Interval
     verdict: str
@@ -50,89 +68,170 @@ def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Flo
 
 
 def compare(
-    counted: tuple[Counted, Counted], spec: DatasetSpec, split: str, names: tuple[str, str] = ("A", "B")
+    sides: tuple[Sequence[Counted], Sequence[Counted]],
+    spec: DatasetSpec,
+    split: Split,
+    names: tuple[str, str] = ("A", "B"),
 ) -> dict[str, Difference]:
-    """Compare two results under every protocol of a split.
+    """Compare two sides under every protocol of a split.
 
     Args:
-        counted: ranks of both, on the same queries.
-        spec: the dataset of both.
+        sides: ranks of every training run of either side, on the same queries.
+        spec: the dataset of all.
         split: ``test`` or ``dev``.
-        names: what the verdict calls them.
+        names: what the verdict calls the sides.
     """
     found = {}
     for protocol in protocols_of(spec, split):
-        first, second = (ranks_under(ranks, protocol) for ranks in counted)
-        size = fold_size(protocol, len(first.i2t))
-        low, high = interval(difference_samples(first, second, size))
-        sums = tuple(protocol_result(ranks, size, intervals=False).r_sum for ranks in (first, second))
-        verdict = (
-            f"{names[0] if low > 0 else names[1]} is better"
-            if low > 0 or high < 0
-            else "cannot be told apart"
-        )
+        first, second = (_parts(side, spec, protocol) for side in sides)
+        size = fold_size(protocol, first.shape[1])
+        if len(first) == len(second) == 1:
+            a, b = (ranks_under(side[0], protocol) for side in sides)
+            low, high = interval(difference_samples(a, b, size))
+        else:
+            low, high = difference_interval(first, second, size)
+        better = names[0] if low > 0 else names[1] if high < 0 else None
         found[protocol] = Difference(
-            r_sums=(sums[0], sums[1]), difference=sums[0] - sums[1], interval=(low, high), verdict=verdict
+            r_sums=(float(first.mean()), float(second.mean())),
+            spreads=(_spread(first), _spread(second)),
+            difference=float(first.mean() - second.mean()),
+            interval=(low, high),
+            verdict="cannot be told apart" if better is None else f"{better} is better",
         )
     return found
 
 
-def check_comparable(first: Opened, second: Opened, split: str) -> list[str]:
-    """Refuse submissions that share no queries; say where they were trained differently.
+def _parts(side: Sequence[Counted], spec: DatasetSpec, protocol: str) -> Float64Array:
+    """What each image adds to the rSum of each run, float64 ``(n_runs, n_images)``."""
+    hits = [hits_per_image(ranks_under(counted, protocol)) for counted in side]
+    size = fold_size(protocol, len(hits[0]))
+    return np.stack([Hits(each, spec.captions_per_image, size).parts() for each in hits])
+
+
+def _spread(parts: Float64Array) -> float | None:
+    return None if len(parts) == 1 else float(parts.mean(axis=1).std(ddof=1))
+
+
+def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Split) -> list[str]:
+    """Refuse submissions that share no queries; say what else differs than the method.
 
     Raises:
-        SubmissionError: the datasets differ, or one has no scores of the split.
+        SubmissionError: the datasets differ, one has no scores of the split, or a run is given twice.
     """
-    if first.spec.name != second.spec.name:
-        raise SubmissionError(
-            f"{first.folder} is about {first.spec.name}, {second.folder} about {second.spec.name}; "
-            "only results on one dataset can be compared"
-        )
-    for opened in (first, second):
+    first, *others = [opened for side in sides for opened in side]
+    for other in others:
+        if first.spec.name != other.spec.name:
+            raise SubmissionError(
+                f"{first.folder} is about {first.spec.name}, {other.folder} about {other.spec.name}; "
+                "only results on one dataset can be compared"
+            )
+    for opened in (first, *others):
         if split not in opened.sources:
             raise SubmissionError(
                 f"{opened.folder} has no scores of {split}; it has: {', '.join(opened.sources)}"
             )
+    for side in sides:
+        seen: dict[tuple[str, ...], Path] = {}
+        for opened in side:
+            scores = tuple(file.sha256 for file in opened.submission.files_of(split))
+            if scores in seen:
+                raise SubmissionError(
+                    f"{opened.folder} holds the scores of {seen[scores]}; every training run counts once"
+                )
+            seen[scores] = opened.folder
+    return [*_differing(sides), *_runs_note(sides)]
+
+
+def _differing(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
     notes = []
-    for statement in (
-        "noise",
-        "networks",
-        "extra_clean_data",
-        "pretrained_encoder",
-        "selection_split",
-        "language",
-    ):
-        stated = [getattr(opened.submission, statement) for opened in (first, second)]
-        if statement == "noise":
-            stated = [(noise.unit, noise.ratio, noise.sha256) for noise in stated]
-        if stated[0] != stated[1]:
-            notes.append(f"the two differ in {statement}: {stated[0]!r} and {stated[1]!r}")
+    for statement in STATEMENTS:
+        stated = [sorted({_stated(opened, statement) for opened in side}) for side in sides]
+        notes += [
+            f"the {place} side mixes submissions of another {statement}: {' and '.join(values)}"
+            for place, values in zip(("first", "second"), stated, strict=True)
+            if len(values) > 1
+        ]
+        if stated[0] != stated[1] and statement not in ("method", "backbone"):
+            notes.append(
+                f"the two differ in {statement}: {' and '.join(', '.join(values) for values in stated)}"
+            )
     return notes
 
 
+def _stated(opened: Opened, statement: str) -> str:
+    value = getattr(opened.submission, statement)
+    return repr((value.unit, value.ratio, value.sha256) if statement == "noise" else value)
+
+
+def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
+    """What one training run says, and what it does not."""
+    counts = [len(side) for side in sides]
+    if counts == [1, 1]:
+        return [
+            "one training run of each says which of two trained models is better, and little about their methods, "
+            "whose runs differ from seed to seed; compare several: ncl-bench compare A0 A1 A2 vs B0 B1 B2"
+        ]
+    return ["a side of one training run borrows the spread of the other side"] if 1 in counts else []
+
+
 def compare_folders(
-    first: Path, second: Path, split: str, *, root: Path | None = None, plot: Path | None = None
+    first: Sequence[Path],
+    second: Sequence[Path],
+    split: Split,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    root: Path | None = None,
+    plot: Path | None = None,
 ) -> tuple[dict[str, Difference], list[str]]:
-    """Compare two submission folders.
+    """Compare the submission folders of two sides: one training run each, or several.
 
     Args:
-        first: one submission.
-        second: the other.
+        first: of one side.
+        second: of the other.
         split: ``test`` or ``dev``.
+        names: what the verdict calls the sides.
         root: folder of prepared datasets.
-        plot: SVG file for the differences under the default protocol.
+        plot: file for a picture under the default protocol: the resampled differences of two runs, or the rSum of
+            every run.
 
     Returns:
         Protocol to difference, and notes on what else differs.
+
+    Raises:
+        SubmissionError: a submission is refused, or cannot be compared with the others.
+        ScoresError: scores are refused.
+        NclBenchError: the picture cannot be drawn.
     """
-    opened: tuple[Opened, Opened] = (open_submission(first, root=root), open_submission(second, root=root))
-    notes = check_comparable(*opened, split)
-    counted = (opened[0].sources[split].count(), opened[1].sources[split].count())
-    spec = opened[0].spec
-    differences = compare(counted, spec, split, (str(first), str(second)))
     if plot is not None:
-        protocol = protocols_of(spec, split)[0]
-        ranks = [ranks_under(one, protocol) for one in counted]
-        samples = difference_samples(ranks[0], ranks[1], fold_size(protocol, len(ranks[0].i2t)))
-        plot_difference(plot, samples, (opened[0].submission.method, opened[1].submission.method))
+        check_picture(plot)
+    sides = (
+        [open_submission(folder, root=root) for folder in first],
+        [open_submission(folder, root=root) for folder in second],
+    )
+    notes, spec = check_comparable(sides, split), sides[0][0].spec
+    n_images = expected_shape(spec, split)[0] * (len(first) + len(second))
+    with counting_bar(n_images) as on_rows:
+        counted = (
+            [opened.sources[split].count(on_rows) for opened in sides[0]],
+            [opened.sources[split].count(on_rows) for opened in sides[1]],
+        )
+    differences = compare(counted, spec, split, names)
+    if plot is not None:
+        _plot(plot, counted, sides, spec, protocols_of(spec, split)[0])
     return differences, notes
+
+
+def _plot(
+    path: Path,
+    counted: tuple[list[Counted], list[Counted]],
+    sides: tuple[list[Opened], list[Opened]],
+    spec: DatasetSpec,
+    protocol: str,
+) -> None:
+    methods = (sides[0][0].submission.method, sides[1][0].submission.method)
+    if len(counted[0]) == len(counted[1]) == 1:
+        a, b = (ranks_under(side[0], protocol) for side in counted)
+        plot_difference(path, difference_samples(a, b, fold_size(protocol, len(a.i2t))), methods)
+        return
+    sums = [_parts(side, spec, protocol).mean(axis=1) for side in counted]
+    plot_runs(path, (sums[0], sums[1]), methods)

@@ -239,7 +239,7 @@ def evaluate_folder(
     opened = open_submission(folder, root=root)
     spec, method = opened.spec, opened.submission.method
     with sole_owner(to):
-        with _counting_bar(sum(expected_shape(spec, split)[0] for split in opened.sources)) as on_rows:
+        with counting_bar(sum(expected_shape(spec, split)[0] for split in opened.sources)) as on_rows:
             result, counted = evaluate_submission(opened, on_rows=on_rows)
         pages = Pages(to, plot, examples, root)
         drawn = {
@@ -280,7 +280,7 @@ def evaluate_scores(
     """
     spec = dataset_spec(dataset)
     source = open_scores_of(files, spec, split, similarity=similarity)
-    with _counting_bar(expected_shape(spec, split)[0]) as on_rows:
+    with counting_bar(expected_shape(spec, split)[0]) as on_rows:
         counted = source.count(on_rows)
     evaluation = evaluate_counted(counted, spec, split)
     said = (
@@ -341,7 +341,8 @@ def _write_pages(drawn: dict[Path, Callable[[Path], None]]) -> list[Path]:
 
 
 @contextmanager
-def _counting_bar(n_images: int) -> Iterator[OnRows]:
+def counting_bar(n_images: int) -> Iterator[OnRows]:
+    """A progress bar over images whose scores are counted, on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.files import atomic_path
 
 if TYPE_CHECKING:
     from ncl_bench.evaluation.ranks import Ranks
 
+PICTURES = (".svg", ".png", ".pdf")
 COLOURS = {"i2t": "#0072b2", "t2i": "#d55e00"}
 
 
@@ -37,11 +39,23 @@ def plot_ranks(path: Path, ranks: "Ranks", title: str) -> None:
     _save(figure, path)
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a file name whose ending is none of ``PICTURES``.
+
+    Raises:
+        NclBenchError: naming the endings.
+    """
+    if path.suffix.lower() not in PICTURES:
+        raise NclBenchError(
+            f"{path} is no name of a picture that can be drawn; let it end in {', '.join(PICTURES)}"
+        )
+
+
 def plot_difference(path: Path, samples: Float64Array, names: tuple[str, str]) -> None:
-    """Write the bootstrap distribution of a difference of rSum as SVG.
+    """Write the bootstrap distribution of a difference of rSum.
 
     Args:
-        path: the ``.svg`` file.
+        path: a file whose ending is one of ``PICTURES``.
         samples: float64 ``(n,)``.
         names: of the two submissions.
     """
@@ -50,6 +64,24 @@ def plot_difference(path: Path, samples: Float64Array, names: tuple[str, str]) -
     axes.axvline(0.0, color="black", linewidth=1)
     axes.set_xlabel("difference of rSum")
     axes.set_ylabel("resamples")
+    _save(figure, path)
+
+
+def plot_runs(path: Path, r_sums: tuple[Float64Array, Float64Array], names: tuple[str, str]) -> None:
+    """Write the rSum of every training run of two sides, as points, and their means.
+
+    Args:
+        path: a file whose ending is one of ``PICTURES``.
+        r_sums: float64 ``(n_runs,)`` of either side.
+        names: of the two sides.
+    """
+    figure, axes = _figure("rSum of every training run, and the mean")
+    for place, (sums, colour) in enumerate(zip(r_sums, COLOURS.values(), strict=True)):
+        axes.plot(np.full(len(sums), place), sums, "o", color=colour, alpha=0.6)
+        axes.hlines(sums.mean(), place - 0.2, place + 0.2, color=colour)
+    axes.set_xticks([0, 1], [f"{name} ({len(sums)})" for name, sums in zip(names, r_sums, strict=True)])
+    axes.set_xlim(-0.5, 1.5)
+    axes.set_ylabel("rSum")
     _save(figure, path)
 
 
@@ -70,4 +102,6 @@ def _save(figure: Any, path: Path) -> None:
         mpl.rc_context({"svg.hashsalt": "ncl-bench", "svg.fonttype": "none"}),
         atomic_path(path) as temporary,
     ):
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
+        kind = path.suffix.lower().removeprefix(".")
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)  # the same bytes tomorrow
+        figure.savefig(temporary, format=kind, metadata=metadata, dpi=150)

@@ -331,6 +331,10 @@ class Submission(Record):
         parts = [*self.scores.values(), self.noise, self.correspondence]
         return _array_files(parts)
 
+    def files_of(self, split: Split) -> list[ArrayFile]:
+        """The score files of one split."""
+        return list(_array_files(self.scores[split]))
+
     def to_yaml(self) -> str:
         """The text of ``submission.yaml``."""
         content = self.model_dump(mode="json", exclude_none=True)

@@ -320,6 +320,73 @@ def test_two_submissions_are_compared(run: Callable, tmp_path: Path) -> None:
     assert (tmp_path / "difference.svg").exists()
 
 
+def folder_of_run(folder: Path, seed: int, noise: float = 0.5, **statements: object) -> Path:
+    folder.mkdir()
+    matrix = write_array(folder, "test.npy", similarities(seed, noise))
+    content = statement({"test": {"form": "matrix", "matrix": matrix}}) | {"training_seeds": [seed]}
+    write_statement(folder, content | statements)
+    return folder
+
+
+def test_several_runs_of_two_methods_are_compared(run: Callable, tmp_path: Path) -> None:
+    first = [folder_of_run(tmp_path / f"a{seed}", seed) for seed in range(3)]
+    second = [folder_of_run(tmp_path / f"b{seed}", seed, noise=1.0, method="Other") for seed in range(2)]
+    ran = run("compare", *first, "vs", *second, "--plot", tmp_path / "runs.pdf")
+    assert ran.code == 0, ran.err
+    assert f"200: {first[0]} and 2 more is better" in ran.out
+    assert ran.out.count("±") == 2
+    assert "little about their methods" not in ran.out
+    assert (tmp_path / "runs.pdf").read_bytes().startswith(b"%PDF")
+    mixed = run("compare", first[0], second[0], "vs", second[1])
+    assert "the first side mixes submissions of another method: 'Example' and 'Other'" in mixed.out
+    assert "borrows the spread" in mixed.out
+
+
+def test_one_run_each_is_said_to_say_little(run: Callable, tmp_path: Path) -> None:
+    first, second = (folder_of_run(tmp_path / f"{seed}", seed) for seed in range(2))
+    ran = run("compare", first, second)
+    assert "one training run of each says which of two trained models is better, and little" in ran.out
+    assert "differ in" not in ran.out
+
+
+def test_a_run_counts_once_and_sides_are_told_by_vs(run: Callable, tmp_path: Path) -> None:
+    first, second, copy = (
+        folder_of_run(tmp_path / name, seed) for name, seed in (("a", 0), ("b", 1), ("c", 0))
+    )
+    for arguments, words in (
+        ((first, copy, "vs", second), "holds the scores of"),
+        ((first, second, copy), "folders given: 3, without vs"),
+        ((first,), "folders given: 1, without vs"),
+        (("vs", first), "vs stands between two sides"),
+        ((first, "vs", second, "vs", copy), "vs stands between two sides"),
+    ):
+        ran = run("compare", *arguments)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert words in ran.err
+
+
+@pytest.mark.parametrize(("name", "begins"), [("x.svg", b"<?xml"), ("x.PNG", b"\x89PNG"), ("x.pdf", b"%PDF")])
+def test_a_picture_is_of_the_kind_that_its_name_says(
+    run: Callable, tmp_path: Path, name: str, begins: bytes
+) -> None:
+    first, second = (folder_of_run(tmp_path / f"{seed}", seed) for seed in range(2))
+    found = set()
+    for place in ("one", "two"):
+        assert run("compare", first, second, "--plot", tmp_path / place / name).code == 0
+        found.add((tmp_path / place / name).read_bytes())
+    assert len(found) == 1
+    assert found.pop().startswith(begins)
+
+
+def test_a_picture_of_another_kind_is_refused_before_anything_is_counted(
+    run: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncl_bench.evaluation.compare.open_submission", None)
+    ran = run("compare", tmp_path, tmp_path, "--plot", tmp_path / "x.txt")
+    assert ran.code == 2
+    assert "let it end in .svg, .png, .pdf" in ran.err
+
+
 def test_foreign_results_are_not_compared(run: Callable, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "a")
     ran = run("compare", folder, folder, "--split", "dev")

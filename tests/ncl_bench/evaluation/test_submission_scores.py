@@ -11,6 +11,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.evaluation import matrix, metrics
 from ncl_bench.evaluation.compare import compare, difference_samples
 from ncl_bench.evaluation.matrix import EmbeddingRows
+from ncl_bench.evaluation.protocol import protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks, count_rankings, count_ranks
 
 
@@ -82,15 +83,39 @@ def test_differences_are_of_the_same_resamples(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(difference_samples(first, second, 200), expected, atol=1e-9)
 
 
+def counted(ranks: Ranks, deeper: int = 0) -> Counted:
+    return Counted(Ranks(ranks.i2t + deeper, ranks.t2i + deeper), None, None, "int64")
+
+
 def test_verdicts() -> None:
-    good = Counted(random_ranks(0), None, None, "int64")
-    worse = Counted(Ranks(good.whole.i2t + 3, good.whole.t2i + 3), None, None, "int64")
-    other = Counted(random_ranks(2), None, None, "int64")
-    spec = DATASETS["digits"]
+    good, worse = [counted(random_ranks(0))], [counted(random_ranks(0), 3)]
+    other, spec = [counted(random_ranks(2))], DATASETS["digits"]
     found = compare((good, worse), spec, "test", ("mine", "yours"))["200"]
     assert found.verdict == "mine is better"
     assert found.interval[0] > 0
     assert found.difference == pytest.approx(found.r_sums[0] - found.r_sums[1])
+    assert found.spreads == (None, None)
     assert compare((worse, good), spec, "test", ("mine", "yours"))["200"].verdict == "yours is better"
     assert compare((good, other), spec, "test")["200"].verdict == "cannot be told apart"
     assert compare((good, good), spec, "test")["200"].interval == (0.0, 0.0)
+
+
+def test_several_runs_are_compared_over_runs_and_images() -> None:
+    spec = DATASETS["digits"]
+    runs = [
+        [counted(random_ranks(seed), deeper) for seed, deeper in enumerate(each)] for each in ((0, 4), (1, 3))
+    ]
+    found = compare((runs[0], runs[1]), spec, "test")["200"]
+    sums = [
+        [protocol_result(ranks_under(run, "200"), 200, intervals=False).r_sum for run in side]
+        for side in runs
+    ]
+    assert found.r_sums == pytest.approx([np.mean(side) for side in sums])
+    assert found.spreads == pytest.approx([np.std(side, ddof=1) for side in sums])
+    assert found.verdict == "cannot be told apart", "each side has one good and one bad run"
+    one = compare((runs[0][:1], runs[1][1:]), spec, "test", ("first", "second"))["200"]
+    assert one.verdict == "first is better"
+    with_two = compare((runs[0][:1], runs[1]), spec, "test")["200"]
+    assert with_two.spreads[0] is None
+    low, high = with_two.interval
+    assert low < with_two.difference < high

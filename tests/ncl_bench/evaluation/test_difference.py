@@ -1,0 +1,107 @@
+"""Which groups of models are told apart, and how often groups of one distribution are."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart
+
+N_IMAGES = 100
+Models = np.ndarray
+
+
+def draw(
+    random: np.random.RandomState, n_seeds: int, images: np.ndarray, *, seed: float, both: float
+) -> Models:
+    """A row of ``n_seeds`` models whose rSum deviates by ``seed``, each image also by ``both``, around 400."""
+    own = 400 + 30 * random.randn(N_IMAGES) + images
+    return own + seed * random.randn(n_seeds, 1) + both * random.randn(n_seeds, N_IMAGES)
+
+
+def by_bootstrap(first: Models, second: Models) -> bool:
+    """The two-level bootstrap: seeds of either row, and the same images for both."""
+    random = np.random.RandomState(0)
+    images = random.randint(0, N_IMAGES, (200, N_IMAGES))
+    share = np.stack([np.bincount(drawn, minlength=N_IMAGES) for drawn in images]) / N_IMAGES
+    means = []
+    for row in (first, second):
+        seeds = random.randint(0, len(row), (200, len(row)))
+        means.append(np.take_along_axis(share @ row.T, seeds, axis=1).mean(axis=1))
+    low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
+    return bool(low > 0 or high < 0)
+
+
+def false_alarms(
+    test: Callable[[Models, Models], bool], counts: tuple[int, int], trials: int, **spread: float
+) -> float:
+    """Share of pairs of rows of one distribution that a test tells apart."""
+    random = np.random.RandomState(1)
+    found = 0
+    for _ in range(trials):
+        images = 40 * random.randn(N_IMAGES)
+        found += test(*(draw(random, n, images, **spread) for n in counts))
+    return found / trials
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (2, 2), (1, 3)])
+@pytest.mark.parametrize("spread", [{"seed": 20.0, "both": 60.0}, {"seed": 0.0, "both": 60.0}])
+def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
+    counts: tuple[int, int], spread: dict[str, float]
+) -> None:
+    rate = false_alarms(lambda a, b: told_apart(a, b, N_IMAGES), counts, 1000, **spread)
+    assert 0.01 < rate < 0.08
+
+
+def test_a_bootstrap_over_three_seeds_would_tell_too_many_apart() -> None:
+    assert false_alarms(by_bootstrap, (3, 3), 150, seed=20.0, both=20.0) > 0.1
+
+
+@pytest.mark.parametrize(("difference", "apart"), [(9.0, False), (120.0, True)])
+def test_only_differences_beyond_the_spread_over_seeds_are_told_apart(difference: float, apart: bool) -> None:
+    images = np.zeros(N_IMAGES)
+    first = draw(np.random.RandomState(1), 3, images, seed=20.0, both=20.0)
+    assert told_apart(first, first[::-1] + np.array([[-3.0], [0.0], [3.0]]) - difference, N_IMAGES) == apart
+
+
+def test_with_one_seed_each_only_the_images_count() -> None:
+    random = np.random.RandomState(0)
+    images = 400 + 40 * random.randn(1, N_IMAGES)
+    assert told_apart(images, images + 1.0 + 0.1 * random.randn(1, N_IMAGES), N_IMAGES)
+    three = images + np.array([[-20.0], [0.0], [20.0]])
+    assert not told_apart(three, images + 1.0, N_IMAGES)
+
+
+def test_images_vary_within_their_fold() -> None:
+    folds = np.repeat([300.0, 500.0], N_IMAGES // 2)[None]
+    noise = np.random.RandomState(0).randn(1, N_IMAGES)
+    assert not told_apart(500 - 0.2 * folds, 420 + noise, N_IMAGES)
+    assert told_apart(500 - 0.2 * folds + 2, 420 + 0.2 * (400 - folds) + 0 * noise, N_IMAGES // 2)
+    assert told_apart(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES // 2)
+    assert not told_apart(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES)
+
+
+def test_what_images_add_is_the_rsum() -> None:
+    hits = Hits(np.array([[1, 1, 1, 2, 4, 5], [0, 1, 1, 0, 0, 5]]), 5, 2)
+    assert hits.parts().tolist() == pytest.approx([520.0, 300.0])
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (3, 3), (1, 4)])
+def test_the_interval_surrounds_the_difference_and_turns_with_the_sides(counts: tuple[int, int]) -> None:
+    random = np.random.RandomState(0)
+    first, second = (draw(random, n, np.zeros(N_IMAGES), seed=20.0, both=20.0) for n in counts)
+    low, high = difference_interval(first, second, N_IMAGES)
+    assert (low + high) / 2 == pytest.approx(first.mean() - second.mean())
+    assert difference_interval(second, first, N_IMAGES) == pytest.approx((-high, -low))
+    assert (
+        difference_interval(first, first, N_IMAGES)[0] <= 0 <= difference_interval(first, first, N_IMAGES)[1]
+    )
+
+
+def test_one_model_each_has_the_interval_of_paired_images() -> None:
+    from scipy.stats import ttest_rel
+
+    random = np.random.RandomState(3)
+    first, second = (draw(random, 1, np.zeros(N_IMAGES), seed=5.0, both=20.0) for _ in range(2))
+    expected = ttest_rel(first[0], second[0]).confidence_interval(0.95)
+    assert difference_interval(first, second, N_IMAGES) == pytest.approx(tuple(expected), rel=1e-9)

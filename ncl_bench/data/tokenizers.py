@@ -13,7 +13,7 @@ from ncl_bench.errors import DataError, shorten, unknown_name
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """How captions are cut; name and version go into every result.
+    """How captions are split into words or word pieces; name and version go into every result.
 
     Attributes:
         name: key in ``TOKENIZERS``.
@@ -123,7 +123,7 @@ def _pieces(name: str, file: Path) -> Tokenizer:
             return list(pieces.encode(caption, add_special_tokens=False).tokens)
         except Exception as error:  # the bare class again
             raise DataError(
-                f"{file} cannot cut {shorten(caption)} ({error}); give a complete tokenizer.json"
+                f"{file} cannot tokenize {shorten(caption)} ({error}); give a complete tokenizer.json"
             ) from None
 
     digest = hashlib.sha256(content).hexdigest()[:16]

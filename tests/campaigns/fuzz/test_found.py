@@ -101,7 +101,7 @@ FOUND: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a tokenizer without its unknown word": (
         "tokenizer.json",
         lambda content: content.replace(b'"unk_token":"<unk>"', b'"unk_token":"<uni>"'),
-        "cannot cut 'A dog runs",
+        "cannot tokenize 'A dog runs",
     ),
     "a manifest that leads out": (
         "manifest",

@@ -7,12 +7,14 @@ of a download: ``download`` opens the files, ``captions`` and ``features`` read 
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench import plugins
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.prepared import load_prepared
@@ -89,7 +91,9 @@ def load_dataset(
     if split not in SPLITS:
         raise DataError(unknown_name("split", split, SPLITS))
     if preload not in (None, "ram"):
-        raise DataError(f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk")
+        raise DataError(
+            f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk"
+        )
     root = root or os.environ.get(ROOT_VARIABLE) or None
     root = None if root is None else Path(root).absolute()
     noise = None

@@ -1,8 +1,9 @@
 """PairedDataset: the one type that flows from load_dataset to training, scoring and evaluation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,13 +217,14 @@ class PairedDataset:
             rows: int64 ``(n,)``, positions in this dataset, in any order.
         """
         captions = None if self.captions is None else [self.captions[row] for row in rows.tolist()]
-        return replace(
+        part = replace(
             self,
             caption_to_image=self.caption_to_image[rows],
             pair_ids=self.pair_ids[rows],
             tokens=self.tokens.take(rows),
             captions=captions,
         )
+        return part.pickled_as(partial(PairedDataset.subset, self, rows))
 
     def shard(self, n_shards: int, index: int) -> "PairedDataset":
         """One of ``n_shards`` consecutive parts of nearly equal length.
@@ -247,11 +249,30 @@ class PairedDataset:
         n_images = min(n_images, self.n_images)
         part = self.subset(np.flatnonzero(self.caption_to_image < n_images))
         features = LeadingImages(self.image_features, n_images)
-        return replace(part, image_features=features, image_ids=self.image_ids[:n_images])
+        part = replace(part, image_features=features, image_ids=self.image_ids[:n_images])
+        return part.pickled_as(partial(PairedDataset.first_images, self, n_images))
 
     def in_ram(self) -> "PairedDataset":
-        """The same dataset with its features read into one array in memory."""
-        return replace(self, image_features=self.image_features[np.arange(self.n_images)])
+        """The same dataset with its features read into one array in memory; another process maps the files again."""
+        copy = replace(self, image_features=self.image_features[np.arange(self.n_images)])
+        again = vars(self).get("_again")
+        return copy if again is None else copy.pickled_as(again)
+
+    def pickled_as(self, again: Callable[[], "PairedDataset"]) -> "PairedDataset":
+        """This dataset, of which a pickle holds a call that gives it again, in place of the arrays.
+
+        So a worker process opens the same files, instead of being sent them. ``dataclasses.replace`` forgets the call:
+        its result may hold something else, and is pickled with its arrays.
+
+        Args:
+            again: gives this dataset, in any process.
+        """
+        object.__setattr__(self, "_again", again)
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        again = vars(self).get("_again")
+        return super().__reduce_ex__(protocol) if again is None else (again, ())
 
     def read(self, rows: Int64Array | Sequence[int]) -> Pairs:
         """Some pairs as arrays.

@@ -11,6 +11,7 @@ import typer
 
 from ncl_bench import __version__
 from ncl_bench.cli import data, doctor, evaluate, noise
+from ncl_bench.cli.interruption import running
 from ncl_bench.plugins import load_plugins
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
@@ -43,6 +45,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
+    running(context.invoked_subcommand)
     load_plugins(plugin or ())
 
 

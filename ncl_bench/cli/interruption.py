@@ -14,6 +14,14 @@ _STOPS = {
 }
 if sys.platform != "win32":
     _STOPS[signal.SIGHUP] = "the end of its terminal"
+GOES_ON = frozenset({"prepare", "train", "score", "sweep", "quickstart", "features", "add-images"})
+"""Commands that, given again, go on where they were stopped; the others are short and start over."""
+_running: list[str] = []
+
+
+def running(command: str | None) -> None:
+    """Say which command runs now, for what is said when it is stopped."""
+    _running[:] = [] if command is None else [command]
 
 
 class _Stopped(KeyboardInterrupt):
@@ -24,8 +32,8 @@ class _Stopped(KeyboardInterrupt):
 def stoppable() -> Iterator[None]:
     """End the block, and the program, in one sentence when SIGINT, SIGTERM or SIGHUP arrives.
 
-    All raise ``KeyboardInterrupt`` in the main thread, so that temporary files disappear on the way out; what
-    a command leaves unfinished is finished by the same command. A signal that was ignored before, as SIGHUP is
+    All raise ``KeyboardInterrupt`` in the main thread, so that temporary files disappear on the way out; the sentence
+    says whether the same command goes on or starts over. A signal that was ignored before, as SIGHUP is
     under ``nohup``, stays ignored.
 
     Raises:
@@ -35,6 +43,7 @@ def stoppable() -> Iterator[None]:
         yield
         return
     received: list[signal.Signals] = []
+    running(None)
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(signal.Signals(number))
@@ -73,7 +82,6 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _say(number: signal.Signals) -> None:
+    how = "goes on from here" if GOES_ON.intersection(_running) else "starts over"
     with suppress(OSError, RuntimeError):  # a closed terminal; a line that was being printed
-        print(
-            f"\nncl-bench: stopped by {_STOPS[number]}; the same command goes on from here", file=sys.stderr
-        )
+        print(f"\nncl-bench: stopped by {_STOPS[number]}; the same command {how}", file=sys.stderr)

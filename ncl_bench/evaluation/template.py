@@ -210,8 +210,14 @@ def _refuse_files(folder: Path, targets: list[Path], scores: Sequence[Path]) -> 
     if targets[0].exists():
         raise SubmissionError(f"{targets[0]} exists already; remove it or choose another folder with --to")
     for source, target in zip(scores, targets[1:], strict=False):
-        if target.exists() and not target.samefile(source):
+        if target.exists() and not _is_copy(source, target):
             raise SubmissionError(f"{target} exists already and is not {source}; remove one of the two")
+
+
+def _is_copy(source: Path, target: Path) -> bool:
+    """Whether the scores lie in place already, as after an interruption."""
+    there, given = as_array(target), as_array(source)
+    return there.dtype == given.dtype and np.array_equal(there, given)
 
 
 def _copy(source: Path, target: Path) -> None:

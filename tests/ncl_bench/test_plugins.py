@@ -107,7 +107,7 @@ def test_an_interruption_of_the_import_is_one_sentence(then: str, tmp_path: Path
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert errors == "\nncl-bench: stopped by Ctrl-C; the same command goes on from here\n"
+    assert errors == "\nncl-bench: stopped by Ctrl-C; the same command starts over\n"
 
 
 def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path) -> None:

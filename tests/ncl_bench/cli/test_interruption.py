@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from ncl_bench.cli.interruption import stoppable
+from ncl_bench.cli import app
+from ncl_bench.cli.interruption import GOES_ON, stoppable
 
 pytestmark = pytest.mark.usefixtures("signals_heard")
 if sys.platform == "win32":
@@ -20,17 +22,23 @@ SIGNALS = pytest.mark.parametrize(
 )
 SCRIPT = """
 import time
-from ncl_bench.cli.interruption import stoppable
+from ncl_bench.cli.interruption import running, stoppable
 with stoppable():
+    running({command!r})
     print("ready", flush=True)
     time.sleep(60)
 """
 
 
 @SIGNALS
-def test_a_signal_ends_the_program_in_one_sentence(number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("command", "how"), [("train", "goes on from here"), ("evaluate", "starts over"), (None, "starts over")]
+)
+def test_a_signal_ends_the_program_in_one_sentence(
+    number: signal.Signals, command: str | None, how: str
+) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT.format(command=command)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -42,8 +50,12 @@ def test_a_signal_ends_the_program_in_one_sentence(number: signal.Signals) -> No
     _, errors = program.communicate(timeout=120)
     assert program.returncode == 128 + number
     assert errors.strip().startswith("ncl-bench: stopped by ")
-    assert errors.strip().endswith("the same command goes on from here")
+    assert errors.strip().endswith(f"the same command {how}")
     assert errors.strip().count("\n") == 0
+
+
+def test_commands_that_are_said_to_go_on_exist() -> None:
+    assert get_command(app).commands.keys() >= GOES_ON
 
 
 def test_errors_and_handlers_pass_through() -> None:

@@ -96,7 +96,9 @@ def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
     if not first.is_dir() and (first == Path("-") or first.exists()):
         raise ScoresError(f"{first} holds scores, and nothing says of which dataset; add --dataset NAME")
     if len(scores) > 1:
-        raise SubmissionError(f"{len(scores)} folders are given; evaluate one submission at a time")
+        raise SubmissionError(
+            f"{len(scores)} inputs are given and {first} is a folder; evaluate one submission at a time"
+        )
     for name, value in options.items():
         if value is not None:
             raise SubmissionError(

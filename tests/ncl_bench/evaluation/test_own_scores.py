@@ -1,0 +1,386 @@
+"""Scores that a stranger holds: in any form, without a statement, and as the beginning of a submission."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from support import miniatures
+from support.submission_folders import embeddings, order, read_json, similarities
+
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import ScoresError
+from ncl_bench.evaluation import arrays
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.results import as_text, read_result
+from ncl_bench.evaluation.submission import read_submission
+
+Run = Callable[..., Any]
+
+
+def expected() -> str:
+    return as_text(evaluate(similarities(), dataset="digits"))
+
+
+def shown(text: str) -> str:
+    """What stands on the terminal, without what follows the table."""
+    lines = text.splitlines()
+    table = lines[: next((n for n, line in enumerate(lines) if not line.startswith(" ") and n > 3), None)]
+    return "\n".join(line.strip() for line in table)
+
+
+def table(run: Run, *arguments: object) -> str:
+    ran = run("evaluate", *arguments, "--dataset", "digits")
+    assert ran.code == 0, ran.err
+    return shown(ran.out)
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    np.save(tmp_path / "scores.npy", similarities())
+    return tmp_path / "scores.npy"
+
+
+def test_every_kind_of_file_gives_the_table_of_the_matrix(run: Run, matrix: Path) -> None:
+    folder, tensor = matrix.parent, torch.tensor(similarities())
+    save_file({"similarities": similarities()}, folder / "scores.safetensors")
+    torch.save(tensor, folder / "scores.pt")
+    torch.save({"similarities": tensor.requires_grad_()}, folder / "named.pth")
+    tables = {table(run, folder / name) for name in os.listdir(folder)}
+    assert len(tables) == 1
+    assert f"{evaluate(similarities(), dataset='digits').r_sum:.1f}" in tables.pop()
+    assert sorted(os.listdir(folder)) == ["named.pth", "scores.npy", "scores.pt", "scores.safetensors"]
+
+
+def test_embeddings_are_compared_by_cosine_or_dot_product(run: Run, matrix: Path) -> None:
+    images, captions = embeddings()
+    for name, array in (("images", images), ("captions", captions)):
+        np.save(matrix.parent / f"{name}.npy", array)
+    pair = (matrix.parent / "images.npy", matrix.parent / "captions.npy")
+    assert table(run, *pair, "--similarity", "dot") == table(run, matrix)
+    a, b = (
+        x.astype(float) / np.linalg.norm(x.astype(float), axis=1, keepdims=True) for x in (images, captions)
+    )
+    np.save(matrix, (a @ b.T).astype(np.float32))
+    assert table(run, *pair) == table(run, matrix)
+    assert "cosine of the embeddings was taken" in run("evaluate", *pair, "--dataset", "digits").out
+
+
+@pytest.mark.parametrize("between", [" ", ",", "\t", ", "])
+def test_text_is_read_from_standard_input(
+    run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    lines = (between.join(map(repr, row)) for row in similarities().astype(float).tolist())
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    assert table(run, "-") == table(run, matrix)
+
+
+def test_a_pipe_of_two_programs(matrix: Path) -> None:
+    printing = f"import numpy, sys; numpy.savetxt(sys.stdout, numpy.load({str(matrix)!r}))"
+    one = subprocess.Popen([sys.executable, "-c", printing], stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "ncl_bench.cli", "evaluate", "-", "--dataset", "digits"]
+    two = subprocess.run(command, stdin=one.stdout, capture_output=True, text=True)
+    assert one.wait() == 0
+    assert (two.returncode, two.stderr) == (0, "")
+    assert f"{evaluate(similarities(), dataset='digits').r_sum:.1f}" in two.stdout
+
+
+def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = matrix.parent / "out"
+    ran = run(
+        "evaluate", matrix, "--dataset", "digits", "--split", "dev", "--to", out, "--plot", "--examples", 2
+    )
+    assert ran.code == 0, ran.err
+    assert sorted(os.listdir(out)) == ["evaluation.json", "examples_dev.html", "ranks_dev_dev.svg"]
+    found = read_json(out / "evaluation.json")
+    assert (found["split"], list(found["protocols"])) == ("dev", ["dev"])
+    assert "submission init" not in ran.out
+    monkeypatch.chdir(matrix.parent)
+    assert run("evaluate", matrix, "--dataset", "digits", "--plot").code == 0
+    assert (matrix.parent / "ranks_test_200.svg").is_file()
+
+
+def test_a_square_set_has_one_caption_per_image(run: Run, tmp_path: Path) -> None:
+    scores = np.random.default_rng(0).random((1000, 1000), np.float32) + np.eye(1000, dtype=np.float32)
+    for name in ("cc152k", "now"):
+        assert evaluate(scores, dataset=name, intervals=False).default.captions == 1000
+    np.save(tmp_path / "square.npy", scores)
+    ran = run("evaluate", tmp_path / "square.npy", "--dataset", "cc152k")
+    assert ran.code == 0
+    assert "rows were taken as images" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shape", "words"),
+    [
+        (
+            "coco",
+            (5000, 25010),
+            "of the 25,010 captions of this split, 10 are beyond the fifth of their image: keep",
+        ),
+        ("coco", (25010, 5000), "10 are beyond the fifth"),
+        ("coco", (25000, 5000), "it is transposed: images are rows"),
+        ("flickr30k", (5000, 1000), "it is transposed"),
+        ("flickr30k", (1000, 1000), "every image has 5 captions, all of which are ranked"),
+        ("flickr30k", (5000, 5000), "give each image once"),
+        ("cc152k", (1000, 5000), "one row per image and one column per caption"),
+    ],
+)
+def test_a_shape_that_people_hold_is_told_what_it_is(
+    run: Run, tmp_path: Path, dataset: str, shape: tuple[int, int], words: str
+) -> None:
+    np.lib.format.open_memmap(
+        tmp_path / "x.npy", "w+", np.float16, shape
+    ).flush()  # nothing is written to disk
+    ran = run("evaluate", tmp_path / "x.npy", "--dataset", dataset)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert words in ran.err
+
+
+def test_embeddings_of_all_captions_of_coco_are_told_about_the_extra_ones(run: Run, tmp_path: Path) -> None:
+    for name, n in (("images", 5000), ("captions", 25010)):
+        np.save(tmp_path / f"{name}.npy", np.ones((n, 2), np.float16))
+    ran = run("evaluate", tmp_path / "images.npy", tmp_path / "captions.npy", "--dataset", "coco")
+    assert "10 are beyond the fifth of their image" in ran.err
+    swapped = run("evaluate", tmp_path / "captions.npy", tmp_path / "images.npy", "--dataset", "coco")
+    assert swapped.code == 2
+
+
+def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = matrix.parent
+    torch.save({"a": torch.zeros(2), "b": torch.zeros(3)}, folder / "two.pt")
+    torch.save({"a": torch.zeros(2), "epoch": 3}, folder / "mixed.pt")
+    torch.save(np.zeros(3), folder / "array.pt")
+    (folder / "cut.pt").write_bytes((folder / "two.pt").read_bytes()[:100])
+    save_file({"a": np.zeros(2), "b": np.zeros((2, 3))}, folder / "two.safetensors")
+    (folder / "cut.safetensors").write_bytes(b"\x10\0\0")
+    (folder / "empty.npy").write_bytes(b"")
+    from safetensors.torch import save_file as save_tensors
+
+    save_tensors({"a": torch.zeros(200, 1000, dtype=torch.bfloat16)}, folder / "half.safetensors")
+    np.save(folder / "images.npy", np.ones((200, 3), np.float32))
+    cases = {
+        (folder / "two.pt",): "holds 2 arrays (a (2,), b (3,)), expected one",
+        (folder / "mixed.pt",): "holds more than tensors",
+        (folder / "array.pt",): "cannot be opened with weights_only=True",
+        (folder / "cut.pt",): "cannot be opened with weights_only=True",
+        (folder / "nowhere.pt",): "does not exist",
+        (folder / "two.safetensors",): "holds 2 arrays (a (2,), b (2, 3)), expected one",
+        (folder / "cut.safetensors",): "is damaged or no .safetensors file",
+        (folder / "half.safetensors",): "numbers that numpy does not know; save them as float32",
+        (folder / "empty.npy",): "is empty",
+        (matrix, "--similarity", "dot"): "--similarity is about embeddings",
+        (matrix, matrix, matrix): "3 inputs are given",
+        ("-", matrix): "2 inputs are given",
+        (folder / "images.npy", matrix): "expected one common, positive length",
+        ("-",): "standard input is empty",
+    }
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    for arguments, words in cases.items():
+        ran = run("evaluate", *arguments, "--dataset", "digits")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), arguments
+        assert words in ran.err, arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1 2\n3\n", "no matrix of numbers"),
+        ("a b", "no matrix of numbers: could not convert string 'a'"),
+        ("1 2\n3 4\n", "shape (2, 2), digits/test needs (200, 1000)"),
+        ("9 " * 40, "longer than 64 bytes"),
+    ],
+)
+def test_bad_text_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
+    monkeypatch.setattr(arrays, "LARGEST_TEXT", 64)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    ran = run("evaluate", "-", "--dataset", "digits")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert words in ran.err
+
+
+def test_what_a_submission_states_is_not_given_again(run: Run, tmp_path: Path) -> None:
+    for arguments, words in (
+        ((tmp_path, "--dataset", "digits"), "--dataset digits is given for"),
+        ((tmp_path, "--split", "dev"), "--split dev is given for"),
+        ((tmp_path, tmp_path), "evaluate one submission at a time"),
+    ):
+        ran = run("evaluate", *arguments)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert words in ran.err
+
+
+def test_files_are_opened_without_torch(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(torch.zeros(2), matrix.parent / "x.pt")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run("evaluate", matrix, "--dataset", "digits").code == 0
+    ran = run("evaluate", matrix.parent / "x.pt", "--dataset", "digits")
+    assert "is opened with torch, which is not installed" in ran.err
+
+
+class OnADevice:
+    """A tensor on a GPU with a gradient, as far as its methods go."""
+
+    def __init__(self, array: NDArray[np.float32], steps: tuple[str, ...] = ()) -> None:
+        self.array, self.steps, self.dtype = array, steps, "torch.float32"
+
+    def detach(self) -> "OnADevice":
+        return OnADevice(self.array, (*self.steps, "detach"))
+
+    def cpu(self) -> "OnADevice":
+        return OnADevice(self.array, (*self.steps, "cpu"))
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NDArray[np.float32]:
+        if self.steps != ("detach", "cpu"):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        return self.array
+
+
+def test_evaluate_takes_what_people_hold(matrix: Path) -> None:
+    scores = similarities()
+    reference = evaluate(scores, dataset="digits")
+    save_file({"x": scores}, matrix.with_suffix(".safetensors"))
+    held = [
+        torch.tensor(scores),
+        torch.tensor(scores, requires_grad=True),
+        torch.nn.Parameter(torch.tensor(scores)) * 1,
+        torch.tensor(scores.T.copy()).T,
+        OnADevice(scores),
+        scores.tolist(),
+        str(matrix),
+        matrix,
+        matrix.with_suffix(".safetensors"),
+    ]
+    for each in held:
+        assert evaluate(each, dataset="digits").recalls() == reference.recalls()
+    half = torch.tensor(scores).bfloat16()
+    assert evaluate(half, dataset="digits") == evaluate(half.float().numpy(), dataset="digits")
+    with pytest.raises(ScoresError, match=r"scores\.npy has shape"):
+        evaluate(matrix, dataset="flickr30k")
+    with pytest.raises(ScoresError, match="dtype object"):
+        evaluate(object(), dataset="digits")
+
+
+@pytest.mark.gpu
+def test_a_tensor_on_a_gpu_is_evaluated() -> None:
+    tensor = torch.tensor(similarities(), device="cuda", requires_grad=True)
+    assert evaluate(tensor, dataset="digits") == evaluate(similarities(), dataset="digits")
+
+
+def init(run: Run, folder: Path, *options: object, dataset: str = "digits") -> Any:
+    return run("submission", "init", "--method", "X", "--dataset", dataset, "--to", folder, *options)
+
+
+def fill_in(folder: Path) -> None:
+    path = folder / "submission.yaml"
+    path.write_text(path.read_text().replace("FILL-IN", "mine"))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".pt"])
+def test_a_submission_begins_with_its_scores(run: Run, matrix: Path, suffix: str) -> None:
+    source, folder = matrix.with_suffix(suffix), matrix.parent / "submission"
+    scores = similarities().astype(np.float64)
+    np.save(matrix, scores)
+    save_file({"x": scores}, matrix.with_suffix(".safetensors"))
+    torch.save(torch.tensor(scores), matrix.with_suffix(".pt"))
+    ran = init(run, folder, "--scores", source)
+    assert ran.code == 0, ran.err
+    assert (folder / "test.npy").read_bytes() == matrix.read_bytes()
+    assert "left to fill in:\n  backbone " in ran.out
+    fill_in(folder)
+    submission = read_submission(folder)
+    assert submission.order_fingerprint == {"test": order()}
+    assert run("evaluate", folder).code == 0
+    assert read_result(folder).splits["test"] == evaluate(scores, dataset="digits")
+
+
+def test_a_submission_begins_with_embeddings(run: Run, tmp_path: Path) -> None:
+    for name, array in zip(("a", "b"), embeddings(), strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+    options = ("--scores", tmp_path / "a.npy", "--scores", tmp_path / "b.npy", "--similarity", "dot")
+    assert init(run, tmp_path / "submission", *options).code == 0
+    fill_in(tmp_path / "submission")
+    assert run("evaluate", tmp_path / "submission").code == 0
+    found = read_result(tmp_path / "submission").splits["test"]
+    assert found.recalls() == evaluate(similarities(), dataset="digits").recalls()
+
+
+def test_all_that_is_left_is_listed_at_once_with_its_source(run: Run, tmp_path: Path) -> None:
+    ran = init(run, tmp_path / "submission", dataset="flickr30k")
+    left = ran.out.split("left to fill in:\n")[1].split("assumed")[0].splitlines()
+    assert [line.split()[0] for line in left] == [
+        "backbone",
+        "order_fingerprint.test",
+        "hardware",
+        "scores.test.matrix.sha256",
+    ]
+    assert all(len(line.split(None, 1)[1]) > 20 for line in left)
+    text = (tmp_path / "submission" / "submission.yaml").read_text()
+    listed = {line.split()[0].split(".")[-1] for line in left}
+    unfilled = {
+        line.split(":")[0].strip() for line in text.splitlines() if "FILL-IN" in line and line[0] != "#"
+    }
+    assert unfilled == {name.replace("order_fingerprint", "test") for name in listed}
+    assert 'assumed, correct what is otherwise:\n  paper ""' in ran.out
+    assert 'noise "none"' in ran.out
+
+
+def test_the_order_comes_from_captions_and_ids_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "flickr30k", miniatures.SPECS["flickr30k"])
+    place = miniatures.make(tmp_path / "downloads", "flickr30k")
+    for features in place.glob("*.npy"):
+        features.unlink()
+    np.save(tmp_path / "scores.npy", np.random.default_rng(0).random((3, 15)))
+    folder = tmp_path / "submission"
+    options = ("--scores", tmp_path / "scores.npy", "--order-from", place)
+    ran = init(run, folder, *options, dataset="flickr30k")
+    assert ran.code == 0, ran.err
+    assert f"order_fingerprint.test     of the files in {place}" in ran.out
+    fill_in(folder)
+    checked = run("submission", "check", folder)
+    assert checked.code == 0, checked.err
+    assert "order_fingerprint of flickr30k/test was recorded but not checked" in checked.out
+
+
+def test_noise_that_does_not_fit_is_refused_and_not_dropped(run: Run, tmp_path: Path) -> None:
+    for dataset, options, words in (
+        ("cc152k", ("--noise-ratio", 0.4), "cc152k carries natural noise"),
+        ("now", ("--noise-seed", 1), "now carries natural noise"),
+        ("digits", ("--noise-seed", 1), "--noise-seed 1 draws nothing without --noise-ratio"),
+        ("digits", ("--noise-ratio", 1.0), "expected a number in [0, 1)"),
+        ("digits", ("--scores", tmp_path / "no.npy"), "does not exist"),
+    ):
+        ran = init(run, tmp_path / "submission", *options, dataset=dataset)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert words in ran.err
+    for method in ("", "  "):
+        ran = run(
+            "submission", "init", "--method", method, "--dataset", "digits", "--to", tmp_path / "submission"
+        )
+        assert "--method is empty" in ran.err
+    assert not (tmp_path / "submission").exists()
+
+
+def test_scores_of_another_shape_or_place_are_refused(run: Run, matrix: Path) -> None:
+    folder = matrix.parent / "submission"
+    assert (
+        "flickr30k/test needs (1000, 5000)" in init(run, folder, "--scores", matrix, dataset="flickr30k").err
+    )
+    assert not folder.exists()
+    folder.mkdir()
+    np.save(folder / "test.npy", similarities(1))
+    assert "exists already and is not" in init(run, folder, "--scores", matrix).err
+    np.save(folder / "test.npy", similarities())
+    assert init(run, folder, "--scores", matrix).code == 0, "an interrupted copy is taken up"
+    (folder / "submission.yaml").unlink()
+    assert init(run, folder, "--scores", folder / "test.npy").code == 0, "scores may lie there already"

@@ -304,8 +304,11 @@ class PairedDataset:
         for start in range(0, len(order), batch_size):
             yield self.read(order[start : start + batch_size])
 
-    def to_torch(self, rows: Int64Array | None = None) -> dict[str, Any]:
-        """The arrays of :meth:`read` as torch tensors, by name; every pair by default. Needs torch."""
+    def to_torch(self, rows: Int64Array | Sequence[int] | None = None) -> dict[str, Any]:
+        """The arrays of :meth:`read` as torch tensors, by name; every pair by default. Needs torch.
+
+        As ``collate_fn`` of a ``DataLoader`` over ``range(len(dataset))`` it gives batches, from workers too.
+        """
         import torch
 
         pairs = self.read(np.arange(len(self)) if rows is None else rows)

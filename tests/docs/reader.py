@@ -95,7 +95,8 @@ class Reader:
             self._inside(words[2:], lambda: runpy.run_module(words[2], run_name="__main__", alter_sys=True))
         elif words[0] == "python":
             with forgetting(self.folder):
-                self._inside(words[1:], lambda: runpy.run_path(words[1], run_name="__main__"))
+                script = str(self.folder / words[1])  # its worker processes begin elsewhere
+                self._inside(words[1:], lambda: runpy.run_path(script, run_name="__main__"))
         else:
             subprocess.run(words, check=True, cwd=self.folder)
 

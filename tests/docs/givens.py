@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -55,15 +56,30 @@ def filled_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
         if not scores.exists():
             spec = DATASETS[re.search(r"^dataset: (\w+)", text, re.MULTILINE)[1]]
             np.save(scores, np.random.default_rng(0).random(expected_shape(spec, "test"), np.float32))
-        digest = __import__("hashlib").sha256(scores.read_bytes()).hexdigest()
+        digest = sha256(scores.read_bytes()).hexdigest()
         text = text.replace('sha256: "FILL-IN"      # sha256sum', f'sha256: "{digest}"      # sha256sum')
-        text = text.replace('test: "FILL-IN"', f'test: "{"0" * 64}"')
+        order = sha256(b"an order").hexdigest()
+        text = text.replace('test: "FILL-IN"', f'test: "{order}"')
         statement.write_text(text.replace(": FILL-IN", ": a laptop"))
 
 
 def other(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """A second submission, ``other``."""
     shutil.copytree(folder / "my_submission", folder / "other")
+
+
+def three_seeds(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Submissions of three training runs of two methods, with random scores."""
+    text = (folder / "my_submission" / "submission.yaml").read_text()
+    spec = DATASETS[re.search(r"^dataset: (\w+)", text, re.MULTILINE)[1]]
+    stated = re.search(r'sha256: "(\w+)"      # sha256sum', text)[1]
+    random = np.random.default_rng(0)
+    for name in (f"{method}-seed{seed}" for method in ("ncr", "crcl") for seed in range(3)):
+        (folder / name).mkdir()
+        scores = folder / name / "test.npy"
+        np.save(scores, random.random(expected_shape(spec, "test"), np.float32))
+        digest = sha256(scores.read_bytes()).hexdigest()
+        (folder / name / "submission.yaml").write_text(text.replace(stated, digest))
 
 
 def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -97,5 +113,6 @@ GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "embeddings of digits": digits_scores,
     "a template that is filled in": filled_in,
     "another submission": other,
+    "submissions of three seeds of two methods": three_seeds,
     "tiny recipes": tiny_training,
 }

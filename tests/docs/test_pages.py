@@ -12,6 +12,7 @@ SHOWN_ONLY = Counter(
     {
         "README.md": 2,
         "docs/data.md": 2,
+        "docs/evaluate.md": 1,
         "docs/multi-gpu.md": 3,
         "docs/quickstart.md": 1,
         "docs/reproduce.md": 1,

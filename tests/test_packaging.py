@@ -101,6 +101,12 @@ def test_data_evaluation_and_leaderboard_work_without_torch(
         "assert 'site-packages' in ncl_bench.__file__ and len(train) == 10_000 and 'torch' not in sys.modules\n"
         "ncl_bench.write_scores('mine/test.npy', np.random.default_rng(0).random((200, 1000)))\n"
     )
+    assert_works(
+        run("python", "-c", "import numpy; numpy.save('scores.npy', numpy.eye(1000).repeat(5, axis=1))")
+    )
+    own = run("ncl-bench", "evaluate", "scores.npy", "--dataset", "flickr30k")
+    assert_works(own)
+    assert " 600.0" in own.stdout, "nothing but the installation and the matrix is needed"
     before = files_of(environment)
     assert_works(run("python", "-c", code))
     assert_works(run("ncl-bench", "prepare", "digits", "--to", "data"))

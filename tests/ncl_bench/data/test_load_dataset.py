@@ -56,7 +56,7 @@ def test_natural_noise_takes_no_synthetic_noise(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"name": "f30k"}, "unknown dataset 'f30k'; choose one of: cc152k, coco, digits, flickr30k, now"),
+        ({"name": "f30k"}, f"unknown dataset 'f30k'; choose one of: {', '.join(sorted(DATASETS))}"),
         ({"split": "val"}, "unknown split 'val'; choose one of: dev, test, train"),
         ({"language": "de"}, "unknown language of digits 'de'; choose one of: en, zh"),
         ({"tokenizer": "spaces"}, "unknown tokenizer of digits 'spaces'; choose one of: jieba, word"),

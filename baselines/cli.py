@@ -171,22 +171,47 @@ def train(
 
 
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="Finished runs; several are averaged, as for SGRAF.")],
     to: Target,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Finished runs; several are averaged, as for SGRAF.")
+    ] = None,
+    zero_shot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Instead of runs: score the pre-trained backbone of a recipe as it is; its method plays no part.",
+        ),
+    ] = None,
     root: Root = None,
     device: Device = "auto",
     devices: Devices = None,
+    precision: Precision = "32-true",
+    settings: Settings = None,
 ) -> None:
     """Score the test split once and write a submission.
+
+    A run is scored with the precision and the options of its training; --precision and --set are for --zero-shot.
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
     _require_torch()
-    from baselines.engine.score_run import submit
+    from baselines.engine.recipe import Recipe, with_settings
+    from baselines.engine.run_folder import TrainingJob
+    from baselines.engine.score_run import submit, submit_zero_shot
     from baselines.kit.distributed import rank
 
+    if (runs is None) == (zero_shot is None):
+        raise NclBenchError("give finished runs, or --zero-shot and a recipe")
+    if runs and (settings or precision != "32-true"):
+        raise NclBenchError("--set and --precision are for --zero-shot; a run is scored as it was trained")
     with _one_voice():
-        submit(runs, to, root=root, device=device, devices=devices)
+        if runs:
+            submit(runs, to, root=root, device=device, devices=devices)
+        elif zero_shot:
+            recipe, _ = with_settings(Recipe.load(zero_shot), settings or ())
+            submit_zero_shot(
+                TrainingJob(recipe, root=root, precision=precision), to, device=device, devices=devices
+            )
         if rank() == 0:
             typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")
 

@@ -2,6 +2,7 @@
 
 from typing import Any, TypeVar
 
+from baselines.backbones.clip import CLIP
 from baselines.backbones.imram import IMRAM
 from baselines.backbones.saf import SAF
 from baselines.backbones.scan import SCAN
@@ -27,7 +28,7 @@ def register(backbone: AnyBackbone) -> AnyBackbone:
     return backbone
 
 
-for _backbone in (IMRAM, SAF, SCAN, SGR, VSEInfinity, VSRN):
+for _backbone in (CLIP, IMRAM, SAF, SCAN, SGR, VSEInfinity, VSRN):
     register(_backbone)
 
 

@@ -64,6 +64,7 @@ class Run(Record):
         encoding: how the features were made of a user's own images; None for those of others.
         noise: of the training split, without its source.
         settings: how the recipe differs from the one that was named.
+        pretrained_encoder: what the networks began with, see ``Backbone.pretrained_encoder``.
         trained_on: every machine, in order; None where it was not recorded, and for imported weights.
         plugins: every content of every plugin, in order.
         imported: where the weights come from; None where they were trained here.
@@ -77,13 +78,14 @@ class Run(Record):
     encoding: Encoding | None = None
     noise: NoiseRecord
     settings: dict[str, Any] = Field(default_factory=dict)
+    pretrained_encoder: str = ""
     trained_on: tuple[Machine, ...] | None = None
     plugins: tuple[PluginFile, ...] = ()
     imported: Imported | None = None
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run to resume, causes before what follows from them."""
-        names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise")
+        names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder")
         content = self.model_dump(mode="json")
         return {name: content[name] for name in names}
 

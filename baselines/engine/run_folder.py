@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from baselines.backbones import BACKBONES
 from baselines.engine.recipe import Recipe
 from baselines.engine.records import Epoch, Machine, Outcome, PluginFile, Precision, Run
+from baselines.kit.backbone import Backbone
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem
@@ -60,7 +62,7 @@ class TrainingJob:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def load(self, split: str) -> PairedDataset:
-        """A split of the job's dataset; noise is on train alone."""
+        """A split of the job's dataset as its backbone reads it; noise is on train alone."""
         noisy: dict[str, Any] = {}
         if split == "train" and (self.noise_ratio != 0 or self.noise_file is not None):
             noisy = {
@@ -70,7 +72,7 @@ class TrainingJob:
                 "noise_file": self.noise_file,
             }
         recipe = self.recipe
-        return load_dataset(
+        dataset = load_dataset(
             recipe.dataset,
             split=split,
             language=recipe.language,
@@ -78,6 +80,12 @@ class TrainingJob:
             root=self.root,
             **noisy,
         )
+        return self.backbone.inputs(recipe.backbone_config, dataset)
+
+    @property
+    def backbone(self) -> type[Backbone]:
+        """The class of its networks."""
+        return BACKBONES[self.recipe.backbone["name"]]
 
     def record(self, train: PairedDataset) -> Run:
         """What a run folder says of this job.
@@ -94,6 +102,7 @@ class TrainingJob:
             encoding=train.encoding,
             noise=replace(train.noise, source=None),
             settings=dict(self.settings),
+            pretrained_encoder=self.backbone.pretrained_encoder(self.recipe.backbone_config),
         )
 
 
@@ -211,7 +220,7 @@ class RunFolder:
     def write_run(self, run: Run) -> None:
         """Write ``run.json``; what is not known is left out."""
         content = run.model_dump(mode="json")
-        unsaid = {"encoding", "settings", "trained_on", "plugins", "imported"}
+        unsaid = {"encoding", "settings", "pretrained_encoder", "trained_on", "plugins", "imported"}
         self._write("run.json", {name: x for name, x in content.items() if x or name not in unsaid})
 
     def write_history(self, history: Sequence[Epoch]) -> None:

@@ -9,8 +9,8 @@ file block by block, which takes its final name when it is whole.
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load
+from torch import nn
 
 from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import latest_state
@@ -29,8 +30,8 @@ from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import Recipe, shipped_name
 from baselines.engine.records import Epoch, Imported, Run
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.similarities import score_blocks
-from baselines.engine.train import build_method
+from baselines.engine.similarities import RankingScores, score_blocks
+from baselines.engine.train import build_method, initial_network
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
 from baselines.methods import METHODS
@@ -86,6 +87,71 @@ def submit(
         for run, folder in zip(described, folders, strict=True)
     ]
     _check_alike(runs, described)
+    _check_target(to)
+    jobs = [folder.job(root) for folder in folders]
+    test = jobs[0].load("test")
+    _check_vocabulary(runs[0], described[0], test)
+    fabric = fabric_for(device, jobs[0].precision, devices)
+    methods = [chosen_method(job, folder, fabric.device) for job, folder in zip(jobs, folders, strict=True)]
+    records = [record and record.model_dump(mode="json") for record in (*described, *finished)]
+    networks = [
+        (network, partial(method.ranking_scores, network))
+        for method in methods
+        for network in method.networks
+    ]
+    with _scored(to, records, networks, test, fabric.device, console):
+        last_epoch = _last_epoch(jobs, folders, methods, networks, test, fabric.device)
+
+        def describe(matrix: ArrayFile) -> Submission:
+            return _describe(jobs, folders, described, test, len(networks), matrix, last_epoch)
+
+        return from_first_rank(lambda: _submitted(to, describe))
+
+
+def submit_zero_shot(
+    job: TrainingJob,
+    to: Path,
+    *,
+    device: str = "auto",
+    devices: int | None = None,
+    console: Console | None = None,
+) -> Submission:
+    """Score test with a pre-trained network as it is, and write a submission folder.
+
+    Args:
+        job: names dataset and backbone; nothing of its method is used.
+        to: folder to write; it must not hold a submission yet.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each.
+        console: where to draw progress; standard error by default.
+
+    Raises:
+        TrainingError: the backbone is not pre-trained, or the folder is in use.
+    """
+    pretrained = job.backbone.pretrained_encoder(job.recipe.backbone_config)
+    if not pretrained:
+        raise TrainingError(
+            f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name such weights, "
+            "as --set backbone.pretrained=openai does for clip"
+        )
+    _check_target(to)
+    test = job.load("test")
+    fabric = fabric_for(device, job.precision, devices)
+    network = initial_network(job, test, test.vocabulary.size).eval().to(fabric.device)
+    records = [job.recipe.model_dump(mode="json"), job.precision, pretrained]
+
+    def describe(matrix: ArrayFile) -> Submission:
+        return _describe_zero_shot(job, pretrained, test, matrix)
+
+    with _scored(to, records, [(network, lambda x: x)], test, fabric.device, console):
+        return from_first_rank(lambda: _submitted(to, describe))
+
+
+Networks = Sequence[tuple[nn.Module, RankingScores]]
+"""Networks in evaluation mode, with what they rank by."""
+
+
+def _check_target(to: Path) -> None:
     if (to / SUBMISSION_FILE).exists():
         (to / _JOURNAL).unlink(missing_ok=True)
         raise TrainingError(
@@ -94,12 +160,18 @@ def submit(
     held = {path.name for path in to.iterdir() if not is_leftover(path)} if to.is_dir() else set()
     if held - {SCORES_FILE, _PART, _JOURNAL} or held == {SCORES_FILE}:
         raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
-    jobs = [folder.job(root) for folder in folders]
-    test = jobs[0].load("test")
-    _check_vocabulary(runs[0], described[0], test)
-    fabric = fabric_for(device, jobs[0].precision, devices)
-    methods = [chosen_method(job, folder, fabric.device) for job, folder in zip(jobs, folders, strict=True)]
-    records = [record and record.model_dump(mode="json") for record in (*described, *finished)]
+
+
+@contextmanager
+def _scored(
+    to: Path,
+    records: Sequence[Any],
+    networks: Networks,
+    test: PairedDataset,
+    device: torch.device,
+    console: Console | None,
+) -> Iterator[None]:
+    """Own the folder, in which the scores are whole; those of an interrupted call for the same records are kept."""
     key = json.dumps(records, sort_keys=True)
     with ExitStack() as held_open:
 
@@ -108,27 +180,25 @@ def submit(
             to.mkdir(parents=True, exist_ok=True)
             return _captions_done(to, key)
 
-        def finish() -> Submission:
-            matrix = _whole_matrix(to)
-            networks = sum(len(method.networks) for method in methods)
-            submission = _describe(jobs, folders, described, test, networks, matrix, last_epoch)
-            write_submission(to, submission)
-            (to / _JOURNAL).unlink(missing_ok=True)
-            return submission
-
         done = from_first_rank(begin)
         if done < len(test):
             shown = console or Console(stderr=True)
             _score_the_rest(
-                methods, test, to, key, done, fabric.device, shown if rank() == 0 else Console(quiet=True)
+                networks, test, to, key, done, device, shown if rank() == 0 else Console(quiet=True)
             )
-        last_epoch = _last_epoch(jobs, folders, methods, test, fabric.device)
-        return from_first_rank(finish)
+        yield
+
+
+def _submitted(to: Path, describe: Callable[[ArrayFile], Submission]) -> Submission:
+    submission = describe(_whole_matrix(to))
+    write_submission(to, submission)
+    (to / _JOURNAL).unlink(missing_ok=True)
+    return submission
 
 
 def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
     """The method of a finished run with the networks that were best on dev, in evaluation mode."""
-    method = build_method(job, job.load("train"), job.seed)
+    method = build_method(job, job.load("train"), job.seed, pretrained=False)
     try:
         method.networks.load_state_dict(load(folder.best.read_bytes()))
     except (OSError, SafetensorError, RuntimeError) as error:
@@ -145,6 +215,7 @@ def _last_epoch(
     jobs: Sequence[TrainingJob],
     folders: Sequence[RunFolder],
     methods: Sequence[Method],
+    networks: Networks,
     test: PairedDataset,
     device: torch.device,
 ) -> float | None:
@@ -157,7 +228,7 @@ def _last_epoch(
             return None
         method.load_state_dict(state["method"])
     similarities = np.empty((test.n_images, len(test)) if rank() == 0 else (0, 0), np.float32)
-    for captions, block in _blocks(methods, test, device):
+    for captions, block in _blocks(networks, test, device):
         similarities[:, captions] = block
     if rank() > 0:
         return None
@@ -165,16 +236,15 @@ def _last_epoch(
 
 
 def _blocks(
-    methods: Sequence[Method], test: PairedDataset, device: torch.device, first_caption: int = 0
+    networks: Networks, test: PairedDataset, device: torch.device, first_caption: int = 0
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    networks = [(method, network) for method in methods for network in method.networks]
     return score_blocks(
-        [network for _, network in networks],
+        [network for network, _ in networks],
         test,
         n_images=test.n_images,
         device=device,
         first_caption=first_caption,
-        rank_by=[partial(method.ranking_scores, network) for method, network in networks],
+        rank_by=[rank_by for _, rank_by in networks],
     )
 
 
@@ -191,7 +261,7 @@ def _captions_done(to: Path, key: str) -> int:
 
 
 def _score_the_rest(
-    methods: Sequence[Method],
+    networks: Networks,
     test: PairedDataset,
     to: Path,
     key: str,
@@ -207,7 +277,7 @@ def _score_the_rest(
         _take_space(to / _PART)
     with progress_bar(console) as bar:
         task = bar.add_task("score", total=len(test), completed=done, state="")
-        for captions, block in _blocks(methods, test, device, done):
+        for captions, block in _blocks(networks, test, device, done):
             assert matrix is not None
             matrix[:, captions] = block
             matrix.flush()
@@ -250,6 +320,12 @@ def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
                 raise TrainingError(
                     f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
                 )
+        pair = [BACKBONES[each.recipe.backbone["name"]].reads_images for each in (other, described[0])]
+        if any(pair) and other.recipe.backbone != described[0].recipe.backbone:
+            raise TrainingError(
+                f"{run} and {runs[0]} have another backbone, which may read images in another way; only runs that "
+                "share it can be averaged"
+            )
 
 
 def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
@@ -281,7 +357,7 @@ def _describe(
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
     title = method.title_of(recipe.method_config)
-    backbones = sorted({BACKBONES[job.recipe.backbone["name"]].title for job in jobs})
+    backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
         protocol_version=PROTOCOL_VERSION,
         method=f"{title} (clean pairs only)" if recipe.clean_only else title,
@@ -293,17 +369,50 @@ def _describe(
         order_fingerprint={"test": order},
         fingerprint={"train": described[0].fingerprint},
         language=language,
-        tokenizer=recipe.tokenizer or spec.tokenizers[language],
+        tokenizer=jobs[0].backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
         noise=_noise(described[0].noise, spec.noise),
         training_seeds=tuple(sorted({run.seed for run in described})),
         selection_split=max((each.selection for each in imported), key=_SELECTIONS.index, default="dev"),
         extra_clean_data=_clean_data(method, recipe),
-        pretrained_encoder="",
+        pretrained_encoder=" + ".join(
+            dict.fromkeys(x.pretrained_encoder for x in described if x.pretrained_encoder)
+        ),
         hardware="unknown" if training is None else training.device,
         hours=None,
         recipes=() if imported else _recipes(jobs),
         training=training,
         notes=" ".join(map(_origin, imported)),
+        scores={"test": MatrixScores(matrix=matrix)},
+    )
+
+
+def _describe_zero_shot(
+    job: TrainingJob, pretrained: str, test: PairedDataset, matrix: ArrayFile
+) -> Submission:
+    recipe, spec = job.recipe, dataset_spec(test.name)
+    order = known_order(spec, "test", job.root)
+    assert order is not None  # the split was just scored
+    language = recipe.language or spec.languages[0]
+    return Submission(
+        protocol_version=PROTOCOL_VERSION,
+        method=f"{job.backbone.title} zero-shot",
+        paper="",
+        code="",
+        backbone=job.backbone.title_of(recipe.backbone_config),
+        networks=1,
+        dataset=test.name,
+        order_fingerprint={"test": order},
+        fingerprint={},
+        language=language,
+        tokenizer=job.backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
+        noise=Noise(unit="natural", ratio=None) if spec.noise == "natural" else Noise(unit="none", ratio=0.0),
+        training_seeds=(0,),
+        selection_split="none",
+        extra_clean_data="",
+        pretrained_encoder=pretrained,
+        hardware="none",
+        hours=0.0,
+        notes="Nothing was trained on this dataset. The seed and the noise stand for none.",
         scores={"test": MatrixScores(matrix=matrix)},
     )
 

@@ -43,28 +43,21 @@ from ncl_bench.evaluation.protocol import evaluate, selection_images
 from ncl_bench.files import sole_owner, write_bytes
 
 
-def build_method(job: TrainingJob, train: PairedDataset, seed: int) -> Method:
-    """A method with freshly initialised networks for a dataset.
+def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:
+    """A method with networks for a dataset, as they are before training.
 
     Args:
         job: recipe, noise and precision.
         train: the training split; its features are not read.
         seed: of the initialisation, and of the choice of trusted pairs.
+        pretrained: load what the networks begin with; not needed where other weights take their place.
     """
     recipe = job.recipe
     method = METHODS[recipe.method["name"]]
     vocabulary_size = train.vocabulary.size + method.extra_words
 
     def make_network() -> Backbone:
-        network = build_backbone(
-            recipe.backbone["name"],
-            recipe.backbone_config,
-            feature_dim=train.feature_dim,
-            n_regions=train.n_regions,
-            vocabulary_size=vocabulary_size,
-        )
-        network.mixed = job.precision == "bf16-mixed"
-        return network
+        return initial_network(job, train, vocabulary_size, pretrained=pretrained)
 
     trusted = train.pair_ids[trusted_rows(method, recipe.method_config, train, seed)]
     setting = Setting(
@@ -78,6 +71,31 @@ def build_method(job: TrainingJob, train: PairedDataset, seed: int) -> Method:
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "networks", 0))
         return method(recipe.method_config, setting)
+
+
+def initial_network(
+    job: TrainingJob, dataset: PairedDataset, vocabulary_size: int, *, pretrained: bool = True
+) -> Backbone:
+    """One network of a job, as it is before training; weights that are drawn come from torch's generator.
+
+    Args:
+        job: names the backbone and the precision.
+        dataset: a split, whose features are not read.
+        vocabulary_size: rows of the word embedding.
+        pretrained: load the weights that it begins with, if there are such.
+    """
+    recipe = job.recipe
+    network = build_backbone(
+        recipe.backbone["name"],
+        recipe.backbone_config,
+        feature_dim=dataset.feature_dim,
+        n_regions=dataset.n_regions,
+        vocabulary_size=vocabulary_size,
+    )
+    network.mixed = job.precision == "bf16-mixed"
+    if pretrained:
+        network.load_pretrained()
+    return network
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
@@ -133,6 +151,10 @@ class Trainer:
         features: Features = "mapped",
     ) -> None:
         self.job, self.folder, self.features = job, folder, features
+        if features == "gpu" and job.backbone.reads_images:
+            raise TrainingError(
+                f"--features gpu keeps region features, but backbone {job.backbone.name} reads images; leave it out"
+            )
         self.fabric = fabric_for(device, job.precision, devices)
         if self.fabric.device.type != "cuda":
             _refuse_what_needs_cuda(job, features, self.fabric.device)

@@ -129,7 +129,9 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
                 raise TrainingError(f"{file}: {error}") from None
             except ValidationError as error:
                 raise RecipeError(f"backbone {cls.name}: {first_problem(error)}") from None
-    signs = ", ".join(f"{cls.weight_prefix}* for {name}" for name, cls in BACKBONES.items())
+    signs = ", ".join(
+        f"{cls.weight_prefix}* for {name}" for name, cls in BACKBONES.items() if cls.weight_prefix
+    )
     raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
 
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import split_by_captions
-from ncl_bench.errors import TrainingError
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import DataError, TrainingError
 
 IntraModal = Literal["gsc", "gsc+"]
 """How the published code of GSC, or of its two-network variant GSC+, compares items of one modality."""
@@ -62,8 +63,13 @@ class Backbone(nn.Module, ABC):
     """``Encoded.vectors`` hold one vector per image or caption; otherwise one per region or word."""
     fixed_regions: ClassVar[bool] = False
     """Every image must have the same number of regions; otherwise any number will do."""
-    weight_prefix: ClassVar[str]
-    """What the names of this network's weights, and of no other's, begin with in a checkpoint of the papers' code."""
+    reads_images: ClassVar[bool] = False
+    """Images themselves, and caption texts, come in place of region features and of the dataset's tokens."""
+    tokenizer: ClassVar[str] = ""
+    """What cuts the captions where the dataset's tokens are not read."""
+    weight_prefix: ClassVar[str] = ""
+    """What the names of this network's weights, and of no other's, begin with in a checkpoint of the papers' code;
+    empty where no such checkpoint is read."""
     mixed: bool = False
     """Whether what goes through :meth:`autocast` is multiplied in bfloat16; set by the engine."""
     embed_size: int
@@ -103,7 +109,34 @@ class Backbone(nn.Module, ABC):
             return function(*inputs)
 
     @classmethod
-    @abstractmethod
+    def title_of(cls, config: Any) -> str:
+        """Name in results; a backbone of several architectures says which one it is."""
+        return cls.title
+
+    @classmethod
+    def pretrained_encoder(cls, config: Any) -> str:
+        """What :meth:`load_pretrained` loads, as a submission states it; empty where all weights are drawn."""
+        return ""
+
+    def load_pretrained(self) -> None:
+        """Begin with weights that were trained on other image-text pairs; by default all weights stay as drawn."""
+        return
+
+    @classmethod
+    def inputs(cls, config: Any, dataset: PairedDataset) -> PairedDataset:
+        """The dataset as this backbone reads it; as it is by default.
+
+        Raises:
+            DataError: it lacks what the backbone reads.
+        """
+        if dataset.n_regions == 0:
+            raise DataError(
+                f"{dataset.name} has images without region features, which backbone {cls.name} reads; "
+                "choose a backbone that reads images, such as clip"
+            )
+        return dataset
+
+    @classmethod
     def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
         """Build the network from weights under the names of the papers' code; sizes are read from the tensors.
 
@@ -115,11 +148,12 @@ class Backbone(nn.Module, ABC):
             TrainingError: these are weights of another network.
             ValidationError: an option is unknown or out of range.
         """
+        raise TrainingError(f"no code of the papers writes checkpoints of {cls.title}")
 
     @classmethod
     def recognises(cls, names: Iterable[str]) -> bool:
         """Whether these are the names of this network's weights in a checkpoint of the papers' code."""
-        return any(name.startswith(cls.weight_prefix) for name in names)
+        return bool(cls.weight_prefix) and any(name.startswith(cls.weight_prefix) for name in names)
 
     def forward(self, batch: Batch) -> Tensor:
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""

@@ -1,11 +1,11 @@
 """PairedDataset to Batch: padded tensors, the orders in which an epoch visits the pairs, and where they are read."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baselines.kit.randomness import derive_seed
-from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.paired import FloatArray, PairedDataset
 from ncl_bench.errors import TrainingError
 
 Ids = NDArray[np.int64]
@@ -33,7 +33,7 @@ class Batch:
     """What a network sees of a list of pairs. It never holds the true correspondence.
 
     Attributes:
-        image_features: float ``(pairs, regions, feature_dim)``.
+        image_features: float ``(pairs, regions, feature_dim)``; the regions of an image itself are its patches.
         image_lengths: int64 ``(pairs,)``, valid regions of each image; the rest is zero padding.
         caption_tokens: int64 ``(pairs, longest)``, padded with 0.
         caption_lengths: int64 ``(pairs,)``, start and end token included.
@@ -58,8 +58,22 @@ class Batch:
         return replace(self, **{name: x.to(device, non_blocking=True) for name, x in vars(self).items()})
 
 
+@runtime_checkable
+class AugmentedImages(Protocol):
+    """Images that come in another random version whenever they are trained on."""
+
+    def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> FloatArray:
+        """Chosen images, ``(n, regions, feature_dim)``, each changed at random as its seed says."""
+        ...
+
+
 def collate(
-    dataset: PairedDataset, rows: Ids, resident: Tensor | None = None, *, image_rows: Ids | None = None
+    dataset: PairedDataset,
+    rows: Ids,
+    resident: Tensor | None = None,
+    *,
+    image_rows: Ids | None = None,
+    seed: int | None = None,
 ) -> Batch:
     """Read pairs from a dataset.
 
@@ -68,9 +82,13 @@ def collate(
         rows: int64 ``(pairs,)``, positions in this dataset, in any order.
         resident: the dataset's image features on a device; from the dataset by default.
         image_rows: int64 ``(pairs,)``, pairs whose images stand beside the captions; ``rows`` by default.
+        seed: of the random changes of images that have such; None changes nothing.
     """
     images = dataset.caption_to_image[rows if image_rows is None else image_rows]
-    if resident is None:
+    if seed is not None and isinstance(dataset.image_features, AugmentedImages):
+        seeds = [(seed, pair) for pair in dataset.pair_ids[rows].tolist()]
+        features = torch.from_numpy(dataset.image_features.augmented(images, seeds))
+    elif resident is None:
         features = torch.from_numpy(dataset.image_features[images]).float()
     else:
         features = resident[torch.from_numpy(images).to(resident.device)].float()
@@ -88,7 +106,8 @@ class TrainingBatches:
     """The training pairs, in the orders that one epoch asks for.
 
     Every order is a function of the run's seed, the epoch's key and the purpose named by the caller, so a resumed
-    epoch visits the pairs as the interrupted one did.
+    epoch visits the pairs as the interrupted one did. So are the random changes of images, which passes that train
+    make, and :meth:`covering` and :meth:`read` do not.
 
     Args:
         dataset: the training split.
@@ -147,7 +166,8 @@ class TrainingBatches:
             batch_size: pairs in a batch; the recipe's by default.
         """
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
-        return self._read(self._order(rows, self.epoch_key, purpose, batch_size))
+        seed = derive_seed(self.seed, "images", *self.epoch_key, *purpose)
+        return self._read((chosen, seed) for chosen in self._order(rows, self.epoch_key, purpose, batch_size))
 
     def covering(self, *purpose: object) -> Iterator[Batch]:
         """One pass over all pairs in random order that leaves none out: a single left-over pair joins the last batch.
@@ -158,15 +178,18 @@ class TrainingBatches:
         blocks = list(in_blocks(order, self.batch_size))
         if len(blocks) > 1 and len(blocks[-1]) == 1:
             blocks[-2:] = [np.concatenate(blocks[-2:])]
-        return self._read(blocks)
+        return self._read((chosen, None) for chosen in blocks)
 
     def endless(self, *purpose: object, pair_ids: Tensor, batch_size: int | None = None) -> Iterator[Batch]:
         """Passes over the pairs without end, each in its own order; needs at least two pairs."""
         if len(pair_ids) < 2:
             raise ValueError("an endless pass needs at least two pairs")
         rows, key = pair_ids.cpu().numpy(), self.epoch_key
-        orders = (self._order(rows, key, (*purpose, turn), batch_size) for turn in count())
-        return self._read(chosen for order in orders for chosen in order)
+        return self._read(
+            (chosen, derive_seed(self.seed, "images", *key, *purpose, turn))
+            for turn in count()
+            for chosen in self._order(rows, key, (*purpose, turn), batch_size)
+        )
 
     def read(self, pair_ids: Tensor, images_of: Tensor | None = None) -> Batch:
         """Some pairs, in the given order; they need not be among :attr:`pair_ids`.
@@ -189,17 +212,18 @@ class TrainingBatches:
         seed = derive_seed(self.seed, "order", *key, *purpose)
         return np.random.default_rng(seed).permutation(rows)
 
-    def _read(self, orders: Iterable[Ids]) -> Iterator[Batch]:
-        for batch in made_ahead(orders, self._collate, self._ahead):
+    def _read(self, wanted: Iterable[tuple[Ids, int | None]]) -> Iterator[Batch]:
+        for batch in made_ahead(wanted, self._collate, self._ahead):
             if self._on_batch is not None:
                 self._on_batch(len(batch))
             yield batch.to(self._device)
 
-    def _collate(self, rows: Ids) -> Batch:
+    def _collate(self, wanted: tuple[Ids, int | None]) -> Batch:
+        rows, seed = wanted
         if not self._pinned:
-            return collate(self._dataset, rows, self._resident)
+            return collate(self._dataset, rows, self._resident, seed=seed)
         with torch.cuda.device(self._device):
-            return collate(self._dataset, rows).pinned()
+            return collate(self._dataset, rows, seed=seed).pinned()
 
 
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:

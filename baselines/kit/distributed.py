@@ -6,6 +6,9 @@ divisions as a single process. Gradients are then averaged: what is replicated c
 enters a rank's own block is scaled by the number of ranks, so that blocks add up. A symmetric matrix within one
 modality is dealt out in strips and summed.
 
+Networks that spend their time on encoding, such as CLIP, split that instead: each rank encodes its share of the
+batch, and all compare everything.
+
 Ranks start every epoch from rank 0's networks and memories and take over its mixture fits, so that rounding
 cannot part them; all of them draw the same random numbers. Rank 0 alone touches the run folder.
 """
@@ -111,6 +114,25 @@ def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Te
         _captions_split.reset(token)
     gathered: Tensor = _GatherColumns.apply(own, n_captions)  # type: ignore[no-untyped-call]
     return gathered
+
+
+def encoded_in_shares(encode: Callable[[slice], Tensor], n: int) -> Tensor:
+    """Encode a batch in shares, one per rank; for encoders that are most of the work.
+
+    What is made of the result must be computed by every rank alike, without a split of its own: each rank then has
+    the whole gradient of its own rows.
+
+    Args:
+        encode: vectors of a slice of the batch, float ``(share, dim)``.
+        n: rows of the batch.
+
+    Returns:
+        float ``(n, dim)``, equal on all ranks.
+    """
+    if not _is_split(n):
+        return encode(slice(0, n))
+    gathered: Tensor = _GatherColumns.apply(encode(own_columns(n)).T, n)  # type: ignore[no-untyped-call]
+    return gathered.T
 
 
 def own_strips(n: int, size: int) -> list[slice]:

@@ -46,6 +46,11 @@ class CaptionTokens(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def lengths(self) -> Int64Array:
+        """Length of each caption, int64 ``(n_captions,)``."""
+        ...
+
     def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
         ...

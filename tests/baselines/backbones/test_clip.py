@@ -1,0 +1,313 @@
+"""CLIP through OpenCLIP: its own numbers, strict weights, images decoded once as evaluated and cropped in training."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from support.tiny_clip import END, MODEL, START, WORDS, clip_batch, open_clip, random_weights, tiny_clip
+
+from baselines.backbones.clip import CLIP, CLIPConfig
+from baselines.backbones.clip_inputs import ImagePatches, patches_of, pixels_of, random_box
+from baselines.kit.batches import TrainingBatches, collate
+from ncl_bench.data import load_dataset
+from ncl_bench.errors import DataError, TrainingError
+
+TRAIN = load_dataset("digits", split="train")
+
+
+@pytest.fixture(scope="module")
+def network() -> CLIP:
+    return tiny_clip().eval()
+
+
+@torch.no_grad()
+def test_similarities_are_those_of_open_clip(network: CLIP) -> None:
+    """With OpenCLIP's transform, tokenizer and model; ours goes through patches and short rows of tokens."""
+    view = CLIP.inputs(network.config, TRAIN)
+    rows = np.array([3, 700, 1311])
+    similarities = network(collate(view, rows))
+    model = open_clip.CLIP(**MODEL)
+    model.load_state_dict(network.towers.state_dict())
+    transform = open_clip.image_transform(32, is_train=False)
+    assert TRAIN.images is not None
+    assert TRAIN.captions is not None
+    files = [TRAIN.images[image] for image in TRAIN.caption_to_image[rows].tolist()]
+    pixels = torch.stack([transform(Image.open(io.BytesIO(file))) for file in files])
+    tokens = open_clip.SimpleTokenizer()([TRAIN.captions[row] for row in rows.tolist()], 56)
+    images, captions, _ = model.eval()(pixels, tokens)
+    torch.testing.assert_close(similarities, images @ captions.T, rtol=0, atol=1e-6)
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
+def test_patches_hold_every_pixel_at_its_place(n: int, grid: int, patch: int) -> None:
+    pixels = torch.arange(n * 3 * (grid * patch) ** 2.0).view(n, 3, grid * patch, grid * patch)
+    patches = patches_of(pixels, patch)
+    assert patches.shape == (n, grid * grid, 3 * patch * patch)
+    first = pixels[-1, :, :patch, (grid - 1) * patch :]
+    assert torch.equal(patches[-1, grid - 1].view(3, patch, patch), first)
+    assert torch.equal(pixels_of(patches, patch), pixels)
+
+
+@torch.no_grad()
+def test_a_caption_ignores_padding_and_what_a_method_did_to_its_ends(network: CLIP) -> None:
+    batch = clip_batch(5)
+    whole = network.encode_captions(batch.caption_tokens, batch.caption_lengths).vectors
+    for k, length in enumerate(batch.caption_lengths.tolist()):
+        tokens = batch.caption_tokens[k : k + 1, :length].clone()
+        tokens[:, 0], tokens[:, -1] = 400, 500
+        alone = network.encode_captions(tokens, torch.tensor([length])).vectors
+        torch.testing.assert_close(alone, whole[k : k + 1], rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_words_that_a_method_adds_are_words_and_no_end() -> None:
+    network = tiny_clip(words=WORDS + 2).eval()
+    assert torch.equal(
+        network.towers.token_embedding.weight[:WORDS], tiny_clip().towers.token_embedding.weight
+    )
+    batch = clip_batch(2)
+    tokens = batch.caption_tokens.clone()
+    tokens[:, 1] = WORDS + 1
+    changed = network.encode_captions(tokens, batch.caption_lengths).vectors
+    assert not torch.allclose(
+        changed, network.encode_captions(batch.caption_tokens, batch.caption_lengths).vectors
+    )
+    tokens[:, 2] = 17  # the words after the added one count too, which they would not after an end
+    assert not torch.allclose(changed, network.encode_captions(tokens, batch.caption_lengths).vectors)
+
+
+def gradients(network: CLIP) -> list[torch.Tensor]:
+    network.zero_grad()
+    network(clip_batch(6)).exp().sum().backward()
+    return [p.grad for p in network.parameters() if p.grad is not None]
+
+
+def test_gradient_checkpointing_changes_no_number() -> None:
+    plain, checkpointed = tiny_clip().train(), tiny_clip(gradient_checkpointing=True).train()
+    assert checkpointed.towers.visual.transformer.grad_checkpointing
+    assert checkpointed.towers.transformer.grad_checkpointing
+    assert not plain.towers.transformer.grad_checkpointing
+    torch.testing.assert_close(gradients(checkpointed), gradients(plain), rtol=0, atol=0)
+
+
+def test_every_weight_learns_but_the_temperature() -> None:
+    network = tiny_clip().train()
+    gradients(network)
+    assert {name for name, p in network.named_parameters() if p.grad is None} == {"towers.logit_scale"}
+    assert not network.towers.logit_scale.requires_grad
+
+
+@torch.no_grad()
+def test_half_precision_follows_single_precision() -> None:
+    network, batch = tiny_clip().eval(), clip_batch(40)
+    exact = network(batch)
+    network.mixed = True
+    half = network(batch)
+    assert half.dtype == torch.float32
+    assert not torch.equal(half, exact)
+    assert half.unique().numel() > 0.9 * exact.unique().numel()
+    torch.testing.assert_close(half, exact, rtol=0, atol=0.02)
+
+
+def test_a_caption_is_cut_to_what_the_tower_reads() -> None:
+    config = CLIPConfig(model={**MODEL, "text_cfg": {**MODEL["text_cfg"], "context_length": 6}})
+    view = CLIP.inputs(config, TRAIN.subset(np.arange(9)))
+    tokens, lengths = view.tokens.padded(np.array([0, 1]))
+    assert lengths.tolist() == [6, 6]
+    assert tokens[:, 0].tolist() == [START] * 2
+    assert tokens[:, -1].tolist() == [END] * 2
+    assert view.tokens.lengths.max() == 6
+    assert view.vocabulary.size == WORDS
+
+
+def test_subsets_and_first_images_keep_captions_and_images_together() -> None:
+    view = CLIP.inputs(tiny_clip().config, load_dataset("digits", split="dev"))
+    part = view.first_images(7).subset(np.array([30, 2]))
+    np.testing.assert_array_equal(part.tokens.padded(np.array([1]))[0], view.tokens.padded(np.array([2]))[0])
+    np.testing.assert_array_equal(part.image_features[np.array([6])], view.image_features[np.array([6])])
+    assert part.image_features.shape == (7, 16, 192)
+
+
+def test_training_crops_by_seed_epoch_and_pair_and_evaluation_never() -> None:
+    view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=0.5), TRAIN).subset(np.arange(40))
+    whole = dict(zip(range(40), view.image_features[view.caption_to_image], strict=True))
+
+    def images(epoch: int, seed: int = 0) -> dict[int, Any]:
+        batches = TrainingBatches(view, batch_size=16, seed=seed)
+        batches.epoch_key = ("train", epoch)
+        return {
+            int(pair): image.numpy()
+            for batch in batches.shuffled("train")
+            for pair, image in zip(batch.pair_ids, batch.image_features, strict=True)
+        }
+
+    first, again, later, other = images(0), images(0), images(1), images(0, seed=1)
+    assert all(np.array_equal(first[pair], again[pair]) for pair in first)
+    for changed in (first, later, other):
+        assert not any(np.array_equal(changed[pair], whole[pair]) for pair in changed)
+    assert not any(np.array_equal(first[pair], later[pair]) for pair in first)
+    assert not any(np.array_equal(first[pair], other[pair]) for pair in first)
+    assert not np.array_equal(first[0], first[1])  # two captions of one image
+    batches = TrainingBatches(view, batch_size=16, seed=0)
+    for batch in batches.covering("divide"):
+        for pair, image in zip(batch.pair_ids.tolist(), batch.image_features.numpy(), strict=True):
+            np.testing.assert_array_equal(image, whole[pair])
+    read = batches.read(torch.tensor([5]))
+    np.testing.assert_array_equal(read.image_features[0].numpy(), whole[5])
+
+
+def test_a_smallest_crop_of_one_changes_no_image() -> None:
+    view = CLIP.inputs(CLIPConfig(model=MODEL, smallest_crop=1), TRAIN).subset(np.arange(20))
+    batch = next(TrainingBatches(view, batch_size=20, seed=0).shuffled("train"))
+    expected = view.image_features[view.caption_to_image[batch.pair_ids.numpy()]]
+    np.testing.assert_array_equal(batch.image_features.numpy(), expected)
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.floats(0.01, 1), st.integers(0, 2**31))
+def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(
+    width: int, height: int, smallest: float, seed: int
+) -> None:
+    left, top, right, bottom = random_box((width, height), smallest, np.random.default_rng(seed))
+    assert 0 <= left < right <= width + 1e-9
+    assert 0 <= top < bottom <= height + 1e-9
+    area = (right - left) * (bottom - top)
+    cut = right - left > width - 1e-9 or bottom - top > height - 1e-9  # a side longer than the image's is cut
+    assert cut or area >= smallest * width * height * (1 - 1e-9)
+
+
+def test_a_damaged_image_is_named() -> None:
+    patches = ImagePatches([b"\x89PNG no"], np.array(["i7"]), torch.tensor, 32, 8, 1.0)
+    with pytest.raises(DataError, match=r"image i7 cannot be decoded .*; replace its file"):
+        patches[np.array([0])]
+
+
+def test_images_of_any_mode_and_shape_are_read() -> None:
+    view = CLIP.inputs(tiny_clip().config, TRAIN)
+    files = []
+    for mode, size in (("L", (40, 20)), ("RGBA", (20, 41)), ("P", (33, 33)), ("CMYK", (1, 50))):
+        stream = io.BytesIO()
+        Image.new(mode, size).save(stream, "TIFF")
+        files.append(stream.getvalue())
+    patches = replace(view.image_features, files=files, image_ids=np.arange(4))  # type: ignore[type-var]
+    assert patches[np.arange(4)].shape == (4, 16, 192)
+    assert np.isfinite(patches.augmented(np.arange(4), [(row,) for row in range(4)])).all()
+
+
+def test_weights_of_a_file_are_loaded_every_one(tmp_path: Path) -> None:
+    path = random_weights(tmp_path / "weights.safetensors")
+    network = tiny_clip(words=WORDS + 1, weights=str(path))
+    added = network.towers.token_embedding.weight[WORDS:].clone()
+    network.load_pretrained()
+    stored = load_file(path)
+    found = network.towers.state_dict()
+    assert torch.equal(found["token_embedding.weight"][WORDS:], added)
+    found["token_embedding.weight"] = found["token_embedding.weight"][:WORDS]
+    assert found.keys() == stored.keys()
+    assert all(torch.equal(found[name], stored[name]) for name in stored)
+    said = CLIP.pretrained_encoder(network.config)
+    assert said.startswith("CLIP (weights.safetensors, sha256 ")
+    assert CLIP.pretrained_encoder(tiny_clip().config) == ""
+
+
+@pytest.mark.parametrize("damage", ["missing", "left over", "shape", "bytes", "absent"])
+def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_path: Path) -> None:
+    path = random_weights(tmp_path / "weights.safetensors")
+    state = load_file(path)
+    if damage == "missing":
+        del state["token_embedding.weight"]
+    elif damage == "left over":
+        state["visual.more"] = torch.zeros(1)
+    elif damage == "shape":
+        state["visual.proj"] = torch.zeros(3, 3)
+    save_file(state, path)
+    if damage == "bytes":
+        path.write_bytes(path.read_bytes()[:50])
+    elif damage == "absent":
+        path.unlink()
+    wanted = {"bytes": "is no safetensors file", "absent": "is no file; give"}.get(
+        damage, "does not fit CLIP: "
+    )
+    with pytest.raises(TrainingError, match=wanted):
+        tiny_clip(weights=str(path)).load_pretrained()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"model": "ViT-B-33"}, "ViT-B-33, which OpenCLIP does not know; did you mean ViT-B-32"),
+        ({"model": "ViT-B-16-SigLIP"}, "whose text tower or tokenizer is not CLIP's own"),
+        ({"model": {"embed_dim": 3}}, "backbone.model lacks text_cfg, vision_cfg"),
+        ({"model": {**MODEL, "vision": 3}}, "backbone.model describes no CLIP of OpenCLIP"),
+        ({"model": "ViT-B-32", "pretrained": "opanai"}, "opanai, which OpenCLIP does not know .* openai"),
+        ({"pretrained": "openai", "model": MODEL}, "does not know for this model; leave it out"),
+    ],
+)
+def test_an_unknown_model_is_refused_with_a_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TrainingError, match=sentence):
+        tiny_clip(**options)
+
+
+def test_named_weights_bring_their_activation_and_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenAI's weights were trained with another GELU; nothing is fetched to know that."""
+    from baselines.backbones import clip
+
+    assert clip._architecture(CLIPConfig(pretrained="openai"))["quick_gelu"]
+    assert "quick_gelu" not in clip._architecture(CLIPConfig(pretrained="laion2b_s34b_b79k"))
+    config = CLIPConfig(model="ViT-L-14-336", pretrained="openai")
+    assert CLIP.title_of(config) == "CLIP ViT-L/14-336"
+    assert CLIP.title_of(CLIPConfig(model="ViT-B-32-quickgelu")) == "CLIP ViT-B/32"
+    monkeypatch.setattr(open_clip, "download_pretrained", refuse)
+    with pytest.raises(
+        TrainingError, match=r"openai of ViT-L-14-336 cannot be fetched \(no network\); fix: fetch them"
+    ):
+        CLIP.pretrained_encoder(config)
+
+
+def refuse(*args: Any) -> str:
+    raise OSError("no network")
+
+
+def test_named_weights_are_read_through_the_loader_of_open_clip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for a download: a checkpoint of PyTorch with names of several devices."""
+    model = "ViT-S-32-alt"
+    torch.manual_seed(3)
+    plain = open_clip.CLIP(**open_clip.get_model_config(model))
+    path = tmp_path / "fetched.pt"
+    torch.save({"state_dict": {f"module.{name}": x for name, x in plain.state_dict().items()}}, path)
+    monkeypatch.setattr(open_clip, "list_pretrained_tags_by_model", lambda name: ["mine"])
+    monkeypatch.setattr(
+        open_clip, "get_pretrained_cfg", lambda name, tag: {"url": "", "mean": (0.5, 0.5, 0.5)}
+    )
+    monkeypatch.setattr(open_clip, "download_pretrained", lambda found: str(path))
+    config = CLIPConfig(model=model, pretrained="mine")
+    network = CLIP(config, 3 * 32 * 32, 49, WORDS)
+    network.load_pretrained()
+    stored = plain.state_dict()
+    assert all(torch.equal(x, stored[name]) for name, x in network.towers.state_dict().items())
+    assert CLIP.pretrained_encoder(config).startswith("CLIP ViT-S/32-alt (mine, sha256 ")
+    white = CLIP.inputs(config, TRAIN).image_features.transform(Image.new("RGB", (5, 5), "white"))  # type: ignore[attr-defined]
+    torch.testing.assert_close(white.mean(), torch.tensor((1 - 0.5) / 0.26863).mean(), rtol=0.1, atol=0)
+
+
+def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() -> None:
+    config = CLIPConfig(model=MODEL)
+    with pytest.raises(DataError, match=r"digits was prepared without its images.*add-images digits"):
+        CLIP.inputs(config, replace(TRAIN, images=None))
+    with pytest.raises(DataError, match=r"digits has no caption texts"):
+        CLIP.inputs(config, replace(TRAIN, captions=None))
+    from baselines.backbones import BACKBONES
+
+    bare = replace(TRAIN, image_features=np.zeros((TRAIN.n_images, 0, 0), np.float32))
+    assert CLIP.inputs(config, bare).n_regions == 16
+    with pytest.raises(DataError, match=r"images without region features, which backbone sgr reads"):
+        BACKBONES["sgr"].inputs(None, bare)

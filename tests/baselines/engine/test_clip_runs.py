@@ -1,0 +1,241 @@
+"""Training on images: a tiny CLIP with several methods, resumed, scored, shared out, and not trained at all."""
+
+import io
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from support.few_digits import flat, outcome
+from support.tiny_clip import TINY_CLIP, clip_batch, random_weights, tiny_clip
+from support.two_processes import in_two_processes
+from typer.testing import CliRunner
+
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.score_run import submit, submit_zero_shot
+from baselines.engine.train import Trainer
+from baselines.kit.distributed import average_gradients
+from baselines.kit.losses import info_nce
+from ncl_bench.cli import app
+from ncl_bench.data import DATASETS, load_dataset
+from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import DataError, TrainingError
+from ncl_bench.evaluation.submission import read_submission
+
+METHODS: dict[str, dict[str, Any]] = {
+    "info_nce": {"epochs": 2},
+    "ncr": {"warmup_epochs": 1, "epochs": 1},
+    "crcl": {"rounds": [1, 1], "freeze_epochs": 0},
+}
+
+
+def load_fewest(name: str, **options: Any) -> PairedDataset:
+    """At most sixty training pairs."""
+    dataset = load_dataset(name, **options)
+    return dataset.subset(np.arange(60)) if options["split"] == "train" else dataset
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_fewest)
+
+
+def job(method: str, precision: Any = "32-true", **backbone: Any) -> TrainingJob:
+    recipe = Recipe.from_dict(
+        {
+            "dataset": "digits",
+            "batch_size": 20,
+            "backbone": {**TINY_CLIP, **backbone},
+            "method": {"name": method, "learning_rate": 0.001, **METHODS[method]},
+        }
+    )
+    return TrainingJob(recipe, noise_ratio=0.4, precision=precision)
+
+
+def train(job: TrainingJob, folder: Path, **options: Any) -> list[dict[str, Any]]:
+    trainer = Trainer(job, RunFolder(folder), "cpu", **options)
+    trainer.run(TrainingProgress(len(trainer.plans), Console(quiet=True)))
+    history: list[dict[str, Any]] = json.loads((folder / "history.json").read_text())
+    return history
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_epochs_on_images_resume_to_the_same_bits_and_score(method: str, tmp_path: Path) -> None:
+    history = train(job(method), tmp_path / "whole")
+    assert len(history) == 2
+    assert all(epoch["loss"] > 0 for epoch in history)
+    train(job(method), tmp_path / "broken")
+    newest = max((tmp_path / "broken" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (tmp_path / "broken" / "training.json").unlink()
+    train(job(method), tmp_path / "broken")
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+    submission = submit([tmp_path / "whole"], tmp_path / "submission", device="cpu")
+    assert (submission.backbone, submission.tokenizer) == ("CLIP", "OpenCLIP byte pairs")
+    assert submission.pretrained_encoder == ""
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "submission")])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_run_says_what_it_began_with_and_is_scored_without_it(tmp_path: Path) -> None:
+    weights = random_weights(tmp_path / "mine.safetensors")
+    begun = job("info_nce", weights=str(weights))
+    train(begun, tmp_path / "run")
+    other = random_weights(tmp_path / "other.safetensors", seed=8)
+    other.rename(weights)
+    with pytest.raises(TrainingError, match=r"a run with another pretrained_encoder"):
+        train(begun, tmp_path / "run")
+    weights.unlink()
+    submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
+    assert submission.pretrained_encoder.startswith("CLIP (mine.safetensors, sha256 ")
+
+
+def test_the_pretrained_weights_are_what_training_begins_with(tmp_path: Path) -> None:
+    weights = random_weights(tmp_path / "mine.safetensors")
+    trainer = Trainer(job("ncr", weights=str(weights)), RunFolder(tmp_path / "run"), "cpu")
+    first, second = (flat("network", network.state_dict()) for network in trainer.method.networks)
+    assert first == second
+    fresh = Trainer(job("ncr"), RunFolder(tmp_path / "run"), "cpu")
+    first, second = (flat("network", network.state_dict()) for network in fresh.method.networks)
+    assert first != second
+
+
+def test_zero_shot_scores_the_weights_as_they_are(tmp_path: Path) -> None:
+    weights = random_weights(tmp_path / "mine.safetensors")
+    zero_shot = job("info_nce", weights=str(weights))
+    submission = submit_zero_shot(zero_shot, tmp_path / "submission", device="cpu")
+    test = zero_shot.load("test")
+    network = tiny_clip(weights=str(weights)).eval()
+    network.load_pretrained()
+    with torch.no_grad():
+        images = network.encode_images(
+            torch.from_numpy(test.image_features[np.arange(3)]), torch.full((3,), 16)
+        )
+        captions = network.encode_captions(*map(torch.from_numpy, test.tokens.padded(np.arange(5))))
+        expected = network.similarities(images, captions).numpy()
+    found = np.load(tmp_path / "submission" / "test.npy")
+    np.testing.assert_allclose(found[:3, :5], expected, rtol=0, atol=1e-6)
+    assert (submission.method, submission.noise.unit, submission.selection_split) == (
+        "CLIP zero-shot",
+        "none",
+        "none",
+    )
+    assert submission.pretrained_encoder.startswith("CLIP (mine.safetensors, sha256 ")
+    assert read_submission(tmp_path / "submission") == submission
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "submission")])
+    assert result.exit_code == 0, result.output
+
+
+def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path: Path) -> None:
+    weights = random_weights(tmp_path / "mine.safetensors")
+    recipe = tmp_path / "clip.yaml"
+    recipe.write_text(json.dumps(job("info_nce").recipe.model_dump(mode="json")))
+    command = ["score", "--zero-shot", str(recipe), "--device", "cpu", "--to", str(tmp_path / "submission")]
+    refused = CliRunner().invoke(app, command)
+    assert "backbone clip has no pre-trained weights here" in str(refused.exception)
+    assert not (tmp_path / "submission").exists()
+    result = CliRunner().invoke(app, [*command, "--set", f"backbone.weights={weights}"])
+    assert result.exit_code == 0, result.output
+    assert read_submission(tmp_path / "submission").networks == 1
+    for wrong in (["score"], ["score", "run", "--zero-shot", str(recipe)], ["score", "run", "--set", "a=1"]):
+        refused = CliRunner().invoke(app, [*wrong, "--to", str(tmp_path / "other")])
+        assert "zero-shot" in str(refused.exception)
+
+
+def test_runs_that_read_images_otherwise_are_not_averaged(tmp_path: Path) -> None:
+    for name, crop in (("a", 0.9), ("b", 0.8)):
+        train(job("info_nce", smallest_crop=crop), tmp_path / name)
+    with pytest.raises(TrainingError, match=r"another backbone, which may read images in another way"):
+        submit([tmp_path / "a", tmp_path / "b"], tmp_path / "submission", device="cpu")
+
+
+def test_images_are_not_kept_on_a_device(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"--features gpu .* backbone clip reads images; leave it out"):
+        Trainer(job("info_nce"), RunFolder(tmp_path / "run"), "cpu", features="gpu")
+
+
+def test_half_precision_learns_as_single_precision_does(tmp_path: Path) -> None:
+    exact = train(job("info_nce"), tmp_path / "exact")
+    half = train(job("info_nce", "bf16-mixed"), tmp_path / "half")
+    for one, other in zip(exact, half, strict=True):
+        assert other["loss"] != one["loss"]
+        assert other["loss"] == pytest.approx(one["loss"], rel=0.01)
+
+
+def five_steps(gradient_checkpointing: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    network, batch = tiny_clip(gradient_checkpointing=gradient_checkpointing).double().train(), clip_batch(9)
+    batch = type(batch)(**{**vars(batch), "image_features": batch.image_features.double()})
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(parameters, lr=0.2)
+    losses = []
+    for _ in range(5):
+        images, captions = network.encode(batch)
+        loss = info_nce(network.compare(images, captions), 0.1).mean()
+        loss = loss + network.image_image_similarities(images).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        average_gradients(parameters)
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses), network.state_dict()
+
+
+def test_two_processes_train_like_one(tmp_path: Path) -> None:
+    """Each encodes its part of nine pairs, with its layers computed again; negatives come from both."""
+    expected = five_steps()
+    assert expected[0][-1] < expected[0][0] - 0.1
+    for found in in_two_processes(tmp_path / "ranks", five_steps, True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+
+
+class Squares(EmbeddedDataset):
+    """Coloured squares: a dataset of one's own, with images and captions and nothing else."""
+
+    def content(self, split: str) -> EmbeddedSplit:
+        """No regions, and numbers none."""
+        ids = np.array([f"{split}-{row}" for row in range(self.images[split])])
+        captions = tuple(f"a square of shade {row}" for row in range(len(ids)))
+        return EmbeddedSplit(np.zeros((len(ids), 0, 0), np.float32), ids, {"en": captions})
+
+    def load_embedded(
+        self, split: str, language: str | None = None, tokenizer: str | None = None
+    ) -> PairedDataset:
+        """With its images."""
+        dataset = super().load_embedded(split, language, tokenizer)
+        return replace(dataset, images=[square(row) for row in range(dataset.n_images)])
+
+
+def square(shade: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (40, 30), (shade, shade, 0)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def test_an_own_dataset_may_have_images_and_no_region_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"train": 60, "dev": 20, "test": 20}
+    facts = {each.name: getattr(DATASETS["digits"], each.name) for each in fields(DATASETS["digits"])}
+    changed = {"name": "squares", "images": sizes, "captions_per_image": 1, "n_regions": 0, "feature_dim": 0}
+    changed |= {
+        "protocols": ("20",),
+        "languages": ("en",),
+        "tokenizers": {"en": "word"},
+        "order_fingerprints": {},
+    }
+    monkeypatch.setitem(DATASETS, "squares", Squares(**{**facts, **changed}))
+    recipe = job("info_nce").recipe.model_dump() | {"dataset": "squares"}
+    train(TrainingJob(Recipe.from_dict(recipe), noise_ratio=0.4), tmp_path / "run")
+    submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
+    assert submission.dataset == "squares"
+    other = recipe | {"backbone": {"name": "vse_infinity"}}
+    with pytest.raises(DataError, match=r"squares has images without region features"):
+        Trainer(TrainingJob(Recipe.from_dict(other)), RunFolder(tmp_path / "other"), "cpu")

@@ -1,0 +1,54 @@
+"""CLIP in a size for tests: OpenCLIP's own code with random weights, and images that the tests draw."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from support.torchvision_without_ops import define_missing_operators
+
+from baselines.backbones import build_backbone
+from baselines.backbones.clip import CLIP, CLIPConfig
+from baselines.kit.batches import Batch
+
+define_missing_operators()
+open_clip = import_module("open_clip")
+
+MODEL: dict[str, Any] = {
+    "embed_dim": 32,
+    "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 1, "width": 32, "head_width": 16},
+    "text_cfg": {"context_length": 56, "width": 32, "heads": 2, "layers": 1},
+}
+"""One layer in either tower; reads images of 32 x 32 pixels."""
+
+TINY_CLIP = {"name": "clip", "model": MODEL}
+WORDS = 49_408
+START, END = 49_406, 49_407
+
+
+def tiny_clip(seed: int = 0, words: int = WORDS, **options: Any) -> CLIP:
+    """A fresh network."""
+    torch.manual_seed(seed)
+    config = CLIPConfig.model_validate({"model": MODEL, **options})
+    network = build_backbone("clip", config, feature_dim=192, n_regions=16, vocabulary_size=words)
+    assert isinstance(network, CLIP)
+    return network
+
+
+def clip_batch(n: int, seed: int = 1) -> Batch:
+    """Random images and captions of random lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(4, 12, (n,), generator=generator)
+    tokens = torch.randint(300, 40_000, (n, 12), generator=generator)
+    tokens[:, 0] = START
+    tokens.scatter_(1, lengths[:, None] - 1, END)
+    tokens *= torch.arange(12) < lengths[:, None]
+    patches = torch.randn(n, 16, 192, generator=generator)
+    return Batch(patches, torch.full((n,), 16), tokens[:, : lengths.max()], lengths, torch.arange(n))
+
+
+def random_weights(path: Path, seed: int = 5) -> Path:
+    """A safetensors file of weights of :data:`MODEL` under OpenCLIP's names."""
+    save_file(tiny_clip(seed).towers.state_dict(), path)
+    return path

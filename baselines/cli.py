@@ -287,6 +287,57 @@ def import_checkpoint(
     _say_how_to_score(to, root)
 
 
+def tune(
+    recipe: Annotated[list[str] | None, typer.Argument(help="Recipes that say what to search.")] = None,
+    to: Target = Path("tuning"),
+    table: Annotated[
+        str,
+        typer.Option(help="Tune the recipes of a measured table, as it says: digits, digits_sgr, or a file."),
+    ] = "",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Trials of each recipe, the recipe as it is among them.")
+    ] = 12,
+    noise: Annotated[str, typer.Option(help="Noise under which trials are judged on dev.")] = "caption-60",
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Of the trainings and of what is drawn.")
+    ] = 1000,
+    study: Annotated[
+        str,
+        typer.Option(
+            help="Database that several processes share, such as sqlite:///study.db; in --to by default."
+        ),
+    ] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 2,
+    root: Root = None,
+    device: Device = "auto",
+    settings: Settings = None,
+) -> None:
+    """Search the options that a recipe's `search` names at random, and write the best ones as a recipe of their own.
+
+    Trials are judged on dev; test is not opened. The same command goes on where it stopped, in as many processes as you
+    like.
+
+    Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
+    """
+    if bool(recipe) == bool(table):
+        raise NclBenchError("expected recipes or --table, and not both")
+    _refuse_unknown(recipe or ())
+    _require_torch()
+    if find_spec("optuna") is None:
+        raise NclBenchError("this command needs optuna; install it with: pip install 'ncl-bench[tune]'")
+    from baselines.engine.tables import Table, Tuning
+    from baselines.engine.tune import Search
+    from baselines.engine.tune import tune as run_tune
+
+    tuning, chosen = Tuning(trials=trials, noise=noise, seed=seed), settings or []
+    if table:
+        found = Table.load(table)
+        recipe, tuning, chosen = list(found.recipes), found.tuning, [f"steps={found.steps}", *chosen]
+    for name in recipe or ():
+        search = Search(name, to, tuning, tuple(chosen), study or None, root, device)
+        typer.echo(f"wrote {run_tune(search, jobs=jobs)} and every trial beside it")
+
+
 def sweep(
     recipe: Annotated[
         list[str] | None, typer.Argument(help="Shipped recipes; by default those of the table of digits.")
@@ -308,8 +359,14 @@ def sweep(
     precision: Precision = "32-true",
     features: Features = "mapped",
     settings: Settings = None,
+    table: Annotated[
+        str, typer.Option(help="Train a measured table at equal compute: digits, digits_sgr, or a file.")
+    ] = "",
 ) -> None:
     """Train, score and evaluate recipes under several noises with several seeds, and print the table of means.
+
+    With --table its recipes, noises, seeds and steps are those that it says, tuned recipes beside those as they are;
+    arguments narrow it to some recipes, noises or seeds.
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
@@ -319,19 +376,22 @@ def sweep(
 
     from baselines.engine.sweep import NOISES, SEEDS, cells_of, digits_recipes, table_to_print
     from baselines.engine.sweep import sweep as run_sweep
+    from baselines.engine.tables import Table
 
-    recipes = recipe or digits_recipes()
-    cells = cells_of(
-        to,
-        recipes,
+    recipes, noises, seeds, chosen = (
+        recipe or digits_recipes(),
         noise or NOISES,
         seed or SEEDS,
-        root=root,
-        precision=precision,
-        settings=settings or (),
+        settings or [],
     )
+    if table:
+        found = Table.load(table)
+        recipes, noises, seeds = recipe or found.trained(), noise or found.noises, seed or found.seeds
+        chosen = [f"steps={found.steps}", *chosen]
+    cells = cells_of(to, recipes, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
     results = run_sweep(to, cells, jobs=jobs, device=device, features=features)
     Console().print(table_to_print(results))
+    typer.echo(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")
 
 
 def quickstart(
@@ -423,7 +483,7 @@ def register(app: typer.Typer) -> None:
     """Add this room's commands to the app, and its check to `ncl-bench doctor`."""
     doctor.CHECKS.append(cuda_devices)
     app.add_typer(recipes_app, name="recipes")
-    for command in (train, score, plot, import_checkpoint, sweep, quickstart, features):
+    for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):
         app.command()(command)
 
 

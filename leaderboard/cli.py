@@ -47,7 +47,7 @@ def build(
 
 @board.command()
 def add(
-    folder: Annotated[Path, typer.Argument(help="The submission folder.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Submission folders.")],
     root: Root = ROOT,
     data_root: Annotated[
         Path | None,
@@ -64,8 +64,9 @@ def add(
     """
     from leaderboard.add import add as run
 
-    path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
-    typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
+    for folder in folders:
+        path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
+        typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
     typer.echo(
         "next: see it with `ncl-bench leaderboard build`; a pull request needs these files and no others"
     )

@@ -8,14 +8,71 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from baselines.backbones import BACKBONES
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
-from ncl_bench.schema import read_yaml
+from ncl_bench.schema import Record, read_yaml
+
+
+class Between(Record):
+    """Values that a search draws evenly, or evenly in their logarithm; whole numbers where both ends are whole.
+
+    Attributes:
+        low, high: both ends may be drawn.
+        log: draw the logarithm; both ends lie above 0 then.
+    """
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError(f"low {self.low} and high {self.high} are no range to draw from")
+        return self
+
+    @property
+    def samples(self) -> tuple[Any, ...]:
+        """Values that an option must accept for it to accept all."""
+        return self.low, self.high
+
+
+class OneOf(Record):
+    """Values that a search draws with equal chance."""
+
+    choice: Annotated[tuple[bool | int | float | str, ...], Field(min_length=1)]
+
+    @property
+    def samples(self) -> tuple[Any, ...]:
+        """All of them."""
+        return self.choice
+
+
+def _kind_of_values(content: Any) -> str:
+    return (
+        "choice"
+        if isinstance(content, OneOf) or (isinstance(content, dict) and "choice" in content)
+        else "between"
+    )
+
+
+Values = Annotated[
+    Annotated[Between, Tag("between")] | Annotated[OneOf, Tag("choice")], Discriminator(_kind_of_values)
+]
 
 
 class Recipe(BaseModel):
@@ -32,6 +89,7 @@ class Recipe(BaseModel):
             the schedule's epochs are trained, however many steps they take.
         backbone: ``name`` and every option of the backbone; options that are not given get their defaults.
         method: ``name`` and every option of the method, likewise.
+        search: what `ncl-bench tune` draws an option from, by its dotted name; no part of what is trained.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +103,7 @@ class Recipe(BaseModel):
     steps: Annotated[int, Field(ge=1)] | None = None
     backbone: dict[str, Any]
     method: dict[str, Any]
+    search: dict[str, Values] = Field(default_factory=dict, exclude=True)
 
     @field_validator("backbone")
     @classmethod
@@ -73,6 +132,16 @@ class Recipe(BaseModel):
                 f"method {method.name} compares images with images and captions with captions, which backbone "
                 f"{backbone.name} cannot; choose one of: {able}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _searches_what_it_has(self) -> Self:
+        for name, values in self.search.items():
+            for value in values.samples:
+                try:
+                    with_values(self, {name: value})
+                except RecipeError as error:
+                    raise ValueError(f"search: {error}") from None
         return self
 
     @property
@@ -147,15 +216,20 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
     Raises:
         RecipeError: an option is unknown, or a value is refused.
     """
-    if not given:
-        return recipe, {}
-    values = dict(map(named_value, given))
+    return with_values(recipe, dict(map(named_value, given))) if given else (recipe, {})
+
+
+def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
+    """As :func:`with_settings`, from values by dotted name."""
     content = recipe.model_dump(mode="json")
     for section in ("backbone", "method"):
         name = values.get(f"{section}.name", content[section]["name"])
         if name != content[section]["name"]:
             content[section] = {"name": name}
-    where = f"--set {' --set '.join(given)}"
+    where = " ".join(
+        f"--set {name}={x if isinstance(x, str) else json.dumps(x, default=str)}"
+        for name, x in values.items()
+    )
     known = _options(Recipe.from_dict(content, where=where))
     for name, value in values.items():
         if name not in known:
@@ -165,6 +239,8 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
         section, _, option = name.rpartition(".")
         (content[section] if section else content)[option] = value
     changed = Recipe.from_dict(content, where=where)
+    if "method.name" not in values and "backbone.name" not in values:
+        changed = changed.model_copy(update={"search": recipe.search})
     before, after = _options(recipe), _options(changed)
     return changed, {name: after[name] for name in values if before.get(name) != after[name]}
 
@@ -200,7 +276,7 @@ def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> s
     for name in recipe_names():
         if name.startswith(beginning):
             with suppress(RecipeError):  # another method's recipe lacks the option
-                if with_settings(Recipe.load(name), given)[0] == recipe:
+                if with_settings(Recipe.load(name), given)[0].model_dump() == recipe.model_dump():
                     return name
     return None
 

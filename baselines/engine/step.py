@@ -20,6 +20,10 @@ class StepsSpent(Exception):
     """Every network has taken the steps that the recipe gives it."""
 
 
+class Diverged(TrainingError):
+    """The loss is not finite."""
+
+
 class OptimiserStep:
     """What a method calls with a loss.
 
@@ -58,7 +62,7 @@ class OptimiserStep:
         """Update modules by the scalar ``loss``; see :class:`baselines.kit.method.Step`.
 
         Raises:
-            TrainingError: the loss is not finite.
+            Diverged: the loss is not finite.
             StepsSpent: no network may take a further step.
         """
         trained = [modules] if isinstance(modules, nn.Module) else modules
@@ -69,7 +73,7 @@ class OptimiserStep:
         if not np.isfinite(seen[0]):
             ids = batch.pair_ids.tolist()
             shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-            raise TrainingError(f"the loss is {seen[0]} at step {self.count + 1} (pairs {shown})")
+            raise Diverged(f"the loss is {seen[0]} at step {self.count + 1} (pairs {shown})")
         updated = {module: _parameters(self.optimizers[module]) for module in trained}
         for module in updated:
             self.optimizers[module].zero_grad(set_to_none=True)

@@ -40,7 +40,7 @@ _FILES = ("runs", "submissions", "leaderboard", "table.csv")
 def digits_recipes() -> list[str]:
     """Names of the recipes whose results make the table of digits: all methods and controls on VSE-infinity."""
     names = [name for name in recipe_names() if "/digits_vse_infinity" in name]
-    return [name for name in names if not name.endswith("_paper_labels")]
+    return [name for name in names if not name.endswith(("_paper_labels", "_tuned"))]
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,11 @@ def sweep(
     if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
     console = Console(stderr=True)
-    shares = multiprocessing.get_context("spawn").Array("d", len(cells), lock=False)
-    with sole_owner(folder), worker_pool(jobs, _begin, (shares,)) as pool, progress_bar(console) as bar:
+    shares = shared_shares(len(cells))
+    with sole_owner(folder), worker_pool(jobs, begin_worker, (shares,)) as pool, progress_bar(console) as bar:
         futures = [pool.submit(_finish, index, cell, device, features) for index, cell in enumerate(cells)]
         task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
-        for index in _as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
+        for index in as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
             console.print(f"{cells[index].name}: rSum {futures[index].result():.1f} on test", highlight=False)
         results = {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
         write_text(folder / "table.csv", table_as_csv(results))
@@ -230,7 +230,12 @@ Shares = Any
 _shares: Shares = None
 
 
-def _begin(shares: Shares) -> None:
+def shared_shares(n: int) -> Shares:
+    """For ``n`` trainings that workers report on."""
+    return multiprocessing.get_context("spawn").Array("d", n, lock=False)
+
+
+def begin_worker(shares: Shares) -> None:
     """Begin a worker: keep where it reports."""
     import torch
 
@@ -239,8 +244,13 @@ def _begin(shares: Shares) -> None:
     torch.set_num_threads(1)
 
 
-class _SharedProgress(TrainingProgress):
-    """Tells the parent process how far a cell is."""
+class SharedProgress(TrainingProgress):
+    """Tells the parent process how far a training is.
+
+    Args:
+        n_epochs: of the training.
+        index: of its share.
+    """
 
     def __init__(self, n_epochs: int, index: int) -> None:
         super().__init__(n_epochs, Console(quiet=True))
@@ -259,7 +269,7 @@ def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
         _check_training(cell)
     else:
         trainer = Trainer(cell.job, cell.run, device, features=features)
-        with _SharedProgress(len(trainer.plans), index) as progress:
+        with SharedProgress(len(trainer.plans), index) as progress:
             trainer.run(progress)
         quiet = Console(quiet=True)
         submit([cell.run.path], cell.submission, root=cell.root, device=device, console=quiet)
@@ -279,6 +289,11 @@ def _check_training(cell: Cell) -> None:
             f"{cell.submission} was trained in {training.precision}, not in {cell.precision}; choose a new folder "
             "with --to"
         )
+    if training.budget != cell.job.recipe.steps:
+        raise NclBenchError(
+            f"{cell.submission} was trained for {training.budget or 'no given number of'} steps, not for "
+            f"{cell.job.recipe.steps or 'the epochs of the plan'}; choose a new folder with --to"
+        )
     if training.settings != stated_settings([cell.job]):
         raise NclBenchError(
             f"{cell.submission} was trained with other settings ({training.settings or 'none'}); choose a new folder "
@@ -286,7 +301,8 @@ def _check_training(cell: Cell) -> None:
         )
 
 
-def _as_finished(futures: Sequence[Future[float]], on_wait: Callable[[], object]) -> Iterator[int]:
+def as_finished(futures: Sequence[Future[Any]], on_wait: Callable[[], object]) -> Iterator[int]:
+    """Numbers of the futures as they are done; ``on_wait`` is called meanwhile."""
     waiting = list(range(len(futures)))
     while waiting:
         on_wait()

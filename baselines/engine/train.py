@@ -253,7 +253,7 @@ class Trainer:
         except TrainingError as error:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
             good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
-            raise TrainingError(f"{error} of epoch {index}; {good}") from None
+            raise type(error)(f"{error} of epoch {index}; {good}") from None
         similarities, means = self._score_dev(), self.step.epoch_means()
         line = from_first_rank(lambda: self._record(index, plan, similarities, means))
         progress.finish(line, 1.0 if budget is None else self._epochs_of_plan - begun_at)

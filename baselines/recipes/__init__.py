@@ -4,6 +4,10 @@ A recipe is called ``METHOD/DATASET_BACKBONE``, or ``METHOD/DATASET_BACKBONE_VAR
 beginnings of its name, later ones over earlier ones: ``triplet/coco_sgr_clean`` takes ``coco``, ``coco_sgr`` and
 ``coco_sgr_clean`` of ``triplet.yaml``, after the same ones of ``every_method.yaml``. A ``note`` is a sentence for
 readers.
+
+A recipe whose name ends in ``_tuned`` takes the values that `ncl-bench tune` chose as well. They stand in
+``tuned/METHOD/DATASET_BACKBONE_tuned.yaml``, with every trial beside them as CSV. ``tables`` holds what
+`ncl-bench sweep --table` trains.
 """
 
 import sys
@@ -18,17 +22,20 @@ from ncl_bench.schema import read_yaml
 
 RECIPES = Path(__file__).parent
 EVERY_METHOD = RECIPES / "every_method.yaml"
+TUNED = RECIPES / "tuned"
+TABLES = RECIPES / "tables"
 
 
 def recipe_names() -> list[str]:
     """Names of all shipped recipes, sorted."""
-    return sorted(
+    by_hand = [
         f"{path.stem}/{key}"
         for path in RECIPES.glob("*.yaml")
         if path != EVERY_METHOD
         for key in read_yaml(path)
         if key not in DATASETS
-    )
+    ]
+    return sorted([*by_hand, *(f"{path.parent.name}/{path.stem}" for path in TUNED.glob("*/*.yaml"))])
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -89,10 +96,12 @@ def written(name: str) -> dict[str, Any]:
         for key in sorted(entries, key=len):
             if f"{ending}_".startswith(f"{key}_"):
                 merged = _merge(merged, entries[key])
-    return merged
+    tuned = TUNED / f"{name}.yaml"
+    return _merge(merged, read_yaml(tuned)) if tuned.is_file() else merged
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Both, with ``above`` winning; ``backbone`` and ``method`` are merged key by key."""
-    sections = {key: below.get(key, {}) | above[key] for key in ("backbone", "method") if key in above}
+    """Both, with ``above`` winning; ``backbone``, ``method`` and ``search`` are merged key by key."""
+    merged = ("backbone", "method", "search")
+    sections = {key: below.get(key, {}) | above[key] for key in merged if key in above}
     return below | above | sections

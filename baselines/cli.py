@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from io import StringIO
@@ -378,17 +378,15 @@ def sweep(
     from baselines.engine.sweep import sweep as run_sweep
     from baselines.engine.tables import Table
 
-    recipes, noises, seeds, chosen = (
-        recipe or digits_recipes(),
-        noise or NOISES,
-        seed or SEEDS,
-        settings or [],
-    )
+    names: Sequence[str] = recipe or digits_recipes()
+    noises: Sequence[str] = noise or NOISES
+    seeds: Sequence[int] = seed or SEEDS
+    chosen = settings or []
     if table:
         found = Table.load(table)
-        recipes, noises, seeds = recipe or found.trained(), noise or found.noises, seed or found.seeds
+        names, noises, seeds = recipe or found.trained(), noise or found.noises, seed or found.seeds
         chosen = [f"steps={found.steps}", *chosen]
-    cells = cells_of(to, recipes, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
+    cells = cells_of(to, names, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
     results = run_sweep(to, cells, jobs=jobs, device=device, features=features)
     Console().print(table_to_print(results))
     typer.echo(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")

@@ -225,9 +225,13 @@ class Trainer:
         now = min(int(self._epochs_of_plan), len(self.plans) - 1)
         entered = self.plans[self.place + 1 : now + 1]
         self.place = now
-        flags = ("new_networks", "new_optimizers", "forget_best")
-        changes = {flag: any(getattr(plan, flag) for plan in entered) for flag in flags}
-        return replace(self.plans[now], **changes), not entered
+        plan = replace(
+            self.plans[now],
+            new_networks=any(plan.new_networks for plan in entered),
+            new_optimizers=any(plan.new_optimizers for plan in entered),
+            forget_best=any(plan.forget_best for plan in entered),
+        )
+        return plan, not entered
 
     def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
         begun_at, taken, budget = self._epochs_of_plan, sum(self.step.taken), self.job.recipe.steps
@@ -245,7 +249,7 @@ class Trainer:
                     clip = self.job.recipe.gradient_clip
                     self.spent.time_plain_steps(self.fabric, self.method.networks[0], batches, clip, index)
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
-                with suppress(StepsSpent), self.spent.training(self.method.networks, device):
+                with suppress(StepsSpent), self.spent.training(self.step.networks, device):
                     self.method.train_epoch(plan, batches, self.step)
             self.step.restore_spent()
             if budget is not None and sum(self.step.taken) == taken:

@@ -99,7 +99,7 @@ class Search:
         """All that the trials depend on but their number, as JSON."""
         base = self.base
         search = {name: among.model_dump(mode="json") for name, among in base.search.items()}
-        said = {"recipe": base.model_dump(mode="json"), "search": search}
+        said: dict[str, Any] = {"recipe": base.model_dump(mode="json"), "search": search}
         said |= {"noise": self.tuning.noise, "seed": self.tuning.seed}
         return json.dumps(said, sort_keys=True)
 

@@ -158,7 +158,7 @@ class ScanLayout(DatasetSpec):
         """Captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
 
         Args:
-            download: what the user has.
+            download: the folder or zip file that the user gave.
             paths: features, captions and ids of this split.
             split: ``train``, ``dev`` or ``test``.
 

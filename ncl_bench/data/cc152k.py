@@ -67,7 +67,7 @@ class CC152K(DatasetSpec):
         """Captions and ids of one split, from its tab-separated file.
 
         Args:
-            download: what the user has.
+            download: the folder or zip file that the user gave.
             paths: ``origin.files`` of this split.
             split: ``train``, ``dev`` or ``test``.
 

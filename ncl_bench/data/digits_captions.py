@@ -35,8 +35,8 @@ class Form:
     Attributes:
         opening: what comes first; ``{count}`` is the number of digits in the scene.
         item: one named digit: ``{digit}`` and ``{place}``.
-        joint: between items.
-        last_joint: before the last item.
+        joint: what stands between two items.
+        last_joint: what stands before the last item.
         order: ``free``, ``rows`` (top to bottom) or ``columns`` (left to right).
     """
 
@@ -55,8 +55,8 @@ class Grammar:
         digits: names of each digit, 0 to 9.
         nouns: how a digit enters a sentence, with ``{name}``.
         rows, columns: names of each line of the grid, from the top and from the left.
-        exact: both coordinates, with ``{row}`` and ``{column}``.
-        in_row, in_column: one coordinate.
+        exact: phrases that give both coordinates, with ``{row}`` and ``{column}``.
+        in_row, in_column: phrases that give one coordinate.
         corners: names of the four corners, by ``(row, column)``.
         counts: number words for 3, 4 and 5 digits.
         forms: the sentence forms.

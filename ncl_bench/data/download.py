@@ -27,7 +27,7 @@ READ_ERRORS = (
 
 
 class Download(Protocol):
-    """Files by their path below one place."""
+    """What the user downloaded: files by their path below one place."""
 
     place: Path
     sizes: Mapping[str, int]
@@ -42,7 +42,7 @@ class Download(Protocol):
 
 
 def open_download(path: Path) -> Download:
-    """A folder or a zip file.
+    """Open a download: a folder or a zip file.
 
     Raises:
         DataError: it is neither, or the zip is damaged or dangerous.

@@ -24,10 +24,10 @@ class FeatureFile:
     """One ``*_ims.npy`` whose header is as expected.
 
     Attributes:
-        download: where it lies.
-        path: below the download.
+        download: the folder or zip file that holds it.
+        path: its path below the download.
         shape: ``(rows, n_regions, feature_dim)``.
-        dtype: of the numbers.
+        dtype: its number type.
         header_bytes: length of the header.
         repeat: how often each image is stored, in a row.
     """
@@ -70,8 +70,8 @@ def open_features(
     """Check everything about a feature file that its header and size tell.
 
     Args:
-        download: where it lies.
-        path: below the download.
+        download: the folder or zip file that holds it.
+        path: its path below the download.
         spec: the dataset.
         split: ``train``, ``dev`` or ``test``.
         dtypes: number types that the published file may have.
@@ -146,7 +146,7 @@ def scan(file: FeatureFile, *, to_float16: bool, advance: Advance) -> Scan:
     """Read a whole feature file once: every number finite, no row of zeros alone, repeated rows equal.
 
     Args:
-        file: whose header is as expected.
+        file: the feature file; its header is as expected.
         to_float16: the numbers must also fit float16.
         advance: called with the bytes read.
 

@@ -80,7 +80,7 @@ class NoiseOfWeb(DatasetSpec):
         """Token ids and image ids of one split.
 
         Args:
-            download: what the user has.
+            download: the folder or zip file that the user gave.
             paths: ``origin.files`` of this split.
             split: ``train``, ``dev`` or ``test``.
 

@@ -160,7 +160,7 @@ class DatasetSpec:
         """Captions (or token ids) and image ids of one split of a download.
 
         Args:
-            download: what the user has.
+            download: the folder or zip file that the user gave.
             paths: ``origin.files`` of this split, below the download.
             split: ``train``, ``dev`` or ``test``.
 

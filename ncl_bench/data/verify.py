@@ -21,7 +21,7 @@ class Inspection:
 
     Attributes:
         download: the folder or zip file.
-        features: of each split.
+        features: the feature file of each split.
         texts: every other file that is read, below the download.
         material: what they hold.
         encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
@@ -170,7 +170,7 @@ def verify(
     return Findings(tuple(files), checked, tuple(warnings), inspection.encoding)
 
 
-def is_published(sha256: str, known: KnownFile | None) -> bool | None:
+def has_known_hash(sha256: str, known: KnownFile | None) -> bool | None:
     """Whether a hash (hex) is that of the published file; None where that is not known."""
     return None if known is None else sha256.startswith(known.sha256)
 
@@ -179,7 +179,7 @@ def hashed(path: Path, known: KnownFile | None) -> FileRecord:
     """The record of a file that is compared with a known hash."""
     sha256 = sha256_of_file(path)
     return FileRecord(
-        name=path.name, bytes=path.stat().st_size, sha256=sha256, published=is_published(sha256, known)
+        name=path.name, bytes=path.stat().st_size, sha256=sha256, published=has_known_hash(sha256, known)
     )
 
 
@@ -190,8 +190,8 @@ def checked_facts(
 
     Args:
         spec: the dataset.
-        features: of each split.
-        files: what was read.
+        features: the feature file of each split.
+        files: records of the files that were read.
     """
     images = " / ".join(f"{spec.images[split]:,}" for split in SPLITS)
     dtypes = " and ".join(sorted({str(file.dtype) for file in features.values()}))
@@ -216,7 +216,7 @@ def _files(n: int) -> str:
 
 
 def copies_warning(file: FeatureFile, found: Scan) -> str:
-    """A sentence on images that are copies of others."""
+    """What to say of images that are copies of others."""
     later, earlier = found.example
     return (
         f"{file.path}: {found.copies:,} of {file.shape[0] // file.repeat:,} images have exactly the features of an "
@@ -226,15 +226,15 @@ def copies_warning(file: FeatureFile, found: Scan) -> str:
 
 
 def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> str | None:
-    """A sentence where token ids are not the published ones, or None.
+    """What to say where token ids differ from the published ones; None where they do not.
 
     Args:
-        origin: of the dataset.
-        tokenizer: its name.
+        origin: where the dataset comes from.
+        tokenizer: name of the tokenizer.
         sha256: hash (hex) of the vocabulary file; None for a vocabulary that is built from the captions.
     """
     known = origin.vocabulary
-    if known is None or not uses_vocabulary_file(tokenizer) or (sha256 and is_published(sha256, known)):
+    if known is None or not uses_vocabulary_file(tokenizer) or (sha256 and has_known_hash(sha256, known)):
         return None
     own = "built from the training captions" if sha256 is None else "another file than the published one"
     return (

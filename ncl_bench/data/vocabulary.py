@@ -55,7 +55,7 @@ class Vocabulary:
         return self.index["<unk>"]
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Ids of a tokenised caption between ``<start>`` and ``<end>``; unknown words become ``<unk>``."""
+        """Ids of a tokenized caption between ``<start>`` and ``<end>``; unknown words become ``<unk>``."""
         return [self.start, *(self.index.get(word, self.unknown) for word in words), self.end]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
@@ -68,7 +68,7 @@ def build_vocabulary(captions: Iterable[Sequence[str]], *, threshold: int = 4) -
     """Words that occur at least ``threshold`` times, after the special ones.
 
     Args:
-        captions: tokenised training captions.
+        captions: tokenized training captions.
         threshold: smallest count, at least 1.
 
     Returns:

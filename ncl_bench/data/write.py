@@ -77,7 +77,7 @@ def write_prepared(
         spec: the dataset.
         material: what is written.
         options: what the folder shall be like.
-        dtype: of the features.
+        dtype: number type of the features.
         key: the manifest's key.
         findings: files that the material comes from, and what was found out about them.
         journal: lists finished files.
@@ -305,7 +305,7 @@ def _caption_batches(
     """Rows of the captions table, in the order of the clean pairing.
 
     Args:
-        schema: of the table; its text and token columns in the order of the next two.
+        schema: the table's; its text and token columns in the order of the next two.
         image_ids: one per image.
         captions_per_image: a fact of the dataset.
         texts: captions of each text column.

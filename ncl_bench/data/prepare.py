@@ -66,7 +66,7 @@ def prepare(
 ) -> Path:
     """Check a download completely, then write the prepared folder; a stopped run goes on where it was.
 
-    Large datasets are tokenised in several processes, so call this from a file whose main part stands under
+    Large datasets are tokenized in several processes, so call this from a file whose main part stands under
     ``if __name__ == "__main__":``.
 
     Args:

@@ -246,7 +246,7 @@ class Submission(Record):
             that a training run read. In a submission of protocol version 1 it stands for the order of the evaluated
             splits too.
         language: of the captions.
-        tokenizer: what cut the captions into tokens.
+        tokenizer: what split the captions into tokens.
         noise: of the training pairs.
         training_seeds: one per training run behind the scores.
         selection_split: where the checkpoint was chosen; ``none`` for the last epoch.

@@ -106,6 +106,13 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("baselines.engine.run_folder.load_dataset", few)
 
 
+def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Thirty drawings in ``photos``, each described in two languages in ``captions.csv``."""
+    from support.drawings import describe
+
+    describe(folder, 30)
+
+
 GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "the downloads": downloads,
     "prepared data": prepared,
@@ -115,4 +122,5 @@ GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "another submission": other,
     "submissions of three seeds of two methods": three_seeds,
     "tiny recipes": tiny_training,
+    "photographs and their captions": photographs,
 }

@@ -14,6 +14,7 @@ SHOWN_ONLY = Counter(
         "docs/data.md": 2,
         "docs/evaluate.md": 1,
         "docs/multi-gpu.md": 3,
+        "docs/my-own-images.md": 1,
         "docs/quickstart.md": 1,
         "docs/reproduce.md": 1,
     }

@@ -1,11 +1,12 @@
 """Image files that tests draw, and an encoder small enough to encode them at once."""
 
+import csv
 import hashlib
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
 from baselines.features.encoders import Encoder
@@ -26,6 +27,43 @@ def draw(folder: Path, n: int) -> list[str]:
     for number, name in enumerate(names):
         drawing(number).save(folder / name)
     return names
+
+
+SHAPES = {"circle": "圆形", "square": "正方形", "triangle": "三角形"}
+COLOURS = {"red": "红色", "green": "绿色", "blue": "蓝色", "yellow": "黄色", "black": "黑色"}
+SIDES = {"left": "左边", "right": "右边"}
+
+
+def describe(folder: Path, n: int) -> None:
+    """Draw a coloured shape beside a grey one in ``photos/000.png`` and so on, with captions in ``captions.csv``."""
+    random = np.random.default_rng(0)
+    (folder / "photos").mkdir(parents=True)
+    rows = [("image", "en", "zh")]
+    for number in range(n):
+        picture = Image.new("RGB", (96, 64), "white")
+        brush = ImageDraw.Draw(picture)
+        shape, other = random.permutation(list(SHAPES))[:2]
+        colour, side = random.choice(list(COLOURS)), random.choice(list(SIDES))
+        places = (8, 56) if side == "left" else (56, 8)
+        for name, left, ink in ((shape, places[0], colour), (other, places[1], "grey")):
+            x, y = left + random.integers(-6, 7), random.integers(8, 25)
+            if name == "triangle":
+                brush.polygon([(x, y + 32), (x + 32, y + 32), (x + 16, y)], fill=ink)
+            else:
+                getattr(brush, {"circle": "ellipse", "square": "rectangle"}[name])(
+                    (x, y, x + 32, y + 32), fill=ink
+                )
+        picture.save(folder / "photos" / f"{number:03}.png")
+        english = f"A {colour} {shape} on the {side} of a {other}."
+        rows.append(
+            (
+                f"{number:03}.png",
+                english,
+                f"{SHAPES[other]}{SIDES[side]}有一个{COLOURS[colour]}的{SHAPES[shape]}。",
+            )
+        )
+    with (folder / "captions.csv").open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(rows)
 
 
 class TinyNetwork(nn.Module):

@@ -174,7 +174,7 @@ state(
 state('write "" if there is none', "extra_clean_data_none", extra_clean_data="None")
 state('write "" if there is none', "pretrained_encoder_none", pretrained_encoder=" none ")
 state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
-state("unknown dataset", "unknown_dataset", dataset="flickr8k")
+state("unknown dataset", "unknown_dataset", dataset="flickr9k")
 state("protocol versions 1 and 2", "later_protocol", protocol_version=3)
 state("'matrix', 'embeddings', 'rankings'", "unknown_form", scores__test__form="guess")
 state("scores", "no_scores", scores={})

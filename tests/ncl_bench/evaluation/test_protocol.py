@@ -157,8 +157,8 @@ def test_all_of_a_dev_split_are_more_than_selection_uses() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(DataError, match=r"flickr8k.*flickr30k"):
-        evaluate(trained_scores(), dataset="flickr8k")
+    with pytest.raises(DataError, match=r"flickr9k.*flickr30k"):
+        evaluate(trained_scores(), dataset="flickr9k")
     with pytest.raises(DataError, match=r"train.*dev, test"):
         evaluate(trained_scores(), dataset="digits", split="train")
 

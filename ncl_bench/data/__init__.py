@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench import plugins
-from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now
+from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import SPLITS, DatasetSpec
@@ -41,6 +41,8 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
 
 for _module in (flickr30k, coco, cc152k, now, flickr8k, digits):
     register(_module.SPEC)
+for _dataset in (pictograms.SPEC, pictograms.EMOJI, pictograms.WEB):
+    register(_dataset)
 
 
 def dataset_spec(name: str) -> DatasetSpec:

@@ -1,5 +1,6 @@
 """Contact sheets: pairs of the test split as a person looks at them."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +10,18 @@ from PIL import Image, ImageDraw
 from tools.pictograms.build import SHIPPED
 from tools.pictograms.items import read_items
 from tools.pictograms.pictures import SIDE, make_blocks, read_block
-from tools.pictograms.split import SEED
 
 PAIRS, COLUMNS, LINES = 200, 8, 5
 TEXT = 44
 
 
 def sampled_ids() -> list[str]:
-    """The 200 test pairs that were looked at, in the order of the sheets."""
+    """The 200 test pairs that were looked at, in the order of the sheets: those whose ids have the smallest hashes."""
     lines = [
         line.split("\t") for line in (SHIPPED / "items.tsv").read_text(encoding="utf-8").splitlines()[1:]
     ]
     test = [line[0] for line in lines if line[1] == "test"]
-    chosen = np.random.RandomState(SEED).permutation(len(test))[:PAIRS]
-    return [test[row] for row in sorted(chosen.tolist())]
+    return sorted(test, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:PAIRS]
 
 
 def contact_sheets(packages: Path, work: Path) -> list[Path]:

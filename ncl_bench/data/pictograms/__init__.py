@@ -1,0 +1,246 @@
+"""Pictograms: clip art, emoji and icons with the names and keywords that people gave them (protocol.md).
+
+Features, captions, splits and thumbnails lie beside this file; ``tools/pictograms`` made them. Three datasets read
+them: ``pictograms``, its emoji with Chinese captions as ``pictograms-emoji``, and ``pictograms-web``, whose training
+captions are those of the clip art as it comes.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
+from ncl_bench.data.paired import FloatArray
+from ncl_bench.data.spec import SPLITS, Origin
+
+FILES = Path(__file__).parent
+REGIONS, DIM = 16, 64
+THUMBNAIL, COLUMNS = 64, 40
+"""Pixels of a thumbnail, and thumbnails in a line of the sheet."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of ``items.tsv``.
+
+    Attributes:
+        number: of the picture, which is its row of the features.
+        id: source and name, such as ``noto/pear``.
+        split: of ``pictograms``; empty for clip art whose own text is of no use.
+        caption: in English; empty where ``split`` is.
+        chinese: of an emoji, else empty.
+        web_split: of ``pictograms-web``, or empty.
+        as_it_comes: the training caption of ``pictograms-web``, or empty.
+    """
+
+    number: int
+    id: str
+    split: str
+    caption: str
+    chinese: str
+    web_split: str
+    as_it_comes: str
+
+
+@lru_cache
+def rows() -> tuple[Row, ...]:
+    """Every picture, in the order of the features."""
+    lines = (FILES / "items.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    return tuple(Row(number, *line.split("\t")) for number, line in enumerate(lines))
+
+
+@lru_cache
+def thumbnails() -> dict[str, NDArray[np.uint8]]:
+    """Pictures of dev and test by id, uint8 ``(64, 64, 3)``."""
+    from PIL import Image
+
+    shown = [row.id for row in rows() if row.split in ("dev", "test")]
+    with Image.open(FILES / "thumbnails.webp") as picture:
+        sheet = np.asarray(picture.convert("RGB"))
+    tiles = (
+        sheet.reshape(-1, THUMBNAIL, COLUMNS, THUMBNAIL, 3)
+        .swapaxes(1, 2)
+        .reshape(-1, THUMBNAIL, THUMBNAIL, 3)
+    )
+    return dict(zip(shown, tiles, strict=False))  # the last line is filled up with white
+
+
+def _features(chosen: list[Row]) -> NDArray[np.float32]:
+    steps = np.load(FILES / "features.npy", mmap_mode="r", allow_pickle=False)
+    scales = np.load(FILES / "scales.npy", allow_pickle=False)
+    features: NDArray[np.float32] = steps[[row.number for row in chosen]] * scales
+    return features
+
+
+class Pictograms(EmbeddedDataset):
+    """The checked part: a text that says what its picture shows."""
+
+    word_threshold: ClassVar[int] = 2
+
+    def split_of(self, row: Row) -> str:
+        """The split of a picture in this dataset, or an empty text."""
+        return row.split
+
+    def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
+        """Language to the captions of the chosen pictures."""
+        return {"en": tuple(row.caption for row in chosen)}
+
+    def content(self, split: str) -> EmbeddedSplit:
+        """One split; the same object is handed out again within a process."""
+        return _content(self, split)
+
+    def picture(self, image_id: str, features: FloatArray) -> bytes | None:
+        """The thumbnail, as PNG; pictures of train have none."""
+        from PIL import Image
+
+        if image_id not in thumbnails():
+            return None
+        stream = BytesIO()
+        Image.fromarray(thumbnails()[image_id]).save(stream, "PNG")
+        return stream.getvalue()
+
+
+class PictogramsEmoji(Pictograms):
+    """The emoji of the checked part, in the same splits, with the names of Unicode in two languages."""
+
+    def split_of(self, row: Row) -> str:
+        """The split of a picture in this dataset, or an empty text."""
+        return row.split if row.chinese else ""
+
+    def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
+        """Language to the captions of the chosen pictures."""
+        return {
+            "zh": tuple(row.chinese for row in chosen),
+            "en": tuple(row.caption for row in chosen),
+        }
+
+
+class PictogramsWeb(Pictograms):
+    """The clip art as it comes in train; dev and test are checked."""
+
+    def split_of(self, row: Row) -> str:
+        """The split of a picture in this dataset, or an empty text."""
+        return row.web_split
+
+    def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
+        """Language to the captions of the chosen pictures."""
+        return {"en": tuple(row.as_it_comes if split == "train" else row.caption for row in chosen)}
+
+
+@lru_cache(maxsize=3 * len(SPLITS))
+def _content(spec: Pictograms, split: str) -> EmbeddedSplit:
+    chosen = [row for row in rows() if spec.split_of(row) == split]
+    ids = np.array([row.id for row in chosen])
+    return EmbeddedSplit(frozen(_features(chosen)), frozen(ids), spec.captions_of(chosen, split))
+
+
+def _origin(summary: str, noise: str) -> Origin:
+    return Origin(
+        summary=summary,
+        homepage="https://packages.debian.org/stable/openclipart-svg",
+        obtain=("nothing to download: features, captions and thumbnails come with the package",),
+        folders=(),
+        prefixes={split: split for split in SPLITS},
+        files=(),
+        extra_files=(),
+        dtypes=("float32",),
+        ids_span_splits=True,
+        licence="public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
+        licence_id="other",
+        terms=(
+            "May be used, changed and passed on for any purpose; copies keep the notices of `LICENSES.txt`, which "
+            "lies beside the data."
+        ),
+        noise=noise,
+        upload=("captions", "images"),
+        upload_reason="the licences ask that their notices be kept",
+        citation="""@misc{openclipart2005,
+  title        = {Open Clip Art Library, release 0.18},
+  author       = {{The Open Clip Art Library's artists}},
+  howpublished = {Debian package openclipart-svg 1:0.18+dfsg-19},
+  year         = {2005}
+}
+@misc{unicode2026cldr,
+  title        = {Unicode Common Locale Data Repository: annotations, version 48.2},
+  author       = {{Unicode, Inc.}},
+  howpublished = {packages cldr-annotations-full and cldr-annotations-derived-full},
+  year         = {2026}
+}""",
+    )
+
+
+_CLEAN = (
+    "The pairs are clean; the benchmark corrupts train, and only train, by moving images between captions. With one "
+    "caption per image, both units move the same number of pairs."
+)
+
+SPEC = Pictograms(
+    name="pictograms",
+    title="Pictograms",
+    images={"train": 7_193, "dev": 400, "test": 1_000},
+    captions_per_image=1,
+    n_regions=REGIONS,
+    feature_dim=DIM,
+    noise="synthetic",
+    protocols=("1k",),
+    order_fingerprints={
+        "dev": "a36d2bc130f052f3fac5bae25f44e95b7f5277a54d3d1a76bddc3508822fd124",
+        "test": "77ed1adf656104d4021104537c056990f8401941d5c781162b49a1ad5c9773ac",
+    },
+    languages=("en",),
+    tokenizers={"en": "word"},
+    origin=_origin(
+        "Clip art, emoji and icons with the names and keywords that people gave them, in English; every image as 16 "
+        "region features of a small CNN.",
+        _CLEAN,
+    ),
+)
+
+EMOJI = PictogramsEmoji(
+    name="pictograms-emoji",
+    title="Pictograms: emoji",
+    images={"train": 2_290, "dev": 120, "test": 300},
+    captions_per_image=1,
+    n_regions=REGIONS,
+    feature_dim=DIM,
+    noise="synthetic",
+    protocols=("300",),
+    order_fingerprints={
+        "dev": "8a69d120929c1b746b78d94da9b619c77976d07b4c99aae63ecf9daa64c61ca2",
+        "test": "7e423d03871b27b9699b46ffa90a271db6d1be233d128fe5323c2609bd499892",
+    },
+    languages=("zh", "en"),
+    tokenizers={"zh": "jieba", "en": "word"},
+    origin=_origin(
+        "The emoji of Pictograms, in the same splits, with the names and keywords of Unicode in Chinese and English.",
+        _CLEAN,
+    ),
+)
+
+WEB = PictogramsWeb(
+    name="pictograms-web",
+    title="Pictograms: web",
+    images={"train": 6_078, "dev": 160, "test": 400},
+    captions_per_image=1,
+    n_regions=REGIONS,
+    feature_dim=DIM,
+    noise="natural",
+    protocols=("400",),
+    order_fingerprints={
+        "dev": "790ab849efe9be0cd1cbf465008717a0f31572d65298618d6370cc7264621aa5",
+        "test": "c4b966acf3d174a3531590f1ad0052103201410fdd77f44f7cc854a98c5649c3",
+    },
+    languages=("en",),
+    tokenizers={"en": "word"},
+    origin=_origin(
+        "The clip art of Pictograms with its titles and keywords as they come, many of which name a batch of "
+        "pictures; dev and test are the checked clip art of Pictograms.",
+        "Natural: titles that name a batch, an artist or another picture; which training captions are of use is not "
+        "told. Dev and test are checked.",
+    ),
+)

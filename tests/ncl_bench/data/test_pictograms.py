@@ -1,0 +1,121 @@
+"""Pictograms: what is shipped is what was built, splits share no concept, and every dataset opens without files."""
+
+import io
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ncl_bench import load_dataset
+from ncl_bench.data.order import order_fingerprint
+from ncl_bench.data.pictograms import DIM, EMOJI, REGIONS, SPEC, THUMBNAIL, WEB, Pictograms, rows, thumbnails
+from ncl_bench.data.spec import SPLITS
+from ncl_bench.errors import NoiseError
+
+FINGERPRINTS = {}
+ALL = (SPEC, EMOJI, WEB)
+
+
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("split", SPLITS)
+def test_sizes_types_and_bytes_are_the_published_ones(spec: Pictograms, split: str) -> None:
+    content = spec.content(split)
+    assert content.image_features.shape == (spec.images[split], REGIONS, DIM)
+    assert content.image_features.dtype == np.float32
+    assert np.isfinite(content.image_features).all()
+    assert content.fingerprint == FINGERPRINTS[spec.name, split]
+    assert {language: len(captions) for language, captions in content.captions.items()} == dict.fromkeys(
+        spec.languages, spec.images[split]
+    )
+    assert all(caption.strip() for captions in content.captions.values() for caption in captions)
+
+
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
+def test_scores_can_be_checked_without_the_data(spec: Pictograms) -> None:
+    for split in ("dev", "test"):
+        content = spec.content(split)
+        found = order_fingerprint(content.image_ids, content.captions[spec.languages[0]])
+        assert spec.order_fingerprints[split] == found
+
+
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
+def test_a_picture_lies_in_one_split_and_no_text_of_dev_or_test_comes_twice(spec: Pictograms) -> None:
+    ids = [name for split in SPLITS for name in spec.content(split).image_ids.tolist()]
+    assert len(set(ids)) == len(ids) == sum(spec.images.values())
+    held_out = [caption for split in ("dev", "test") for caption in spec.content(split).captions["en"]]
+    assert len(set(held_out)) == len(held_out)
+    assert not set(held_out) & set(spec.content("train").captions["en"])
+
+
+def test_the_three_datasets_agree_on_their_splits() -> None:
+    splits = {row.id: row.split for row in rows()}
+    for spec in (EMOJI, WEB):
+        for split in ("dev", "test"):
+            assert {splits[name] for name in spec.content(split).image_ids.tolist()} == {split}
+        assert {splits[name] for name in spec.content("train").image_ids.tolist()} <= {"train", ""}
+    assert all(row.web_split == row.split for row in rows() if row.web_split in ("dev", "test"))
+
+
+def test_sources_of_the_test_split() -> None:
+    sources = Counter(name.split("/")[0] for name in SPEC.content("test").image_ids.tolist())
+    assert sources["openclipart"] == 400
+    assert sources["noto"] + sources["fluent"] == 300
+    assert sources["lucide"] + sources["phosphor"] == 300
+
+
+def test_opening_needs_neither_torch_nor_files(tmp_path) -> None:
+    code = (
+        "import sys, ncl_bench; train = ncl_bench.load_dataset('pictograms', noise_ratio=0.4); "
+        "assert 'torch' not in sys.modules and 'PIL' not in sys.modules; print(len(train), train.noise.seed)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == [str(SPEC.images["train"]), "0"]
+
+
+def test_noise_by_caption_and_by_image_moves_the_same_share() -> None:
+    for unit in ("caption", "image"):
+        noisy = load_dataset("pictograms", noise_ratio=0.4, noise_unit=unit)
+        assert noisy.noise.realised_ratio == pytest.approx(0.4, abs=0.002)
+    with pytest.raises(NoiseError, match="pictograms-web carries natural noise"):
+        load_dataset("pictograms-web", noise_ratio=0.4)
+
+
+def test_chinese_and_english_are_about_the_same_emoji() -> None:
+    chinese, english = load_dataset("pictograms-emoji"), load_dataset("pictograms-emoji", language="en")
+    assert chinese.fingerprint == english.fingerprint
+    np.testing.assert_array_equal(chinese.image_ids, english.image_ids)
+    row = chinese.image_ids.tolist().index("noto/hot-beverage")
+    assert chinese.captions is not None
+    assert english.captions is not None
+    assert chinese.captions[row].startswith("热饮")
+    assert english.captions[row].startswith("hot beverage")
+
+
+def test_captions_of_the_web_are_those_of_train_alone() -> None:
+    web, checked = WEB.content("train"), set(SPEC.content("train").image_ids.tolist())
+    untold = [name for name in web.image_ids.tolist() if name not in checked]
+    assert len(untold) > 0.4 * len(web.image_ids)
+    assert any("gramastar" in caption for caption in web.captions["en"])
+    assert WEB.content("test").captions["en"] == tuple(
+        caption
+        for name, caption in zip(
+            SPEC.content("test").image_ids, SPEC.content("test").captions["en"], strict=True
+        )
+        if name.startswith("openclipart/")
+    )
+
+
+def test_pictures_of_dev_and_test_are_shown() -> None:
+    test = SPEC.content("test")
+    shown = [SPEC.picture(name, test.image_features[0]) for name in test.image_ids.tolist()]
+    assert all(
+        png is not None and Image.open(io.BytesIO(png)).size == (THUMBNAIL, THUMBNAIL) for png in shown
+    )
+    assert len(set(shown)) == len(shown)
+    assert SPEC.picture(str(SPEC.content("train").image_ids[0]), test.image_features[0]) is None
+    assert all(np.ptp(pixels) > 8 for pixels in thumbnails().values())

@@ -456,7 +456,7 @@ def features(
 ) -> None:
     """Turn your images into region features, in the layout that `prepare` reads.
 
-    Run the same command again to go on after an interruption.
+    After an interruption, the same command goes on where it stopped.
 
     Example: ncl-bench features photos --to features
     """

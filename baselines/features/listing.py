@@ -50,9 +50,10 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     if lists:
         found = _listed(found, source, _parsed(lists))
     for name in found.names:
-        if name != name.strip() or len(name.splitlines()) != 1:
+        if name != name.strip() or len(name.splitlines()) != 1 or not _is_text(name):
             raise DataError(
-                f"{source}: the image {name!r} has blanks around its name or a line end in it; rename it"
+                f"{source}: the image {name!r} has blanks around its name, a line end or what is no UTF-8 in it; "
+                "rename it"
             )
     if not found.names:
         raise DataError(f"{source} holds no image; give the folder or the table of your images")
@@ -83,6 +84,11 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
     cuts = np.cumsum([sizes["test"], sizes["dev"]])
     rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
     return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8; Python reads other bytes of a file's name as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _files_below(folder: Path) -> list[str]:

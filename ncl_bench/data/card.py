@@ -167,6 +167,7 @@ def describe(name: str) -> str:
             f"  {split:<6}{spec.images[split]:>9,} images {spec.n_captions(split):>9,} captions"
             for split in SPLITS
         ),
+        *(f"  order fingerprint of {split}: {order}" for split, order in spec.order_fingerprints.items()),
         "",
         *_files(origin),
     ]

@@ -1,7 +1,8 @@
 """Measure the reference networks side by side in one run: the papers' loop, ours, precision, memory, growth.
 
     python -m baselines.benchmark                      on the GPU where there is one, at published sizes
-    python -m baselines.benchmark --size batch=64      other sizes; several settings may follow each other
+    python -m baselines.benchmark --size batch=64      other sizes; may be given several times
+    python -m baselines.benchmark --only SCAN          what has SCAN in its title; other results of the file stay
     python -m baselines.benchmark --table FILE.json    the Markdown table of a result
 
 A GPU takes the published sizes, a CPU fewer pairs. The result goes to ``baselines/benchmarks/DEVICE.json``; it holds
@@ -18,34 +19,48 @@ import torch
 from rich.console import Console
 
 from baselines.benchmark.loop import oracle
-from baselines.benchmark.measure import Measurements, Row
-from baselines.benchmark.report import device_name, file_of, markdown, read_report, report
+from baselines.benchmark.measure import Found, Measurements
+from baselines.benchmark.report import completed, device_name, file_of, markdown, read_report, report
 from baselines.benchmark.sizes import PUBLISHED, SMALL
 from baselines.engine.progress import progress_bar
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
 
 
-def benchmark(device: torch.device, settings: Sequence[str], to: Path | None) -> Path:
-    """Measure everything and write the result; the file.
+def benchmark(device: torch.device, settings: Sequence[str], only: Sequence[str], to: Path | None) -> Path:
+    """Measure and write the result; the file.
+
+    Args:
+        device: to measure.
+        settings: sizes that differ from the device's usual ones, such as ``batch=64``.
+        only: what the titles of measurements have in them; all by default. What the file says of others stays.
+        to: the file; that of the device by default.
 
     Raises:
-        NclBenchError: a size is refused, or there is no source checkout.
+        NclBenchError: a size is refused, no title fits, or there is no source checkout.
     """
     sizes = (PUBLISHED if device.type == "cuda" else SMALL).changed(settings)
-    oracle()
+    oracle("sgraf_loop")
+    target = to or file_of(device_name(device))
     console = Console(stderr=True)
-    measurements, rows = Measurements(sizes, device), list[Row]()
-    plan = measurements.plan()
+    measurements, found = Measurements(sizes, device), list[Found]()
+    peak, *others = measurements.plan()
+    chosen = [entry for entry in others if not only or any(word in entry[0] for word in only)]
+    if not chosen:
+        raise NclBenchError(
+            f"--only {' '.join(only)}: no measurement has it in its title, such as {others[0][0]!r}"
+        )
+    plan = [peak, *chosen]
     with progress_bar(console) as bar:
         task = bar.add_task("benchmark", total=len(plan), state="")
         for done, (title, measure) in enumerate(plan):
             bar.update(task, state=title)
-            rows += measure(lambda share, done=done: bar.update(task, completed=done + share))  # type: ignore[misc]
+            found += measure(lambda share, done=done: bar.update(task, completed=done + share))  # type: ignore[misc]
             if not console.is_terminal:
                 console.print(f"{done + 1}/{len(plan)} {title}")
-    target = to or file_of(device_name(device))
-    content = report(rows, sizes, device, measurements.matrix_peak)
+    content = report(found, sizes, device, measurements.matrix_peak)
+    if only and target.exists():
+        content = completed(content, read_report(target))
     write_text(target, json.dumps(content, indent=1, allow_nan=False) + "\n")
     return target
 
@@ -57,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="by default the GPU where there is one")
     parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE", help="such as batch=64")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="such as SCAN")
     parser.add_argument("--to", type=Path, help="the JSON file; baselines/benchmarks/DEVICE.json by default")
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="print the table of a result")
     options = parser.parse_args(arguments)
@@ -66,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = "cuda" if torch.cuda.is_available() else "cpu"
             if options.device == "cuda" != found:
                 raise NclBenchError("--device is cuda, but torch finds no CUDA device; leave it out")
-            path = benchmark(torch.device(options.device or found), options.size, options.to)
+            path = benchmark(torch.device(options.device or found), options.size, options.only, options.to)
             print(path, file=sys.stderr)
         print(markdown(read_report(path)), end="")
     except torch.OutOfMemoryError:

@@ -1,40 +1,55 @@
-"""The loop that the papers' code runs, one caption at a time: an oracle of the tests, written from the equations."""
+"""The loops that the papers' code runs: one caption at a time, or one word at a time over whole batches.
 
-import importlib.util
+What is compared is an oracle of the tests, written from the equations, so a source checkout is needed.
+"""
+
+import importlib
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
+from baselines.backbones.captioner import Captioner, labels_to_write
+from baselines.backbones.imram import IMRAM
+from baselines.backbones.scan import SCAN
+from baselines.backbones.sgraf import SGRAF
+from baselines.backbones.vsrn import VSRN, EncodedImages
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.batches import Batch
 from ncl_bench.errors import NclBenchError
 
-ORACLE = Path(__file__).parents[2] / "tests" / "oracles" / "sgraf_loop.py"
+TESTS = Path(__file__).parents[2] / "tests"
 
 
 @cache
-def oracle() -> Any:
-    """The module ``tests/oracles/sgraf_loop.py``.
+def oracle(name: str) -> Any:
+    """A module of ``tests/oracles``.
+
+    Args:
+        name: such as ``sgraf_loop``.
 
     Raises:
         NclBenchError: this is no source checkout.
     """
-    if not ORACLE.is_file():
+    path = TESTS / "oracles" / f"{name}.py"
+    if not path.is_file():
         raise NclBenchError(
-            f"{ORACLE} is missing; the benchmark compares with it and runs in a source checkout"
+            f"{path} is missing; the benchmark compares with it and runs in a source checkout"
         )
-    spec = importlib.util.spec_from_file_location("sgraf_loop", ORACLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.append(str(TESTS))  # the oracles import one another
+    try:
+        return importlib.import_module(f"oracles.{name}")
+    finally:
+        sys.path.remove(str(TESTS))
 
 
 class Loop(Backbone):
-    """A network that shares another one's weights and compares one caption at a time."""
+    """A network that shares another one's weights and computes as the papers' code does."""
 
     def __init__(self, network: Backbone) -> None:
         super().__init__()
@@ -51,32 +66,110 @@ class Loop(Backbone):
         return self.network.encode_captions(caption_tokens, caption_lengths)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Caption by caption."""
-        images, captions = self._with_images(images), self._with_captions(captions)
-        result: Tensor = oracle().similarities(self.network, images, captions)
-        return result
+        """Caption by caption; as the other network where it pools."""
+        network = self.network
+        if isinstance(network, SGRAF):
+            images, captions = _with_image_vectors(network, images), _with_caption_vectors(network, captions)
+            found: Tensor = oracle("sgraf_loop").similarities(network, images, captions)
+            return found
+        if isinstance(network, SCAN):
+            return _scan(network, images, captions)
+        if isinstance(network, IMRAM):
+            return _imram(network, images, captions)
+        return network.similarities(images, captions)
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Image by image."""
-        result: Tensor = oracle().image_image_similarities(self.network, self._with_images(images))
-        return result
+        whole = _with_image_vectors(self.network, images)
+        found: Tensor = oracle("sgraf_loop").image_image_similarities(self.network, whole)
+        return found
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Caption by caption."""
-        result: Tensor = oracle().caption_caption_similarities(self.network, self._with_captions(captions))
-        return result
+        whole = _with_caption_vectors(self.network, captions)
+        found: Tensor = oracle("sgraf_loop").caption_caption_similarities(self.network, whole)
+        return found
 
-    def _with_images(self, side: Encoded) -> Encoded:
-        network: Any = self.network
-        whole = network.image_vector(side.vectors) if side.pooled is None else side.pooled
-        return Encoded(side.vectors, side.lengths, whole)
-
-    def _with_captions(self, side: Encoded) -> Encoded:
-        network: Any = self.network
-        whole = network.caption_vector(side.vectors, side.lengths) if side.pooled is None else side.pooled
-        return Encoded(side.vectors, side.lengths, whole)
+    def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
+        """Word by word with VSRN; as the other network otherwise."""
+        if not isinstance(self.network, VSRN):
+            return self.network.auxiliary_losses(images, batch)
+        assert isinstance(images, EncodedImages)
+        assert images.regions is not None
+        losses = caption_losses(self.network.captioner, images.regions, batch)
+        return self.network.config.caption_weight * losses
 
     @classmethod
     def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
         """No weights of its own."""
         raise NotImplementedError
+
+
+def _with_image_vectors(network: Any, images: Encoded) -> Encoded:
+    whole = network.image_vector(images.vectors) if images.pooled is None else images.pooled
+    return Encoded(images.vectors, images.lengths, whole)
+
+
+def _with_caption_vectors(network: Any, captions: Encoded) -> Encoded:
+    whole = (
+        network.caption_vector(captions.vectors, captions.lengths)
+        if captions.pooled is None
+        else captions.pooled
+    )
+    return Encoded(captions.vectors, captions.lengths, whole)
+
+
+def _scan(network: SCAN, images: Encoded, captions: Encoded) -> Tensor:
+    """Every attended vector in full; images have the same number of regions."""
+    loop, c = oracle("scan_loop"), network.config
+    aggregate = loop.mean if c.aggregation == "avg" else loop.log_sum_exp(network.lse_sharpness)
+    columns = []
+    for words in _cut(captions, len(images)):
+        sides = (words, images.vectors) if c.direction == "t2i" else (images.vectors, words)
+        columns.append(aggregate(loop.looks(*sides, network.sharpness)[1]))
+    return torch.stack(columns, dim=1)
+
+
+def _imram(network: IMRAM, images: Encoded, captions: Encoded) -> Tensor:
+    """Every attended vector and memory in full; images have the same number of regions."""
+    columns = []
+    for words in _cut(captions, len(images)):
+        sides = {"t2i": (words, images.vectors), "i2t": (images.vectors, words)}
+        matched = [
+            oracle("imram_loop").matched(direction, network.config, *sides[name])
+            for name, direction in network.directions.items()
+        ]
+        columns.append(torch.stack(matched).sum(dim=0))
+    return torch.stack(columns, dim=1)
+
+
+def _cut(captions: Encoded, n_images: int) -> list[Tensor]:
+    """Every caption's words, once for each image, float ``(n_images, words, dim)``."""
+    return [
+        words[:length].expand(n_images, -1, -1)
+        for words, length in zip(captions.vectors, captions.lengths.tolist(), strict=True)
+    ]
+
+
+def caption_losses(captioner: Captioner, regions: Tensor, batch: Batch) -> Tensor:
+    """VSRN's caption losses, float ``(pairs,)``: attention in full at each word, up to the longest caption allowed.
+
+    Args:
+        captioner: its weights.
+        regions: float ``(pairs, regions, region_dim)``.
+        batch: the captions.
+    """
+    labels, counts = labels_to_write(batch.caption_tokens, batch.caption_lengths, captioner.longest)
+    labels = functional.pad(labels, (0, captioner.longest - labels.shape[1]))
+    seen, last = captioner.encoder(captioner.dropout(captioner.regions(regions)))
+    state, logs = last[0], []
+    for word in labels[:, :-1].T:
+        joined = torch.cat([seen, state[:, None].expand_as(seen)], dim=-1)
+        weights = torch.softmax(captioner.score(torch.tanh(captioner.attention(joined))), dim=1)
+        context = (weights.transpose(1, 2) @ seen).squeeze(1)
+        entering = captioner.dropout(torch.cat([captioner.embedding(word), context], dim=-1))
+        state = captioner.cell(entering, state)
+        logs.append(torch.log_softmax(captioner.out(state), dim=-1))
+    costs = -torch.stack(logs, dim=1).gather(2, labels[:, 1:, None]).squeeze(2)
+    written = torch.arange(costs.shape[1], device=costs.device) < counts[:, None]
+    return (costs * written).sum(dim=1)

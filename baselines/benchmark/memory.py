@@ -1,34 +1,37 @@
-"""How much memory one pass of a side takes beyond what it finds.
+"""How much memory one pass of a variant takes beyond what it finds.
 
 On a GPU in this process, as the allocator counts; on a CPU in a process of its own, as the system counts (Linux).
 """
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
-from baselines.benchmark import works
+from baselines.backbones import BACKBONES
+from baselines.benchmark import workloads
 from baselines.benchmark.sizes import Sizes
-from baselines.benchmark.stopwatch import Side, Stopwatch
+from baselines.benchmark.stopwatch import Stopwatch, Variant
 
 MEBIBYTE = 2**20
-WORKS: dict[str, Callable[[Sizes, torch.device, str], Mapping[str, Side]]] = {
-    "step": lambda sizes, device, name: works.training_step(name, sizes, device),
-    "scoring": lambda sizes, device, name: works.scoring(name, sizes, device),
-    "images": lambda sizes, device, name: works.intra_modal(name, "images", sizes, device),
-    "captions": lambda sizes, device, name: works.intra_modal(name, "captions", sizes, device),
-    "pc2": lambda sizes, device, name: works.pc2_step(sizes, device),
+WORKLOADS: dict[str, Callable[[Sizes, torch.device, str], Mapping[str, Variant]]] = {
+    "step": lambda sizes, device, name: workloads.training_step(name, sizes, device),
+    "similarities": lambda sizes, device, name: workloads.similarities(name, "pairs", sizes, device),
+    "scoring": lambda sizes, device, name: workloads.scoring(name, sizes, device),
+    "images": lambda sizes, device, name: workloads.similarities(name, "images", sizes, device),
+    "captions": lambda sizes, device, name: workloads.similarities(name, "captions", sizes, device),
+    "pc2": lambda sizes, device, name: workloads.pc2_step(sizes, device),
 }
-"""Works that are compared with the loop, for a backbone."""
+"""Workloads that are compared with the loop, for a network."""
 
 
-def peak_mebibytes(work: str, name: str, side: str, sizes: Sizes, device: torch.device) -> float:
+def peak_mebibytes(workload: str, name: str, variant: str, sizes: Sizes, device: torch.device) -> float:
     """Peak memory of one pass, above what the networks and data take, in MiB."""
     if device.type == "cuda":
-        run = WORKS[work](sizes, device, name)[side]
+        run = WORKLOADS[workload](sizes, device, name)[variant]
         run(Stopwatch(device))
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -37,7 +40,36 @@ def peak_mebibytes(work: str, name: str, side: str, sizes: Sizes, device: torch.
     server = get_context("forkserver")
     server.set_forkserver_preload(["baselines.benchmark.measure"])  # imported once for all
     with ProcessPoolExecutor(1, server) as fresh:
-        return fresh.submit(_peak_of_this_process, work, name, side, sizes).result()
+        return fresh.submit(_peak_of_this_process, workload, name, variant, sizes).result()
+
+
+@dataclass(frozen=True)
+class ScoringMemory:
+    """What scoring takes beyond networks and data.
+
+    Attributes:
+        network: title of the backbone.
+        images: scored.
+        captions: scored.
+        kept: image vectors and the matrix of similarities, which grow with the set, in MiB.
+        peak: measured, in MiB; the rest of it is a block of captions and the tensors of one block of pairs.
+    """
+
+    network: str
+    images: int
+    captions: int
+    kept: float
+    peak: float
+
+
+def scoring_memory(name: str, n_images: int, sizes: Sizes, device: torch.device) -> ScoringMemory:
+    """Peak memory of scoring so many images with their captions."""
+    sizes = sizes.model_copy(update={"images": n_images})
+    n_captions, cls = n_images * sizes.captions_per_image, BACKBONES[name]
+    vectors = 1 if cls.pools else sizes.regions
+    kept = 4 * n_images * (vectors * sizes.embed_size + n_captions) / MEBIBYTE
+    peak = peak_mebibytes("scoring", name, workloads.BLOCKS, sizes, device)
+    return ScoringMemory(cls.title, n_images, n_captions, kept, peak)
 
 
 def _resident(field: str) -> float:
@@ -46,10 +78,10 @@ def _resident(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
-def _peak_of_this_process(work: str, name: str, side: str, sizes: Sizes) -> float:
+def _peak_of_this_process(workload: str, name: str, variant: str, sizes: Sizes) -> float:
     device, few = torch.device("cpu"), sizes.model_copy(update={"batch": 4, "images": 4})
-    WORKS[work](few, device, name)[side](Stopwatch(device))  # what stays for good
-    run = WORKS[work](sizes, device, name)[side]
+    WORKLOADS[workload](few, device, name)[variant](Stopwatch(device))  # what stays for good
+    run = WORKLOADS[workload](sizes, device, name)[variant]
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
     before = _resident("VmRSS")
     run(Stopwatch(device))

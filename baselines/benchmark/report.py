@@ -12,12 +12,23 @@ from typing import Any
 
 import torch
 
-from baselines.benchmark.measure import Row
+from baselines.benchmark.measure import GROUPS, MEMORY, STEP_COSTS, Found, Row
+from baselines.benchmark.memory import ScoringMemory
 from baselines.benchmark.sizes import Sizes
+from baselines.benchmark.step_costs import ALLOWED, StepCost
 from ncl_bench.errors import NclBenchError
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-COLUMNS = ("work", "reference", "side", "times faster", "memory, MiB", "share of peak", "largest difference")
+COLUMNS = (
+    "workload",
+    "reference",
+    "variant",
+    "times faster",
+    "rounds",
+    "memory, MiB",
+    "share of peak",
+    "largest difference",
+)
 
 
 def device_name(device: torch.device) -> str:
@@ -40,7 +51,21 @@ def file_of(name: str) -> Path:
     return FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
 
-def report(rows: Sequence[Row], sizes: Sizes, device: torch.device, matrix_peak: float) -> dict[str, Any]:
+SECTIONS: dict[str, type[Found]] = {
+    "rows": Row,
+    "step_costs": StepCost,
+    "scoring_memory": ScoringMemory,
+}
+"""Key of a result to what stands below it."""
+IDENTITY = {
+    "rows": ("group", "workload", "reference", "variant"),
+    "step_costs": ("network", "method"),
+    "scoring_memory": ("network", "images"),
+}
+"""What tells one entry of a section from the others."""
+
+
+def report(found: Sequence[Found], sizes: Sizes, device: torch.device, matrix_peak: float) -> dict[str, Any]:
     """Everything that was measured, as JSON values; absolute speeds on a GPU only."""
     packages = ("ncl-bench", "torch", "lightning-fabric", "numpy")
     return {
@@ -53,7 +78,7 @@ def report(rows: Sequence[Row], sizes: Sizes, device: torch.device, matrix_peak:
         },
         "sizes": sizes.model_dump(),
         "matrix_peak_flops": matrix_peak if device.type == "cuda" else None,
-        "rows": [asdict(row) for row in rows],
+        **{key: [asdict(each) for each in found if type(each) is kind] for key, kind in SECTIONS.items()},
     }
 
 
@@ -65,14 +90,37 @@ def read_report(path: Path) -> dict[str, Any]:
     """
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for row in content["rows"]:
-            Row(**row)
+        for key, kind in SECTIONS.items():
+            for each in content[key]:
+                kind(**each)
         Sizes(**content["sizes"])
     except (OSError, ValueError, KeyError, TypeError):
         raise NclBenchError(
             f"{path} is no result of python -m baselines.benchmark; give its JSON file"
         ) from None
     return content
+
+
+def completed(content: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with what an earlier one says of all that was not measured again, group by group.
+
+    Raises:
+        NclBenchError: the earlier one is of another device, or of other sizes.
+    """
+    same = {key: content[key] == before[key] for key in ("device", "threads")}
+    same["sizes"] = Sizes(**content["sizes"]) == Sizes(**before["sizes"])
+    for key, agrees in same.items():
+        if not agrees:
+            raise NclBenchError(
+                f"the file has results of other {key}; write the new ones elsewhere with --to"
+            )
+    joined = dict(content)
+    for section, names in IDENTITY.items():
+        by_name = {tuple(each[name] for name in names): each for each in before[section]}
+        by_name |= {tuple(each[name] for name in names): each for each in content[section]}
+        joined[section] = list(by_name.values())
+    joined["rows"].sort(key=lambda row: GROUPS.index(row["group"]))
+    return joined
 
 
 def markdown(content: Mapping[str, Any]) -> str:
@@ -90,7 +138,46 @@ def markdown(content: Mapping[str, Any]) -> str:
         lines.append(f"The matrix product reaches {peak / 1e12:.1f} TFLOP/s in 32-bit arithmetic.")
     for group, rows in groupby(content["rows"], key=lambda row: row["group"]):
         lines += ["", f"### {group}", "", *_table(list(rows))]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_step_costs(content), *_scoring_memory(content)]) + "\n"
+
+
+def _step_costs(content: Mapping[str, Any]) -> list[str]:
+    if not content["step_costs"]:
+        return []
+    columns = ("network", "method", "forward passes", "backward passes", "both", "allowed", "cost", "rounds")
+    lines = [
+        *("", f"### {STEP_COSTS}", ""),
+        f"In steps of the plain triplet loss on the same network and {content['sizes']['method_batch']} pairs. Passes "
+        "are counted by their arithmetic, those of dividing the pairs among them. A step may cost "
+        f"{ALLOWED:g} plain ones and what the method's own passes need.",
+        *("", f"| {' | '.join(columns)} |", f"| --- | --- |{' ---: |' * (len(columns) - 2)}"),
+    ]
+    for each in content["step_costs"]:
+        numbers = (f"{each[key]:.2f}" for key in ("forward", "backward", "passes", "allowed", "cost"))
+        low, high = each["spread"]
+        cells = (each["network"], each["method"], *numbers, f"{low:.2f} to {high:.2f} of {each['rounds']}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _scoring_memory(content: Mapping[str, Any]) -> list[str]:
+    if not content["scoring_memory"]:
+        return []
+    lines = [
+        *("", f"### {MEMORY}", ""),
+        "In MiB. What grows with the set are the image vectors and the matrix of similarities; the rest, a block of "
+        "captions and the tensors of one block of pairs, does not.",
+        *(
+            "",
+            "| network | images x captions | vectors and matrix | peak | rest |",
+            "| --- | --- | ---: | ---: | ---: |",
+        ),
+    ]
+    for each in content["scoring_memory"]:
+        kept, peak = each["kept"], each["peak"]
+        size = f"{each['images']:,} x {each['captions']:,}"
+        lines.append(f"| {each['network']} | {size} | {kept:.0f} | {peak:.0f} | {peak - kept:.0f} |")
+    return lines
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -102,13 +189,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    parts = ", ".join(f"{name} {ratio:.2f}" for name, ratio in row["laps"].items())
-    seconds, memory = row["seconds"], row["peak_mebibytes"]
+    parts = ", ".join(f"{name} {ratio:.2f}" for name, ratio in row["stages"].items())
+    seconds, memory, spread = row["seconds"], row["peak_mebibytes"], row["spread"]
     return [
-        row["work"],
+        row["workload"],
         row["reference"] + (f", {seconds[0]:.4g} s" if seconds else ""),
-        row["side"] + (f", {seconds[1]:.4g} s" if seconds else ""),
+        row["variant"] + (f", {seconds[1]:.4g} s" if seconds else ""),
         f"{row['ratio']:.2f}" + (f" ({parts})" if parts else ""),
+        f"{spread[0]:.2f} to {spread[1]:.2f} of {row['rounds']}" if spread else "",
         f"{memory[0]:.0f} → {memory[1]:.0f}" if memory else "",
         f"{100 * row['share_of_peak']:.0f} %" if row["share_of_peak"] is not None else "",
         f"{row['difference']:.1e}" if row["difference"] is not None else "",

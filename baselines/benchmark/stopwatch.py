@@ -1,4 +1,4 @@
-"""Times of several sides of one work, taken in turn within one process."""
+"""Times of several variants of one workload, taken in turn within one process."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ TOTAL = "total"
 
 
 class Stopwatch:
-    """Seconds of the laps of one pass; a lap ends when the device has done its work.
+    """Seconds of the stages of one pass; a stage ends when the device has done its work.
 
     On a CPU seconds of the processor, all threads together, which other programs disturb less.
     """
@@ -18,6 +18,7 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.seconds: dict[str, float] = {}
+        self._parts = 1
         self._start = self._last = self._now()
 
     def _now(self) -> float:
@@ -26,76 +27,88 @@ class Stopwatch:
             return time.perf_counter()
         return time.process_time()
 
-    def lap(self, name: str) -> None:
-        """End a lap: what has happened since the last one."""
+    def stage(self, name: str) -> None:
+        """End a stage: what has happened since the last one."""
         now = self._now()
         self.seconds[name], self._last = now - self._last, now
 
+    def divide(self, parts: int) -> None:
+        """Count the pass as so many equal parts, such as training steps; its seconds are those of one."""
+        self._parts = parts
+
     def stop(self) -> dict[str, float]:
-        """Seconds of each lap and in total."""
+        """Seconds of each stage and in total."""
         self.seconds[TOTAL] = self._now() - self._start
-        return self.seconds
+        return {name: seconds / self._parts for name, seconds in self.seconds.items()}
 
 
-Side = Callable[[Stopwatch], None]
-"""One way to do a work; it may end laps such as ``forward``."""
+Variant = Callable[[Stopwatch], None]
+"""One way to do a workload; it may end stages such as ``forward``."""
 
 
 class Timings:
-    """Seconds of every side, lap and round."""
+    """Seconds of every variant, stage and round."""
 
     def __init__(self, rounds: Mapping[str, list[dict[str, float]]]) -> None:
         self._rounds = rounds
 
     @property
     def rounds(self) -> int:
-        """Passes of each side that count."""
+        """Passes of each variant that count."""
         return min(map(len, self._rounds.values()))
 
-    def laps(self) -> list[str]:
-        """Laps that every side has, the total last."""
+    def stages(self) -> list[str]:
+        """Stages that every variant has, the total last."""
         first, *others = (rounds[0] for rounds in self._rounds.values())
-        return [lap for lap in first if all(lap in other for other in others)]
+        return [stage for stage in first if all(stage in other for other in others)]
 
-    def seconds(self, side: str, lap: str = TOTAL) -> float:
+    def seconds(self, variant: str, stage: str = TOTAL) -> float:
         """Median over the rounds."""
-        return median(round[lap] for round in self._rounds[side])
+        return median(round[stage] for round in self._rounds[variant])
 
-    def fastest(self, side: str) -> float:
+    def fastest(self, variant: str) -> float:
         """Seconds of the fastest round."""
-        return min(round[TOTAL] for round in self._rounds[side])
+        return min(round[TOTAL] for round in self._rounds[variant])
 
-    def ratio(self, reference: str, side: str, lap: str = TOTAL) -> float:
-        """How many times faster than the reference a side is: median of the rounds' ratios."""
-        pairs = zip(self._rounds[reference], self._rounds[side], strict=True)
-        return median(a[lap] / b[lap] for a, b in pairs)
+    def ratio(self, reference: str, variant: str, stage: str = TOTAL) -> float:
+        """How many times faster than the reference a variant is: median of the rounds' ratios."""
+        return median(self._ratios(reference, variant, stage))
+
+    def spread(self, reference: str, variant: str) -> tuple[float, float]:
+        """Smallest and largest ratio of a round."""
+        ratios = self._ratios(reference, variant, TOTAL)
+        return min(ratios), max(ratios)
+
+    def _ratios(self, reference: str, variant: str, stage: str) -> list[float]:
+        pairs = zip(self._rounds[reference], self._rounds[variant], strict=True)
+        return [a[stage] / b[stage] for a, b in pairs]
 
 
 def side_by_side(
-    sides: Mapping[str, Side],
+    variants: Mapping[str, Variant],
     device: torch.device,
     *,
     rounds: int,
     seconds: float,
     on_round: Callable[[float], None] = lambda share: None,
 ) -> Timings:
-    """Run the sides in turn, round after round; the first round warms up and counts only where it stays alone.
+    """Run the variants in turn, round after round; the first round warms up and counts only where it stays alone.
 
     Args:
-        sides: name to side.
+        variants: name to variant.
         device: where they compute.
         rounds: most rounds, at least 1.
         seconds: measured ones, after which no further round starts.
         on_round: called with the share that is done, in [0, 1].
     """
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
     elapsed = 0.0
     for number in range(rounds):
-        for name, side in sides.items():
+        for name, variant in variants.items():
             watch = Stopwatch(device)
-            side(watch)
+            variant(watch)
             taken[name].append(watch.stop())
-            elapsed += taken[name][-1][TOTAL]
+            elapsed += watch.seconds[TOTAL]
         on_round(min(1.0, max((number + 1) / rounds, elapsed / seconds)))
         if elapsed > seconds:
             break

@@ -34,12 +34,12 @@ class Curves:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(self._folder.tensorboard, purge_step=entry.index)  # type: ignore[no-untyped-call]
+            self._writer = SummaryWriter(self._folder.tensorboard, purge_step=entry.index)
         for tag, value in values.items():
-            self._writer.add_scalar(tag, value, entry.index)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(tag, value, entry.index)
+        self._writer.flush()
 
     def close(self) -> None:
         """End the file, if there is one."""
         if self._writer is not None:
-            self._writer.close()  # type: ignore[no-untyped-call]
+            self._writer.close()

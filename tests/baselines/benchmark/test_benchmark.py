@@ -5,6 +5,7 @@ import time
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,57 +13,121 @@ import torch
 from baselines.benchmark import __main__ as benchmark
 from baselines.benchmark import measure, memory
 from baselines.benchmark.loop import Loop
-from baselines.benchmark.report import FOLDER, markdown, read_report
+from baselines.benchmark.report import FOLDER, completed, markdown, read_report
 from baselines.benchmark.sizes import PUBLISHED, SMALL
+from baselines.benchmark.step_costs import Epoch
 from baselines.benchmark.stopwatch import Stopwatch, side_by_side
-from baselines.benchmark.works import make_batch, make_network, step_of
+from baselines.benchmark.workloads import make_batch, make_network, step_of
+from baselines.methods import METHODS
 from ncl_bench.errors import NclBenchError
 
 TINY = (
     "batch=6", "memory_batch=4", "embed_size=16", "sim_dim=8", "word_dim=8", "feature_dim=20", "regions=5",
     "vocabulary=50", "images=8", "batches=[4,6]", "image_counts=[4,8]", "most_images=12", "epoch_steps=2",
-    "matrix=64", "rounds=2",
+    "matrix=64", "rounds=2", "imram_batch=4", "imram_images=4", "scan_images=6", "method_batch=6",
+    "method_steps=3", "method_rounds=2", "memory_images=[4,6]",
 )  # fmt: skip
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peaks of memory are measured in processes of their own, for seconds each."""
+
+    def peak(workload: str, name: str, variant: str, *_: object) -> float:
+        return {"loop": 8.0, "blocks": 2.0}[variant]
+
+    monkeypatch.setattr(measure, "peak_mebibytes", peak)
+    monkeypatch.setattr(memory, "peak_mebibytes", peak)
+
+
+def measured(target: Path, *arguments: str) -> dict[str, Any]:
+    settings = [part for size in TINY for part in ("--size", size)]
+    assert benchmark.main(["--device", "cpu", "--to", str(target), *settings, *arguments]) == 0
+    content: dict[str, Any] = json.loads(target.read_text())
+    return content
+
+
+@pytest.mark.usefixtures("no_processes")
 def test_the_command_writes_ratios_and_prints_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        measure, "peak_mebibytes", lambda work, name, side, *_: {"loop": 8.0, "blocks": 2.0}[side]
-    )
+    few = {name: METHODS[name] for name in ("decl", "l2rm", "mscn", "triplet")}
+    monkeypatch.setattr("baselines.benchmark.step_costs.METHODS", few)
     target = tmp_path / "result.json"
-    settings = [part for size in TINY for part in ("--size", size)]
-    assert benchmark.main(["--device", "cpu", "--to", str(target), *settings]) == 0
+    content = measured(target)
     printed = capsys.readouterr().out
-    content = json.loads(target.read_text())
     rows = content["rows"]
     assert content["sizes"]["batch"] == 6
-    assert len(rows) == 9 + 2 + 1 + 9 + 3
+    assert len(rows) == 16 + 2 + 1 + 9 + 3
     assert all(row["ratio"] > 0 and row["rounds"] == 1 for row in rows)
-    assert all(row["seconds"] is None for row in rows)
+    assert all(row["seconds"] is None and row["spread"] is None for row in rows)
     assert content["matrix_peak_flops"] is None
-    assert all(
-        row["difference"] < 1e-4
-        for row in rows
-        if row["work"].endswith("scoring") and row["side"] == "blocks"
-    )
-    assert {row["side"] for row in rows if row["group"] == "Precision"} == {"bf16-mixed"}
+    scored = [row for row in rows if "scoring" in row["workload"] and row["variant"] == "blocks"]
+    assert len(scored) == 4
+    assert all(row["difference"] < 1e-4 for row in scored)
+    assert {row["variant"] for row in rows if row["group"] == "Precision"} == {"bf16-mixed"}
     assert "| 8 → 2 |" in printed
     assert "scoring 8 x 40" in printed
+    assert "| IMRAM: training step, batch 4 |" in printed
+    costs = [(each["network"], each["method"]) for each in content["step_costs"]]
+    assert costs == [
+        ("SGR", "DECL"), ("SGR", "L2RM"), ("SGR", "MSCN"), ("VSE-infinity", "DECL"), ("VSE-infinity", "L2RM"),
+    ]  # fmt: skip
+    assert all(each["cost"] > 0 and each["allowed"] >= 1.5 for each in content["step_costs"])
+    assert len(content["scoring_memory"]) == 4 * 2
     assert benchmark.main(["--table", str(target)]) == 0
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_part_measured_again_leaves_the_others_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "result.json"
+    first = measured(target, "--only", "SAF: scoring", "--only", "Beside")
+    again = measured(target, "--only", "SAF: scoring", "--only", "SAF: training step")
+    assert [row["workload"] for row in again["rows"]] == [
+        "SAF: scoring", "SAF: training step", "VSE-infinity: training step", "loading a batch",
+    ]  # fmt: skip
+    assert again["rows"][2:] == first["rows"][1:]
+    assert again["rows"][0] != first["rows"][0]
+    capsys.readouterr()
+    assert benchmark.main(["--device", "cpu", "--to", str(target), "--only", "matrix"]) == 2
+    assert "no measurement has it in its title" in capsys.readouterr().err
+    with pytest.raises(NclBenchError, match="the file has results of other sizes"):
+        completed(again | {"sizes": again["sizes"] | {"batch": 7}}, again)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_steps_that_can_be_timed(name: str) -> None:
+    epoch, watch = Epoch(name, "sgr", SMALL.changed(TINY), CPU).variant(), Stopwatch(CPU)
+    epoch(watch)
+    assert 0 < watch.stop()["total"] <= watch.seconds["total"]
+
+
+def test_passes_of_a_method_are_counted_by_their_arithmetic() -> None:
+    sizes = SMALL.changed(TINY)
+
+    def counted(name: str) -> tuple[float, float, int]:
+        return Epoch(name, "vse_infinity", sizes, CPU).counted()
+
+    forward, backward, steps = counted("rince")
+    assert steps == 3
+    assert backward == pytest.approx(2 * forward, rel=0.4)  # features need no gradient
+    twice, *same = counted("decl")  # which predicts every pair before the epoch, in another order
+    assert same == [backward, steps]
+    assert twice == pytest.approx(2 * forward, rel=0.1)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch for CUDA")
 def test_the_fused_kernel_stands_beside_plain_torch() -> None:
     rows = measure.Measurements(SMALL.changed(TINY), CPU)._kernels("sgr", "32-true", lambda share: None)
-    assert [row.work for row in rows] == ["SGR: training step, 32-true", "SGR: scoring, 32-true"]
-    assert {(row.reference, row.side) for row in rows} == {("torch", "triton")}
+    assert [row.workload for row in rows] == ["SGR: training step, 32-true", "SGR: scoring, 32-true"]
+    assert {(row.reference, row.variant) for row in rows} == {("torch", "triton")}
 
 
-def test_sides_that_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_that_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Loop, "similarities", lambda self, images, captions: 0.9 * self.network.similarities(images, captions)
     )
@@ -71,27 +136,46 @@ def test_sides_that_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> 
         measurements._difference_from_loop("sgr")
 
 
-@pytest.mark.parametrize("name", ["sgr", "saf"])
-def test_both_sides_of_a_step_give_the_same_gradients(name: str) -> None:
+WITHOUT_EFFECT = {
+    "sgr": {f"reasoning.steps.{k}.key.bias" for k in range(3)},
+    "imram": set(),
+    "scan": set(),
+    "saf": set(),
+    "vsrn": set(),
+}
+"""Weights that only the loop gives a gradient, of zero but for rounding."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_both_variants_of_a_step_give_the_same_gradients(name: str) -> None:
     sizes = SMALL.changed(TINY)
-    gradients: dict[type, dict[str, torch.Tensor]] = {}
+    gradients = []
     for wrap in (Loop, lambda network: network):
-        network = make_network(name, sizes, CPU)
-        found = gradients[wrap] = {}
+        network = make_network(name, sizes, CPU, **({"caption_dropout": 0.0} if name == "vsrn" else {}))
+        found: dict[str, torch.Tensor] = {}
         for key, weight in network.named_parameters():
             weight.register_hook(partial(found.__setitem__, key))
         torch.manual_seed(1)  # of dropout
         step_of(wrap(network), make_batch(sizes, sizes.batch, CPU))(Stopwatch(CPU))
-    loop, blocks = gradients.values()
-    without_effect = {f"reasoning.steps.{k}.key.bias" for k in range(3)} if name == "sgr" else set()
-    assert loop.keys() - blocks.keys() == without_effect
+        gradients.append(found)
+    loop, blocks = gradients
+    assert loop.keys() - blocks.keys() == WITHOUT_EFFECT[name]
     for key, gradient in blocks.items():
         torch.testing.assert_close(gradient, loop[key], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(("direction", "aggregation"), [("t2i", "lse"), ("i2t", "avg"), ("i2t", "lse")])
+def test_the_loop_knows_every_form_of_scan(direction: str, aggregation: str) -> None:
+    sizes = SMALL.changed(TINY)
+    network = make_network("scan", sizes, CPU, direction=direction, aggregation=aggregation)
+    batch = make_batch(sizes, sizes.batch, CPU)
+    with torch.no_grad():
+        torch.testing.assert_close(Loop(network)(batch), network(batch))
+
+
 def test_ratios_are_of_the_same_round() -> None:
-    sides = {"slow": lambda watch: spin(0.03), "fast": lambda watch: spin(0.01)}
-    timings = side_by_side(sides, CPU, rounds=4, seconds=60)
+    variants = {"slow": lambda watch: spin(0.03), "fast": lambda watch: spin(0.01)}
+    timings = side_by_side(variants, CPU, rounds=4, seconds=60)
     assert timings.rounds == 3
     assert 2 < timings.ratio("slow", "fast") < 4.5
 
@@ -107,9 +191,18 @@ def spin(seconds: float) -> None:
         pass
 
 
+def test_a_pass_of_several_parts_counts_as_one_of_them() -> None:
+    watch = Stopwatch(CPU)
+    spin(0.02)
+    watch.divide(4)
+    assert watch.stop()["total"] == pytest.approx(watch.seconds["total"] / 4)
+
+
 def test_memory_of_the_loop_is_larger() -> None:
     sizes = SMALL.changed((*TINY, "batch=48", "embed_size=128", "regions=16"))
-    loop, blocks = (memory._peak_of_this_process("step", "saf", side, sizes) for side in ("loop", "blocks"))
+    loop, blocks = (
+        memory._peak_of_this_process("step", "saf", variant, sizes) for variant in ("loop", "blocks")
+    )
     assert 0 <= blocks < loop
 
 
@@ -152,7 +245,7 @@ def test_mistakes_are_one_sentence(
 def test_a_wheel_without_tests_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("baselines.benchmark.loop.ORACLE", tmp_path / "sgraf_loop.py")
+    monkeypatch.setattr("baselines.benchmark.loop.TESTS", tmp_path)
     benchmark.oracle.cache_clear()
     assert benchmark.main(["--device", "cpu"]) == 2
     assert "runs in a source checkout" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""The works that are measured: a training step, scoring, GSC's intra-modal terms, PC2's step, loading.
+"""The workloads that are measured: a training step, similarities, scoring, GSC's terms, PC2's step, loading.
 
-Every function returns the sides of one work by name. Data are random; times do not depend on their values.
+Every function returns the variants of one workload by name. Data are random; times do not depend on their values.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.benchmark.loop import Loop
 from baselines.benchmark.sizes import Sizes
-from baselines.benchmark.stopwatch import Side, Stopwatch
+from baselines.benchmark.stopwatch import Stopwatch, Variant
 from baselines.engine.similarities import score
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, Features, TrainingBatches, collate
@@ -32,7 +32,7 @@ AT_HAND = "batch at hand"
 Arithmetic = Callable[[], AbstractContextManager[object]]
 
 
-def make_network(name: str, sizes: Sizes, device: torch.device, **options: str) -> Backbone:
+def make_network(name: str, sizes: Sizes, device: torch.device, **options: Any) -> Backbone:
     """A backbone with the same random weights at every call."""
     torch.manual_seed(0)
     own_sizes = sizes.model_dump(
@@ -86,50 +86,56 @@ def make_dataset(sizes: Sizes, n_images: int, split: str = "test") -> PairedData
     )
 
 
-def step_of(network: Backbone, batch: Batch, arithmetic: Arithmetic = nullcontext) -> Side:
-    """Encode, compare, loss; then the gradient of every weight."""
+def step_of(network: Backbone, batch: Batch, arithmetic: Arithmetic = nullcontext) -> Variant:
+    """Encode, compare, loss, the network's own loss among it; then the gradient of every weight."""
     network.train()
 
     def step(watch: Stopwatch) -> None:
         with arithmetic():
-            _backward(network, hardest_triplet(network(batch), MARGIN).sum(), watch)
+            images, captions = network.encode(batch)
+            losses = hardest_triplet(network.compare(images, captions), MARGIN)
+            _backward(network, losses.sum() + network.auxiliary_losses(images, batch).mean(), watch)
 
     return step
 
 
-def training_step(name: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
+def training_step(name: str, sizes: Sizes, device: torch.device) -> dict[str, Variant]:
     """A step with hardest negatives on a batch."""
     network, batch = make_network(name, sizes, device), make_batch(sizes, sizes.batch, device)
     return {LOOP: step_of(Loop(network), batch), BLOCKS: step_of(network, batch)}
 
 
-def intra_modal(name: str, modality: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
-    """GSC's similarities within one modality and their gradient, from encoded images or captions."""
+def similarities(name: str, kind: str, sizes: Sizes, device: torch.device) -> dict[str, Variant]:
+    """Similarities and their gradient, from encoded images and captions.
+
+    Args:
+        name: of the network.
+        kind: ``pairs``, every image with every caption; GSC's ``images`` with images, or ``captions`` with captions.
+        sizes: of the batch.
+        device: where the network computes.
+    """
     network, batch = make_network(name, sizes, device).train(), make_batch(sizes, sizes.batch, device)
     with torch.no_grad():
-        images = network.encode_images(batch.image_features, batch.image_lengths)
-        captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        images, captions = network.encode(batch)
+    compared: dict[str, Callable[[Backbone], Tensor]] = {
+        "pairs": lambda network: network.similarities(_leaf(images), _leaf(captions)),
+        "images": lambda network: network.image_image_similarities(_leaf(images)),
+        "captions": lambda network: network.caption_caption_similarities(_leaf(captions)),
+    }
 
-    def side(compared: Backbone) -> Side:
-        def run(watch: Stopwatch) -> None:
-            if modality == "images":
-                similarities = compared.image_image_similarities(_leaf(images))
-            else:
-                similarities = compared.caption_caption_similarities(_leaf(captions))
-            _backward(compared, similarities.sum(), watch)
+    def variant(network: Backbone) -> Variant:
+        return lambda watch: _backward(network, compared[kind](network).sum(), watch)
 
-        return run
-
-    return {LOOP: side(Loop(network)), BLOCKS: side(network)}
+    return {LOOP: variant(Loop(network)), BLOCKS: variant(network)}
 
 
-def pc2_step(sizes: Sizes, device: torch.device) -> dict[str, Side]:
+def pc2_step(sizes: Sizes, device: torch.device) -> dict[str, Variant]:
     """PC2's two steps on SGR: a clean batch, then a noisy one with borrowed captions."""
     clean = make_batch(sizes, sizes.batch, device)
     noisy = make_batch(sizes, sizes.batch, device, first_pair=sizes.batch)
     labels = torch.ones(sizes.batch, device=device)
 
-    def side(wrap: Callable[[Backbone], Backbone]) -> Side:
+    def variant(wrap: Callable[[Backbone], Backbone]) -> Variant:
         setting = Setting(
             2 * sizes.batch, sizes.regions, sizes.vocabulary, lambda: wrap(make_network("sgr", sizes, device))
         )
@@ -141,18 +147,18 @@ def pc2_step(sizes: Sizes, device: torch.device) -> dict[str, Side]:
                 modules.zero_grad()
 
             method.matched_step(0, clean, labels, step)
-            watch.lap("clean")
+            watch.stage("clean")
             method.pseudo_captioned_step(0, clean, noisy, step)
-            watch.lap("noisy")
+            watch.stage("noisy")
 
         return run
 
-    return {LOOP: side(Loop), BLOCKS: side(lambda network: network)}
+    return {LOOP: variant(Loop), BLOCKS: variant(lambda network: network)}
 
 
 def scoring_of(
     network: Backbone, dataset: PairedDataset, device: torch.device, arithmetic: Arithmetic = nullcontext
-) -> Side:
+) -> Variant:
     """Encode every image once and compare it with every caption, as ``ncl-bench score`` does."""
     network.eval()
 
@@ -163,7 +169,7 @@ def scoring_of(
     return run
 
 
-def scoring(name: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
+def scoring(name: str, sizes: Sizes, device: torch.device) -> dict[str, Variant]:
     """Scoring of a test split."""
     network, dataset = make_network(name, sizes, device), make_dataset(sizes, sizes.images)
     return {
@@ -172,26 +178,26 @@ def scoring(name: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
     }
 
 
-def beside_sgr(sizes: Sizes, device: torch.device) -> dict[str, Side]:
+def beside_sgr(sizes: Sizes, device: torch.device) -> dict[str, Variant]:
     """A step of SGR, one of VSE-infinity, and the loading of a batch."""
     batch, dataset = make_batch(sizes, sizes.batch, device), make_dataset(sizes, 4 * sizes.batch)
     rows = np.random.default_rng(1).permutation(len(dataset))[: sizes.batch]
-    sides = {name: step_of(make_network(name, sizes, device), batch) for name in ("sgr", "vse_infinity")}
+    variants = {name: step_of(make_network(name, sizes, device), batch) for name in ("sgr", "vse_infinity")}
 
     def load(watch: Stopwatch) -> None:
         collate(dataset, rows).to(device)
 
-    return {**sides, "loading": load}
+    return {**variants, "loading": load}
 
 
-def epoch(name: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
+def epoch(name: str, sizes: Sizes, device: torch.device) -> dict[str, Variant]:
     """Some steps on one batch that is at hand, and the same steps on batches of the training pairs."""
     network, at_hand = make_network(name, sizes, device).train(), make_batch(sizes, sizes.batch, device)
     pairs = sizes.epoch_steps * sizes.batch
     dataset = make_dataset(sizes, -(-pairs // sizes.captions_per_image), "train")
     rows = np.arange(pairs)
 
-    def side(batches: Callable[[], Iterable[Batch]]) -> Side:
+    def variant(batches: Callable[[], Iterable[Batch]]) -> Variant:
         def run(watch: Stopwatch) -> None:
             for batch in batches():
                 hardest_triplet(network(batch), MARGIN).sum().backward()  # type: ignore[no-untyped-call]
@@ -199,17 +205,20 @@ def epoch(name: str, sizes: Sizes, device: torch.device) -> dict[str, Side]:
 
         return run
 
-    def read(features: Features) -> Side:
+    def read(features: Features) -> Variant:
         batches = TrainingBatches(
             dataset, batch_size=sizes.batch, seed=0, device=device, pair_rows=rows, features=features
         )
-        return side(lambda: batches.shuffled("epoch"))
+        return variant(lambda: batches.shuffled("epoch"))
 
     kinds: tuple[Features, ...] = ("mapped", "gpu") if device.type == "cuda" else ("mapped",)
-    return {AT_HAND: side(lambda: repeat(at_hand, sizes.epoch_steps)), **{kind: read(kind) for kind in kinds}}
+    return {
+        AT_HAND: variant(lambda: repeat(at_hand, sizes.epoch_steps)),
+        **{kind: read(kind) for kind in kinds},
+    }
 
 
-def growing_step(name: str, sizes: Sizes, device: torch.device) -> dict[int, Side]:
+def growing_step(name: str, sizes: Sizes, device: torch.device) -> dict[int, Variant]:
     """A step at several batch sizes."""
     network = make_network(name, sizes, device)
     return {pairs: step_of(network, make_batch(sizes, pairs, device)) for pairs in sizes.batches}
@@ -217,18 +226,18 @@ def growing_step(name: str, sizes: Sizes, device: torch.device) -> dict[int, Sid
 
 def growing_scoring(
     name: str, sizes: Sizes, device: torch.device, image_counts: Iterable[int]
-) -> dict[int, Side]:
+) -> dict[int, Variant]:
     """Scoring of several numbers of images, with their captions."""
     network = make_network(name, sizes, device)
     return {n: scoring_of(network, make_dataset(sizes, n), device) for n in image_counts}
 
 
-def _leaf(side: Encoded) -> Encoded:
-    return Encoded(side.vectors.detach().requires_grad_(), side.lengths)
+def _leaf(encoded: Encoded) -> Encoded:
+    return Encoded(encoded.vectors.detach().requires_grad_(), encoded.lengths)
 
 
 def _backward(network: nn.Module, loss: Tensor, watch: Stopwatch) -> None:
-    watch.lap("forward")
+    watch.stage("forward")
     loss.backward()  # type: ignore[no-untyped-call]
     network.zero_grad()
-    watch.lap("backward")
+    watch.stage("backward")

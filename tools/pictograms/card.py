@@ -1,6 +1,7 @@
 """The dataset cards of the pictograms; every number in them is counted here."""
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ DOUBTFUL = HERE / "doubtful.txt"
 """Ids of the sampled test pairs that a person doubts, each with the reason."""
 EACH, LARGE = 4, 96
 SOURCES = tuple(KINDS)
+SEEDS = " The standard seed is 0 at every ratio, for both units."
 
 
 def render_cards() -> dict[str, str]:
@@ -44,6 +46,10 @@ def example_sheet() -> Image.Image:
         picture = Image.fromarray(thumbnails()[name]).resize((LARGE, LARGE), Image.Resampling.BICUBIC)
         sheet.paste(picture, (place % EACH * LARGE, place // EACH * LARGE))
     return sheet
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 116)
 
 
 def _table(*lines: Iterable[object]) -> str:
@@ -72,7 +78,7 @@ tags:
 
 # {spec.title}
 
-{spec.origin.summary}
+{_filled(spec.origin.summary)}
 
 Homepage: {spec.origin.homepage}
 """
@@ -113,7 +119,7 @@ sha256 of features, ids and captions:
 
 ## Licence and terms
 
-{spec.origin.licence}. {spec.origin.terms}
+{_filled(f"{spec.origin.licence}. {spec.origin.terms}")}
 
 ## How to cite
 
@@ -207,7 +213,7 @@ steps from -127 to 127 of one size per component, and given as float32.
 
 ## Noise
 
-{SPEC.origin.noise} The standard seed is 0 at every ratio, for both units.
+{_filled(SPEC.origin.noise + SEEDS)}
 
 Natural noise is the matter of `{WEB.name}`.
 """,
@@ -263,9 +269,10 @@ def _examples() -> str:
 def _by_hand() -> str:
     doubts, sample = _reasons(DOUBTFUL), set(sampled_ids())
     doubtful = [(f"`{name}`", reason) for name, reason in doubts.items() if name in sample]
+    foreign = sum(reason.startswith("in ") for _, reason in doubtful)
     dropped = [(f"`{name}`", reason) for name, reason in _reasons(DROPPED_BY_HAND).items()]
     found = f"""{PAIRS} test pairs were looked at, drawn by `python -m tools.pictograms sheets`. Doubtful are
-{len(doubtful)} of them:
+{len(doubtful)} of them, {foreign} of these because the text is not English:
 
 {_table(["image", "doubt"], *doubtful)}
 """
@@ -303,7 +310,7 @@ Numbers of words, as {" and ".join(f"`{name}`" for name in EMOJI.tokenizers.valu
 
 ## Noise
 
-{EMOJI.origin.noise} The standard seed is 0 at every ratio, for both units.
+{_filled(EMOJI.origin.noise + SEEDS)}
 """,
             _getting(EMOJI),
             _ending(EMOJI),
@@ -342,7 +349,7 @@ another picture, and at best a keyword says what is seen. {repeated:,} drawings 
 
 {_table(["caption", "drawings"], *common)}
 
-{WEB.origin.noise}
+{_filled(WEB.origin.noise)}
 
 ## Splits
 

@@ -150,7 +150,7 @@ def _origin(summary: str, noise: str) -> Origin:
         extra_files=(),
         dtypes=("float32",),
         ids_span_splits=True,
-        licence="public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
+        licence="Public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
         licence_id="other",
         terms=(
             "May be used, changed and passed on for any purpose; copies keep the notices of `LICENSES.txt`, which "

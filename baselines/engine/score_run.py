@@ -43,11 +43,11 @@ from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
-    Curve,
     MatrixScores,
     Noise,
     Submission,
     Training,
+    TrainingCurve,
     write_submission,
 )
 from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
@@ -510,11 +510,11 @@ def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[
     }
 
 
-def _curve(history: Sequence[Epoch]) -> Curve:
+def _curve(history: Sequence[Epoch]) -> TrainingCurve:
     known = [entry.diagnosis.get(CLEAN_PROBABILITY) for entry in history]
     found = [each for each in known if each is not None]
     whole = found if len(found) == len(history) else []
-    return Curve(
+    return TrainingCurve(
         steps=tuple(max(entry.taken, default=0) for entry in history),
         dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),
         auroc=tuple(round(each.auroc, 4) for each in whole),

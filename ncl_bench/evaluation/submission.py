@@ -177,7 +177,7 @@ class Noise(Record):
         return self
 
 
-class Curve(Record):
+class TrainingCurve(Record):
     """What was measured after each epoch of a run; nothing was chosen by it but the epoch that is best on dev.
 
     Attributes:
@@ -226,7 +226,7 @@ class Training(Record):
     pairs_seen: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     last_epoch: RSum | None = None
-    curve: Curve | None = None
+    curve: TrainingCurve | None = None
 
 
 class Submission(Record):

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from baselines.features.encoders import Encoder
-from baselines.features.listing import Listing, Splits, draw_splits
+from baselines.features.listing import Listing, Splits
 from baselines.features.pictures import read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
 from ncl_bench.data.layout import Journal
+from ncl_bench.data.own import draw_splits
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 from ncl_bench.files import atomic_path, sole_owner, write_text
@@ -108,31 +109,22 @@ def extract(
         _encode(chunks, listing.folder, encoder, options, workers, progress)
         damaged = chunks.damaged()
         _check_damaged(damaged, listing.folder, options.skip_damaged)
-        good = [name for name in listing.names if name not in damaged]
-        splits = listing.splits or draw_splits(good, options.dev, options.test, options.seed)
-        splits = {split: [name for name in names if name not in damaged] for split, names in splits.items()}
-        _check_splits(splits)
+        splits = _splits_of_the_readable(listing, damaged, options)
         result = work / "result"
         shutil.rmtree(result, ignore_errors=True)
         result.mkdir()
-        projection = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
+        pca = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
         for split, names in splits.items():
             write_text(result / f"{split}_ids.txt", "".join(f"{name}\n" for name in names))
-            _write(result / f"{split}_ims.npy", chunks, names, projection, options.dtype, progress)
+            _write(result / f"{split}_ims.npy", chunks, names, pca, options.dtype, progress)
         encoding = Encoding(
             tool=f"ncl_bench {__version__}",
             key=key,
-            encoder=encoder.name,
+            **settings,
             weights=encoder.weights,
-            weights_sha256=encoder.weights_sha256,
-            preprocessing=_preprocessing(encoder),
-            grid=options.grid,
-            feature_dim=projection.components.shape[1] if projection else chunks.feature_dim,
-            pca=projection.record if projection else None,
+            feature_dim=pca.record.dim if pca else chunks.feature_dim,
+            pca=pca.record if pca else None,
             dtype=options.dtype,
-            batch_size=options.batch_size,
-            device=settings["device"],
-            versions=settings["versions"],
             splits="given" if listing.splits else f"drawn with seed {options.seed}",
             images={split: len(names) for split, names in splits.items()},
             skipped=damaged,
@@ -141,6 +133,21 @@ def extract(
         os.rename(result, to)
         shutil.rmtree(work)
     return encoding
+
+
+def _splits_of_the_readable(
+    listing: Listing, damaged: Mapping[str, str], options: FeatureOptions
+) -> dict[str, list[str]]:
+    if listing.splits is None:
+        readable = [name for name in listing.names if name not in damaged]
+        return draw_splits(readable, options.dev, options.test, options.seed)
+    splits = {
+        split: [name for name in names if name not in damaged] for split, names in listing.splits.items()
+    }
+    empty = [split for split in SPLITS if not splits[split]]
+    if empty:
+        raise DataError(f"no image is left in {' and '.join(empty)}; every split needs one")
+    return splits
 
 
 class _Chunks:
@@ -374,12 +381,6 @@ def _check_damaged(damaged: Mapping[str, str], folder: Path, skip: bool) -> None
         raise DataError(
             f"{folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
         )
-
-
-def _check_splits(splits: Splits) -> None:
-    missing = [split for split in SPLITS if not splits.get(split)]
-    if missing:
-        raise DataError(f"no image is left in {' and '.join(missing)}; every split needs one")
 
 
 def _check_finite(features: Float32Array, names: Sequence[str], encoder: str) -> None:

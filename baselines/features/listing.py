@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 
@@ -58,32 +56,6 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     if not found.names:
         raise DataError(f"{source} holds no image; give the folder or the table of your images")
     return found
-
-
-def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: int) -> Splits:
-    """Draw dev and test; the rest is train. Each split keeps the order of the names.
-
-    Args:
-        names: of the images.
-        dev: images to draw; a tenth of them, rounded down, where None.
-        test: likewise.
-        seed: of the draw.
-
-    Raises:
-        DataError: a split would be empty.
-    """
-    tenth = len(names) // 10
-    sizes = {"dev": tenth if dev is None else dev, "test": tenth if test is None else test}
-    sizes["train"] = len(names) - sum(sizes.values())
-    for split, size in sizes.items():
-        if size < 1:
-            raise DataError(
-                f"of {len(names)} images {size} would be {split}; choose other numbers with --dev and --test"
-            )
-    order = np.random.RandomState(seed).permutation(len(names))
-    cuts = np.cumsum([sizes["test"], sizes["dev"]])
-    rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
-    return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
 
 
 def _is_text(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -28,11 +29,12 @@ def list_datasets(context: typer.Context) -> None:
         return
     from ncl_bench.data import DATASETS
 
-    typer.echo(f"{'name':<12}{'train images / captions':<28}{'dev':>6}{'test':>7}  noise")
+    width = max(map(len, DATASETS)) + 2
+    typer.echo(f"{'name':<{width}}{'train images / captions':<28}{'dev':>6}{'test':>7}  noise")
     for spec in DATASETS.values():
         train = f"{spec.images['train']:,} / {spec.n_captions('train'):,}"
         typer.echo(
-            f"{spec.name:<12}{train:<28}{spec.images['dev']:>6,}{spec.images['test']:>7,}  {spec.noise}"
+            f"{spec.name:<{width}}{train:<28}{spec.images['dev']:>6,}{spec.images['test']:>7,}  {spec.noise}"
         )
 
 
@@ -45,6 +47,85 @@ def show(name: Annotated[str, typer.Argument(help="Name of a dataset.")]) -> Non
     from ncl_bench.data.card import describe
 
     typer.echo(describe(name))
+
+
+@datasets_app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of your dataset: small letters, digits and _.")],
+    features: Annotated[
+        Path,
+        typer.Option(
+            "--features",
+            help="Folder with train.npy, dev.npy and test.npy and their ids, or with one .npy file per image.",
+        ),
+    ],
+    captions: Annotated[
+        Path,
+        typer.Option(
+            "--captions", help="CSV with a row per caption: image, one column per language, perhaps split."
+        ),
+    ],
+    root: Annotated[
+        Path,
+        typer.Option(
+            "--to",
+            envvar="NCL_BENCH_DATA",
+            help="Folder of prepared datasets; gets a folder with this one's name.",
+        ),
+    ],
+    module: Annotated[
+        Path | None, typer.Option("--module", help="Python file to write; NAME.py by default.")
+    ] = None,
+    captions_per_image: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep the first ones of each image, where images have more or fewer."),
+    ] = None,
+    dev: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Images to draw for dev where nothing gives the splits; a tenth by default."
+        ),
+    ] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="Likewise for test.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of that draw.")] = 0,
+    noise: Annotated[
+        Literal["synthetic", "natural"],
+        typer.Option(
+            help="synthetic: the pairs are right, noise is drawn. natural: many are wrong as they are."
+        ),
+    ] = "synthetic",
+) -> None:
+    """Make a dataset of your own from image features and a table of captions: its module and its prepared folder.
+
+    After an interruption, the same command goes on where it stopped.
+
+    Example: ncl-bench datasets new pets --features features --captions captions.csv --to data
+    """
+    from ncl_bench.data.own import OwnOptions, new_dataset
+    from ncl_bench.plugins import command_name
+    from ncl_bench.progress import bar
+
+    module = module or Path(f"{name}.py")
+    options = OwnOptions(captions_per_image, dev, test, seed, noise)
+    spec, left_out = new_dataset(name, features, captions, root, module, options, progress=bar)
+    sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
+    each, n_test, n_dev = spec.captions_per_image, spec.images["test"], spec.images["dev"]
+    typer.echo(
+        f"{name}: {sizes} images in train / dev / test, {each} caption(s) each in {' and '.join(spec.languages)}, "
+        f"{spec.n_regions} region(s) of {spec.feature_dim} numbers"
+    )
+    if left_out:
+        typer.echo(f"left out: {left_out:,} images of {captions}, which have no features in {features}")
+    typer.echo(
+        f"evaluation: protocol {spec.protocols[0]} ranks among all {n_test:,} images and {n_test * each:,} captions of "
+        f"test; the epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"
+    )
+    typer.echo(f"wrote {module} and {root / name}")
+    ratio = " --noise-ratio 0.4" if noise == "synthetic" else ""
+    typer.echo(
+        f"next: {command_name()} --plugin {quote(str(module))} train ncr/{name}_vse_infinity{ratio} "
+        f"--root {quote(str(root))} --to runs/ncr"
+    )
 
 
 def prepare(

@@ -18,7 +18,7 @@ from ncl_bench import plugins
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.spec import SPLITS, DatasetSpec
+from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, unknown_name
 from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
 from ncl_bench.noise.files import read_noise_file
@@ -31,10 +31,16 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
     """Make a dataset known under its name; also one of your own, in a file given with ``--plugin``.
 
     Raises:
-        DataError: another dataset has this name.
+        DataError: another dataset has this name, or a protocol is not one of its test split.
     """
     if DATASETS.get(dataset.name, dataset) != dataset:
         raise DataError(f"there is a dataset {dataset.name!r} already; give yours another name")
+    for protocol in dataset.protocols:
+        if protocol_images(protocol) != dataset.images["test"]:
+            raise DataError(
+                f"protocol {protocol} of {dataset.name} ranks among {protocol_images(protocol):,} images, and test has "
+                f"{dataset.images['test']:,}; name it after the images of test, such as {dataset.images['test']}"
+            )
     DATASETS[dataset.name] = dataset
     return dataset
 

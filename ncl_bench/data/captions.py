@@ -152,22 +152,28 @@ def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
 
 
 class ScanLayout(DatasetSpec):
-    """Files as SCAN published them: ``{split}_ims.npy``, ``{split}_caps.txt`` and ``{split}_ids.txt``."""
+    """Files as SCAN published them: ``{split}_ims.npy``, ``{split}_caps.txt`` and ``{split}_ids.txt``.
+
+    A dataset in several languages has a file of captions for each, between the other two, in the order of
+    ``languages``.
+    """
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
 
         Args:
-            download: the folder or zip file that the user gave.
-            paths: features, captions and ids of this split.
+            download: what the user has.
+            paths: features, captions of each language, and ids of this split.
             split: ``train``, ``dev`` or ``test``.
 
         Raises:
             DataError: a file is missing, damaged or of another length than the protocol says.
         """
-        captions_name, ids_name = (f"{download.place}/{path}" for path in paths[1:])
-        captions = read_lines(read_text(download, paths[1]), captions_name)
-        check_count(len(captions), self, split, captions_name)
-        ids = read_lines(read_text(download, paths[2]), ids_name)
-        image_ids = unique_ids(ids, self.images[split], self.captions_per_image, ids_name)
-        return SplitCaptions(image_ids, {self.languages[0]: captions})
+        texts = {}
+        for language, path in zip(self.languages, paths[1:-1], strict=True):
+            name = f"{download.place}/{path}"
+            texts[language] = read_lines(read_text(download, path), name)
+            check_count(len(texts[language]), self, split, name)
+        ids_name = f"{download.place}/{paths[-1]}"
+        ids = read_lines(read_text(download, paths[-1]), ids_name)
+        return SplitCaptions(unique_ids(ids, self.images[split], self.captions_per_image, ids_name), texts)

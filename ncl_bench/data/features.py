@@ -90,6 +90,8 @@ def open_features(
             f"{name} holds {dtype}{order} numbers, expected row-major little-endian {' or '.join(dtypes)}; "
             "use the published file as it is"
         )
+    if len(shape) == 2 and spec.n_regions == 1:
+        shape = (shape[0], 1, shape[1])  # one vector per image
     if len(shape) != 3 or shape[1:] != (spec.n_regions, spec.feature_dim):
         raise DataError(
             f"{name} has shape {shape}, expected (rows, {spec.n_regions}, {spec.feature_dim}) for {spec.name}"

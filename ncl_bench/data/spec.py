@@ -1,5 +1,6 @@
 """A dataset: the facts that protocol.md fixes, where its files come from, how they are read, and what that gives."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 import numpy as np
 
 from ncl_bench.data.paired import FloatArray, PairedDataset, TokenTable
+from ncl_bench.errors import DataError
 
 if TYPE_CHECKING:
     from ncl_bench.data.download import Download
@@ -113,6 +115,20 @@ class SplitCaptions:
     tokens: Mapping[TokenKey, TokenTable] = field(default_factory=dict)
 
 
+def protocol_images(protocol: str) -> int:
+    """Images of the test split that a protocol is named after: 1,000 of ``1k``, 200 of ``200``, 5,000 of ``5fold-1k``.
+
+    Raises:
+        DataError: it is no such name.
+    """
+    found = re.fullmatch(r"(5fold-)?(\d+)(k?)", protocol)
+    if found is None or (found[1] and protocol != "5fold-1k"):
+        raise DataError(
+            f"there is no protocol {protocol!r}; name it after the images of the test split, such as 200 or 1k"
+        )
+    return (5 if found[1] else 1) * int(found[2]) * (1_000 if found[3] else 1)
+
+
 @dataclass(frozen=True)
 class DatasetSpec:
     """One dataset; a subclass says how its files are read, an object is registered once.
@@ -125,7 +141,9 @@ class DatasetSpec:
         n_regions: regions per image.
         feature_dim: dimension of one region feature.
         noise: ``"synthetic"`` (clean pairs, corrupted by us) or ``"natural"`` (crawled mismatches).
-        protocols: evaluation protocols of the test split, first one is the default.
+        protocols: evaluation protocols of the test split, first one is the default. Each is named after the images
+            that it ranks among: ``200`` or ``1k`` for a test split of 200 or 1,000, ``5fold-1k`` for five folds of
+            1,000 each, whose recalls are averaged.
         languages: caption languages, first one is the default.
         tokenizers: default tokenizer of each language.
         origin: where its files come from, and what may be passed on.

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.features.listing import draw_splits, list_images
+from baselines.features.listing import list_images
+from ncl_bench.data.own import draw_splits
 from ncl_bench.errors import DataError
 
 

@@ -103,7 +103,7 @@ PLUGIN = """
 from ncl_bench.data import DATASETS, register
 from support import miniatures
 
-register(type(miniatures.SPECS["flickr30k"])(**{**vars(miniatures.SPECS["flickr30k"]), "name": "mine"}))
+register(type(miniatures.SPECS["flickr30k"])(**{**vars(miniatures.SPECS["flickr30k"]), "name": "mine", "protocols": ("3",)}))
 """
 
 

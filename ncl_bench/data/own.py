@@ -1,0 +1,454 @@
+"""A dataset of one's own, from features and a table of captions: its module, and its prepared folder."""
+
+import csv
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from ncl_bench.data import DATASETS, register
+from ncl_bench.data.captions import ScanLayout, read_lines
+from ncl_bench.data.encoding import ENCODING_FILE
+from ncl_bench.data.prepare import prepare
+from ncl_bench.data.spec import SPLITS, Origin
+from ncl_bench.errors import DataError, ScoresError
+from ncl_bench.files import sole_owner, write_text
+from ncl_bench.npy import map_npy, read_header
+from ncl_bench.progress import Progress, silent
+
+ROWS = 256
+"""Images that are copied at a time."""
+_NAMES = {
+    "ar": "Arabic",
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fr": "French",
+    "ja": "Japanese",
+    "zh": "Chinese",
+}
+
+Splits = dict[str, list[str]]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """What a table does not say.
+
+    Attributes:
+        captions_per_image: captions of every image to keep, the first ones; None where all images have as many.
+        dev: images to draw for dev where nothing gives the splits; a tenth of them where None.
+        test: likewise.
+        seed: of that draw.
+        noise: ``synthetic`` where the pairs are right and the benchmark shall corrupt them, ``natural`` where many are
+            wrong as they are.
+    """
+
+    captions_per_image: int | None = None
+    dev: int | None = None
+    test: int | None = None
+    seed: int = 0
+    noise: Literal["synthetic", "natural"] = "synthetic"
+
+
+@dataclass(frozen=True)
+class CaptionTable:
+    """A table with one row per caption.
+
+    Attributes:
+        path: of the file.
+        languages: its columns of captions, in their order.
+        captions: id of an image to its captions, each in every language; images in order of first appearance.
+        splits: split to images, or None where the table has no column ``split``.
+    """
+
+    path: Path
+    languages: tuple[str, ...]
+    captions: Mapping[str, list[tuple[str, ...]]]
+    splits: Splits | None
+
+
+def new_dataset(
+    name: str,
+    features: Path,
+    captions: Path,
+    root: Path,
+    module: Path,
+    options: OwnOptions | None = None,
+    *,
+    progress: Progress = silent,
+) -> tuple[ScanLayout, int]:
+    """Write the module of a dataset and prepare it; the same call goes on where a stopped one was.
+
+    Args:
+        name: letters, digits and ``_``; the dataset is known by it.
+        features: a folder with ``{split}_ims.npy`` or ``{split}.npy`` for each split, ``(images, dim)`` or ``(images,
+            regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or with an ``.npy`` file per image,
+            named by its id, ``(dim,)`` or ``(regions, dim)``. Numbers of 64 bits are stored with 32.
+        captions: a ``.csv`` or ``.tsv`` file, see :func:`read_captions`.
+        root: folder of prepared datasets; gets a folder of this name.
+        module: the Python file to write.
+        options: what the files do not say.
+        progress: shows what is done.
+
+    Returns:
+        The dataset, which is registered, and how many images of the table are left out, since they have no features.
+
+    Raises:
+        DataError: something is missing, damaged or does not fit together.
+    """
+    options = options or OwnOptions()
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise DataError(
+            f"the name is {name!r}, expected small letters, digits and _, a letter first; choose another"
+        )
+    if name in DATASETS:
+        raise DataError(f"there is a dataset {name!r} already; choose another name")
+    if (root / name).exists():
+        raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
+    table = read_captions(captions)
+    work = root / f".{name}.gathered"
+    with sole_owner(work):
+        arrays = _arrays(features, table, options)
+        spec = _spec(name, table, arrays, options)
+        text = _module_text(spec, features, captions)
+        if module.exists() and module.read_text(encoding="utf-8") != text:
+            raise DataError(f"{module} exists and says something else; delete it or choose another --module")
+        _gather(work, spec, table, arrays, progress)
+        if (features / ENCODING_FILE).is_file():
+            shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
+        write_text(module, text)
+        prepare(register(spec).name, work, root, progress=progress)
+        shutil.rmtree(work)
+    return spec, len(table.captions) - sum(spec.images.values())
+
+
+def read_captions(path: Path) -> CaptionTable:
+    """A table with a column ``image`` of ids, one column of captions per language, and perhaps one ``split``.
+
+    Args:
+        path: a ``.csv`` file, or ``.tsv`` with tabs, in UTF-8, with a heading. The captions' columns are named by
+            language, such as ``en`` and ``zh``; a single one may be called ``caption``, and is English.
+
+    Raises:
+        DataError: the file cannot be read, a cell is empty, or an image is in two splits.
+    """
+    captions: dict[str, list[tuple[str, ...]]] = {}
+    split_of: dict[str, str] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.DictReader(
+                stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
+            )
+            columns = list(rows.fieldnames or ())
+            languages = [column for column in columns if column not in ("image", "split")]
+            if "image" not in columns or not languages:
+                raise DataError(
+                    f"{path} has the columns {', '.join(columns) or 'none'}, expected image and one of captions per "
+                    "language, such as image,en; name them so in its first line"
+                )
+            for row in rows:
+                where = f"{path} line {rows.line_num}"
+                cells = {column: " ".join((row[column] or "").split()) for column in columns}
+                empty = [column for column in columns if not cells[column]]
+                if empty or None in row:
+                    fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
+                    raise DataError(
+                        f"{where}: {fault}; every row is an image and its caption in every language"
+                    )
+                image, split = cells["image"], cells.get("split", "")
+                if "split" in columns and split not in SPLITS:
+                    raise DataError(
+                        f"{where}: split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
+                    )
+                if split_of.setdefault(image, split) != split:
+                    raise DataError(
+                        f"{where}: {image} is in {split} here and in {split_of[image]} above; choose one"
+                    )
+                captions.setdefault(image, []).append(tuple(cells[language] for language in languages))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
+    if not captions:
+        raise DataError(f"{path} holds no captions; write one row per caption")
+    splits = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
+    named = ("en",) if languages == ["caption"] else tuple(languages)
+    return CaptionTable(path, named, captions, splits if "split" in columns else None)
+
+
+@dataclass(frozen=True)
+class _SplitArrays:
+    """Features of one split: the ids in order, the shape of one image, and how to read them."""
+
+    ids: list[str]
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    files: Sequence[Path]
+
+    def blocks(self) -> Iterator[Array]:
+        """The features, some images at a time: from one file for all, or one for each."""
+        if len(self.files) == 1 and len(self.ids) != 1:
+            array = _mapped(self.files[0])
+            yield from (array[start : start + ROWS] for start in range(0, len(self.ids), ROWS))
+            return
+        files = iter(self.files)
+        while block := list(islice(files, ROWS)):
+            yield np.stack([_mapped(file).reshape(self.shape) for file in block])
+
+
+def _mapped(file: Path) -> Array:
+    try:
+        return map_npy(file, read_header(file))
+    except ScoresError as error:
+        raise DataError(str(error)) from None
+
+
+def _arrays(folder: Path, table: CaptionTable, options: OwnOptions) -> dict[str, _SplitArrays]:
+    """Where the features of each split are, and that they fit each other and the table."""
+    if not folder.is_dir():
+        raise DataError(f"--features {folder} is no folder; give the one that holds the .npy files")
+    named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
+    found = {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
+    missing = [split for split in SPLITS if found[split] is None]
+    if missing == list(SPLITS):
+        arrays = _from_image_files(folder, table, options)
+    elif missing:
+        raise DataError(
+            f"{folder} holds one file for some splits, but none for {' and '.join(missing)}; add those files"
+        )
+    else:
+        arrays = {split: _from_split_file(file, table, split) for split, file in found.items() if file}
+    kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
+    if len(set(kinds.values())) > 1:
+        raise DataError(
+            f"the features of the splits differ in shape or number type ({kinds}); make them alike"
+        )
+    return arrays
+
+
+def _from_split_file(file: Path, table: CaptionTable, split: str) -> _SplitArrays:
+    array = _mapped(file)
+    ids_file = file.with_name(f"{split}_ids.txt")
+    if ids_file.is_file():
+        ids = read_lines(ids_file.read_bytes(), str(ids_file))
+    elif table.splits is not None:
+        ids = table.splits[split]  # row k is the k-th image of the table
+    else:
+        raise DataError(
+            f"nothing says which image a row of {file} is; add {ids_file.name} with an id per line, or a column split "
+            f"to {table.path} whose images stand in the order of the rows"
+        )
+    if array.ndim not in (2, 3) or len(array) != len(ids):
+        raise DataError(
+            f"{file} has shape {array.shape}, expected (images, dim) or (images, regions, dim) with "
+            f"{len(ids):,} images of {ids_file if ids_file.is_file() else table.path}; correct one of them"
+        )
+    if len(set(ids)) != len(ids):
+        twice = next(image for image in ids if ids.count(image) > 1)
+        raise DataError(f"{ids_file} names {twice} twice; each image has one row")
+    without = [image for image in ids if image not in table.captions]
+    if without:
+        raise DataError(
+            f"{len(without):,} images of {split} have no caption in {table.path}, the first is {without[0]}; "
+            "add their captions or leave their rows out"
+        )
+    elsewhere = set(ids) - set(table.splits[split]) if table.splits else set()
+    if elsewhere:
+        raise DataError(
+            f"{ids_file} names {min(elsewhere)}, which {table.path} puts into another split than {split}; "
+            "correct one of them"
+        )
+    shape = (1, array.shape[1]) if array.ndim == 2 else (array.shape[1], array.shape[2])
+    return _SplitArrays(ids, shape, array.dtype, [file])
+
+
+def _from_image_files(folder: Path, table: CaptionTable, options: OwnOptions) -> dict[str, _SplitArrays]:
+    files = {image: _file_of(folder, image) for image in table.captions}
+    without = [image for image, file in files.items() if file is None]
+    if without:
+        image = without[0]
+        raise DataError(
+            f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
+            f"images of {table.path}; name the files by the images' ids, or give another --features"
+        )
+    splits = table.splits or draw_splits(list(files), options.dev, options.test, options.seed)
+    first = _mapped(next(file for file in files.values() if file))
+    if first.ndim not in (1, 2):
+        raise DataError(
+            f"{folder} holds arrays of shape {first.shape}, expected (dim,) or (regions, dim) per image"
+        )
+    for file in files.values():
+        header = read_header(file) if file else None
+        if header and (header.shape, header.dtype) != (first.shape, first.dtype):
+            raise DataError(
+                f"{file} holds {header.dtype} of shape {header.shape}, the file of the first image {first.dtype} of "
+                f"shape {first.shape}; every image needs as many numbers of one type"
+            )
+    shape = (1, len(first)) if first.ndim == 1 else (first.shape[0], first.shape[1])
+    return {
+        split: _SplitArrays(ids, shape, first.dtype, [file for image in ids if (file := files[image])])
+        for split, ids in splits.items()
+    }
+
+
+def _file_of(folder: Path, image: str) -> Path | None:
+    """``dogs/rex.jpg.npy`` or ``dogs/rex.npy`` for the image ``dogs/rex.jpg``; nothing outside the folder."""
+    candidates = (folder / f"{image}.npy", (folder / image).with_suffix(".npy"))
+    inside = (file for file in candidates if file.resolve().is_relative_to(folder.resolve()))
+    return next((file for file in inside if file.is_file()), None)
+
+
+def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: int) -> Splits:
+    """Draw dev and test; the rest is train. Each split keeps the order of the names.
+
+    Args:
+        names: of the images.
+        dev: images to draw; a tenth of them, rounded down, where None.
+        test: likewise.
+        seed: of the draw.
+
+    Raises:
+        DataError: a split would be empty.
+    """
+    tenth = len(names) // 10
+    sizes = {"dev": tenth if dev is None else dev, "test": tenth if test is None else test}
+    sizes["train"] = len(names) - sum(sizes.values())
+    for split, size in sizes.items():
+        if size < 1:
+            raise DataError(
+                f"of {len(names)} images {size} would be {split}; choose other numbers with --dev and --test"
+            )
+    order = np.random.RandomState(seed).permutation(len(names))
+    cuts = np.cumsum([sizes["test"], sizes["dev"]])
+    rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
+    return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
+
+
+def _spec(
+    name: str, table: CaptionTable, arrays: Mapping[str, _SplitArrays], options: OwnOptions
+) -> ScanLayout:
+    for split, each in arrays.items():
+        if not each.ids:
+            raise DataError(f"no image is in {split}; every dataset needs {', '.join(SPLITS)}")
+    used = [len(table.captions[image]) for each in arrays.values() for image in each.ids]
+    least, most = min(used), max(used)
+    wanted = options.captions_per_image or least
+    if wanted > least or (options.captions_per_image is None and least != most):
+        raise DataError(
+            f"the images of {table.path} have {least} to {most} captions, and every image of a dataset has as many; "
+            f"give --captions-per-image with {least} at most, which keeps the first ones of each"
+        )
+    regions, dim = arrays["train"].shape
+    dtype = arrays["train"].dtype
+    if dtype not in (np.float16, np.float32, np.float64):
+        raise DataError(f"the features are {dtype}, expected float32 or float16; convert them")
+    several = len(table.languages) > 1
+    texts = (
+        [f"{{split}}_caps_{language}.txt" for language in table.languages]
+        if several
+        else ["{split}_caps.txt"]
+    )
+    spoken = " and ".join(_NAMES.get(language, language) for language in table.languages)
+    origin = Origin(
+        summary=f"Images with {wanted} caption(s) each, in {spoken}.",
+        homepage="none",
+        obtain=("ask whoever made it",),
+        folders=(),
+        prefixes={split: split for split in SPLITS},
+        files=("{split}_ims.npy", *texts, "{split}_ids.txt"),
+        extra_files=(),
+        dtypes=("float32", "float16"),
+        ids_span_splits=True,
+        licence="not stated",
+        licence_id="other",
+        terms="Nothing is stated about them.",
+        noise=(
+            "The pairs are taken for clean."
+            if options.noise == "synthetic"
+            else "Many pairs are wrong as they are, and nobody knows which."
+        ),
+        upload=(),
+        upload_reason="no licence is stated",
+        citation="",
+    )
+    return ScanLayout(
+        name=name,
+        title=name,
+        images={split: len(each.ids) for split, each in arrays.items()},
+        captions_per_image=wanted,
+        n_regions=regions,
+        feature_dim=dim,
+        noise=options.noise,
+        protocols=(str(len(arrays["test"].ids)),),
+        languages=table.languages,
+        tokenizers={language: "jieba" if language == "zh" else "word" for language in table.languages},
+        origin=origin,
+    )
+
+
+def _gather(
+    work: Path, spec: ScanLayout, table: CaptionTable, arrays: Mapping[str, _SplitArrays], progress: Progress
+) -> None:
+    """Write everything as `prepare` reads it; files that say the same as before keep their time."""
+    work.mkdir(parents=True, exist_ok=True)
+    changed = max(path.stat().st_mtime_ns for each in arrays.values() for path in (*each.files, table.path))
+    for split, each in arrays.items():
+        names = spec.origin.split_files(split)
+        dtype = np.dtype("float16" if each.dtype == np.float16 else "float32")
+        target = open_memmap(work / names[0], "w+", dtype, (len(each.ids), *each.shape))
+        with progress(f"gathering {split}", len(each.ids)) as advance:
+            row = 0
+            for block in each.blocks():
+                target[row : row + len(block)] = block.reshape(-1, *each.shape)
+                row += len(block)
+                advance(len(block))
+        target.flush()
+        del target  # closes the file
+        for number, text in enumerate(names[1:-1]):
+            lines = [
+                caption[number]
+                for image in each.ids
+                for caption in table.captions[image][: spec.captions_per_image]
+            ]
+            write_text(work / text, "\n".join(lines) + "\n")
+        write_text(work / names[-1], "\n".join(each.ids) + "\n")
+        for file in names:
+            os.utime(work / file, ns=(changed, changed))
+
+
+def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
+    """The module that registers a dataset, to be corrected by hand."""
+    origin = "\n".join(
+        f"            {key}={value!r}," for key, value in vars(spec.origin).items() if value is not None
+    )
+    facts = "\n".join(
+        f"        {key}={value!r},"
+        for key, value in vars(spec).items()
+        if key not in ("origin",) and value not in ({}, ())
+    )
+    return f'''"""{spec.title}: features of {features}, captions of {captions}.
+
+Written by `ncl-bench datasets new`. Correct what is said of the origin: it stands on the dataset's card.
+"""
+
+from ncl_bench.data import register
+from ncl_bench.data.captions import ScanLayout
+from ncl_bench.data.spec import Origin
+
+register(
+    ScanLayout(
+{facts}
+        origin=Origin(
+{origin}
+        ),
+    )
+)
+'''

@@ -1,0 +1,286 @@
+"""``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ncl_bench import load_dataset
+from ncl_bench.cli import app
+from ncl_bench.data import DATASETS, register
+from ncl_bench.data.own import OwnOptions, new_dataset, read_captions
+from ncl_bench.data.spec import protocol_images
+from ncl_bench.errors import DataError
+from ncl_bench.plugins import load_plugins
+
+SIZES = {"train": 6, "dev": 3, "test": 4}
+IDS = {split: [f"{split}/{i}.jpg" for i in range(n)] for split, n in SIZES.items()}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, after which the registry is as before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    before = dict(DATASETS)
+    yield tmp_path
+    DATASETS.clear()
+    DATASETS.update(before)
+
+
+def arrays(*shape: int, dtype: str = "float32") -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {split: random.random((n, *shape)).astype(dtype) + 1 for split, n in SIZES.items()}
+
+
+def split_files(features: dict[str, np.ndarray], *, ids: bool = True) -> None:
+    Path("features").mkdir()
+    for split, array in features.items():
+        np.save(f"features/{split}.npy", array)
+        if ids:
+            Path(f"features/{split}_ids.txt").write_text("\n".join(IDS[split]) + "\n")
+
+
+def image_files(features: dict[str, np.ndarray]) -> None:
+    for split, array in features.items():
+        Path("features", split).mkdir(parents=True)
+        for row, image in zip(array, IDS[split], strict=True):
+            np.save(f"features/{image}.npy", row)
+
+
+def table(head: str, row: Callable[[str, int], str], each: int = 2) -> None:
+    rows = [f"{row(image, c)},{split}" for split, ids in IDS.items() for image in ids for c in range(each)]
+    Path("captions.csv").write_text("\n".join([f"{head},split", *rows]) + "\n", encoding="utf-8")
+
+
+def english(image: str, caption: int) -> str:
+    return f'{image},"a pet, {image} seen {caption} times"'
+
+
+def new(**options: object) -> None:
+    new_dataset(
+        "pets", Path("features"), Path("captions.csv"), Path("data"), Path("pets.py"), OwnOptions(**options)
+    )
+
+
+@pytest.mark.parametrize("shape", [(512,), (3, 8)])
+@pytest.mark.parametrize("files", [split_files, image_files])
+@pytest.mark.parametrize("each", [1, 5])
+def test_features_and_captions_become_a_dataset(
+    shape: tuple[int, ...], files: Callable[..., None], each: int
+) -> None:
+    features = arrays(*shape)
+    files(features)
+    table("image,caption", english, each)
+    new()
+    for split, ids in IDS.items():
+        dataset = load_dataset("pets", split=split, root="data")
+        regions = features[split].reshape(len(ids), -1, shape[-1])
+        np.testing.assert_array_equal(dataset.image_features[np.arange(len(ids))], regions)
+        assert dataset.image_ids.tolist() == ids
+        assert list(dataset.captions) == [f"a pet, {i} seen {c} times" for i in ids for c in range(each)]
+        assert dataset.captions_per_image == each
+
+
+def test_the_module_registers_the_same_dataset_elsewhere(place: Path) -> None:
+    split_files(arrays(4, dtype="float16"))
+    table("image,caption", english)
+    new()
+    made = DATASETS.pop("pets")
+    load_plugins([str(place / "pets.py")])
+    assert DATASETS["pets"] == made
+    assert load_dataset("pets", root="data", noise_ratio=0.5).image_features.dtype == np.float16
+
+
+def test_two_languages_have_their_texts_and_tokenizers() -> None:
+    split_files(arrays(4))
+    table("image,en,zh", lambda image, c: f"{image},a pet {c},一只宠物{c}")
+    new()
+    english, chinese = (load_dataset("pets", root="data", language=language) for language in ("en", "zh"))
+    assert english.captions[1] == "a pet 1"
+    assert chinese.captions[1] == "一只宠物1"
+    assert DATASETS["pets"].tokenizers == {"en": "word", "zh": "jieba"}
+
+
+def test_rows_without_ids_are_those_of_the_table() -> None:
+    split_files(arrays(4), ids=False)
+    table("image,caption", english)
+    new()
+    assert load_dataset("pets", split="dev", root="data").image_ids.tolist() == IDS["dev"]
+
+
+def test_splits_are_drawn_where_nothing_gives_them() -> None:
+    image_files(arrays(4))
+    rows = [f"{image},a pet" for ids in IDS.values() for image in ids]
+    Path("captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
+    new(dev=2, test=3, seed=7)
+    found = {split: load_dataset("pets", split=split, root="data").image_ids.tolist() for split in SIZES}
+    assert {split: len(ids) for split, ids in found.items()} == {"train": 8, "dev": 2, "test": 3}
+    assert sorted(chain(*found.values())) == sorted(chain(*IDS.values()))
+
+
+def test_the_command_says_what_it_made_and_what_comes_next() -> None:
+    split_files(arrays(512))
+    table("image,caption", english)
+    Path("captions.csv").write_text(Path("captions.csv").read_text() + "skipped.jpg,a damaged file,train\n")
+    arguments = ["--features", "features", "--captions", "captions.csv", "--to", "data"]
+    found = CliRunner().invoke(app, ["datasets", "new", "pets", *arguments])
+    assert found.exit_code == 0, found.output
+    assert (
+        "pets: 6 / 3 / 4 images in train / dev / test, 2 caption(s) each in en, 1 region(s) of 512"
+        in found.stdout
+    )
+    assert "left out: 1 images of captions.csv, which have no features" in found.stdout
+    assert "protocol 4 ranks among all 4 images and 8 captions of test" in found.stdout
+    assert "next: ncl-bench --plugin pets.py train ncr/pets_vse_infinity --noise-ratio 0.4" in found.stdout
+    assert {path.name for path in Path("data").iterdir()} == {"pets"}
+
+
+def test_a_stopped_preparation_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+
+    def stop(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ncl_bench.data.prepare.write_prepared", stop)
+        with pytest.raises(KeyboardInterrupt):
+            new()
+    del DATASETS["pets"]
+    scans: list[object] = []
+    monkeypatch.setattr("ncl_bench.data.verify.scan", lambda *a, **o: scans.append(a))
+    new()
+    assert not scans  # the journal holds them: the gathered files keep their time
+    assert len(load_dataset("pets", root="data")) == 12
+
+
+def text(content: str) -> Callable[[], None]:
+    return lambda: Path("captions.csv").write_text(content, encoding="utf-8") and None
+
+
+def zeros() -> None:
+    np.save("features/dev.npy", np.zeros((3, 4), np.float32))
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "no table": (
+        lambda: Path("captions.csv").unlink(),
+        r"captions.csv cannot be read .*save it as CSV in UTF-8",
+    ),
+    "no column image": (text("id,en\na,b\n"), r"has the columns id, en, expected image and one of captions"),
+    "no captions": (text("image,split\na,train\n"), r"expected image and one of captions per language"),
+    "empty": (text("image,en\n"), r"holds no captions"),
+    "empty caption": (
+        text("image,en\na,b\nb,\n"),
+        r"line 3: en is empty; every row is an image and its caption",
+    ),
+    "too many cells": (text("image,en\na,b,c\n"), r"line 2: it has more cells"),
+    "two splits": (
+        text("image,en,split\na,b,train\na,c,dev\n"),
+        r"line 3: a is in dev here and in train above",
+    ),
+    "no split": (
+        text("image,en,split\na,b,val\n"),
+        r"line 2: split is 'val', expected one of train, dev, test",
+    ),
+    "binary": (lambda: Path("captions.csv").write_bytes(b"\xff\xfe"), r"cannot be read"),
+    "image without caption": (
+        lambda: Path("features/dev_ids.txt").write_text("a\nb\nc\n"),
+        r"3 images of dev have no caption in captions.csv, the first is a",
+    ),
+    "an id twice": (
+        lambda: Path("features/dev_ids.txt").write_text("dev/0.jpg\ndev/1.jpg\ndev/0.jpg\n"),
+        r"dev_ids.txt names dev/0.jpg twice",
+    ),
+    "other split": (
+        lambda: Path("features/dev_ids.txt").write_text("dev/0.jpg\ndev/1.jpg\ntest/0.jpg\n"),
+        r"names test/0.jpg, which captions.csv puts into another split than dev",
+    ),
+    "rows and ids": (
+        lambda: np.save("features/dev.npy", np.ones((2, 4), np.float32)),
+        r"shape \(2, 4\), expected",
+    ),
+    "other width": (
+        lambda: np.save("features/dev.npy", np.ones((3, 5), np.float32)),
+        r"differ in shape or number",
+    ),
+    "integers": (
+        lambda: [np.save(f"features/{split}.npy", np.ones((n, 4), np.int64)) for split, n in SIZES.items()],
+        r"the features are int64, expected float32 or float16",
+    ),
+    "zeros": (zeros, r"holds nothing but zeros in 3 of 3 rows"),
+    "no dev": (lambda: Path("features/dev.npy").unlink(), r"but none for dev; add those files"),
+    "no ids": (
+        lambda: (Path("features/dev_ids.txt").unlink(), text("image,en\ntrain/0.jpg,a\n")()),
+        r"have no caption|nothing says which image a row of features/dev.npy is",
+    ),
+    "no arrays": (
+        lambda: [Path(f"features/{split}.npy").unlink() for split in SIZES],
+        r"holds neither train.npy nor train/0.jpg.npy, and no file for 13 of 13 images",
+    ),
+    "pickled": (
+        lambda: np.save("features/dev.npy", np.array([{}, {}, {}]), allow_pickle=True),
+        r"pickled objects, which are never loaded",
+    ),
+    "module": (lambda: Path("pets.py").write_text("precious"), r"pets.py exists and says something else"),
+    "prepared": (lambda: Path("data/pets").mkdir(parents=True), r"data/pets exists already"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case: str) -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    spoil, sentence = WRONG[case]
+    spoil()
+    with pytest.raises(DataError, match=sentence):
+        new()
+    assert case == "prepared" or not Path("data/pets").exists()
+
+
+def test_images_with_different_counts_of_captions_need_a_number() -> None:
+    split_files(arrays(4))
+    rows = [
+        f"{image},a pet {c}" for ids in IDS.values() for n, image in enumerate(ids) for c in range(2 + n % 3)
+    ]
+    Path("captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
+    with pytest.raises(DataError, match=r"have 2 to 4 captions, .*--captions-per-image with 2 at most"):
+        new()
+    with pytest.raises(DataError, match="have 2 to 4 captions"):
+        new(captions_per_image=3)
+    new(captions_per_image=2)
+    assert load_dataset("pets", split="test", root="data").captions_per_image == 2
+
+
+@pytest.mark.parametrize("name", ["digits", "Pets", "my pets", "../pets", ""])
+def test_a_name_is_new_and_plain(name: str) -> None:
+    with pytest.raises(DataError, match=r"already; choose another|expected small letters"):
+        new_dataset(name, Path("features"), Path("captions.csv"), Path("data"), Path("pets.py"))
+
+
+def test_a_table_with_tabs_and_line_ends_in_cells() -> None:
+    Path("captions.tsv").write_text('image\ten\na\t"two\nlines"\n', encoding="utf-8-sig")
+    assert read_captions(Path("captions.tsv")).captions == {"a": [("two lines",)]}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "images"), [("1k", 1000), ("5fold-1k", 5000), ("5k", 5000), ("200", 200)]
+)
+def test_a_protocol_is_named_after_the_images_of_test(protocol: str, images: int) -> None:
+    assert protocol_images(protocol) == images
+    for wrong in ("5fold-2k", "k", "all"):
+        with pytest.raises(DataError, match=f"there is no protocol '{wrong}'"):
+            protocol_images(wrong)
+
+
+def test_a_protocol_of_another_size_is_refused() -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    new()
+    wrong = type(DATASETS["pets"])(**{**vars(DATASETS["pets"]), "name": "others", "protocols": ("1k",)})
+    with pytest.raises(DataError, match="protocol 1k of others ranks among 1,000 images, and test has 4"):
+        register(wrong)

@@ -72,7 +72,7 @@ class SparseFile:
 
 @contextmanager
 def sparse_writer(path: Path, schema: Any, file_format: str) -> Iterator[Callable[[Any], None]]:
-    """``_table_writer``, with holes for zeros."""
+    """``table_writer``, with holes for zeros."""
     sink = SparseFile(path)
     with pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema) as stream:
         yield stream.write_batch
@@ -103,9 +103,9 @@ def material(spec: DatasetSpec) -> Material:
 def prepare_sparse(spec: DatasetSpec, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prepared folder of real size that takes the disk of its captions only."""
     content = material(spec)
-    monkeypatch.setattr(write, "_table_writer", sparse_writer)
+    monkeypatch.setattr(write, "table_writer", sparse_writer)
     monkeypatch.setattr(run, "_check_space", lambda *arguments: None)
-    monkeypatch.setattr(run, "inspect", lambda *arguments: Inspection(None, {}, (), content))
+    monkeypatch.setattr(run, "inspect", lambda *arguments: Inspection(None, {}, (), content, None))
     monkeypatch.setattr(run, "verify", lambda *arguments, **options: Findings())
     run.prepare(spec.name, root, root)
 
@@ -133,6 +133,50 @@ def test_random_batches_keep_up_with_a_raw_memmap(tmp_path, monkeypatch):
         shares.append(seconds(raw.__getitem__, rows) / seconds(ours.__getitem__, rows))
     print(f"\nbatches of {BATCH} images: {np.median(shares):.2f} of a raw memmap gather, rounds {shares}")
     assert np.median(shares) >= LEAST_SHARE
+
+
+def processor_seconds(gather: Callable[[np.ndarray], object], rows: list[np.ndarray]) -> float:
+    start = time.process_time()
+    for batch in rows:
+        gather(batch)
+    return time.process_time() - start
+
+
+def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path, monkeypatch):
+    """The table of docs/training-loop.md: processor time of random batches, as multiples of a raw memmap gather."""
+    import datasets
+
+    spec = flickr30k.SPEC
+    prepare_sparse(spec, tmp_path, monkeypatch)
+    train = load_prepared(tmp_path, spec, "train")
+    np.lib.format.open_memmap(tmp_path / "raw.npy", "w+", np.float32, train.image_features.shape)
+    raw = np.load(tmp_path / "raw.npy", mmap_mode="r")
+    table = datasets.load_from_disk(str(tmp_path / spec.name / "images" / "train"))
+    arrays, tensors = table.with_format("numpy"), table.with_format("torch")
+    row_numbers = datasets.Dataset.from_dict({"row": np.arange(len(train))})
+    pairs = row_numbers.with_transform(lambda batch: vars(train.read(batch["row"])))
+    shape = (-1, spec.n_regions, spec.feature_dim)
+    images = train.caption_to_image
+    ways: dict[str, Callable[[np.ndarray], object]] = {
+        "raw memmap": lambda rows: raw[images[rows]],
+        "read": train.read,
+        "to_torch": train.to_torch,
+        "datasets, with_transform": lambda rows: pairs[rows],
+        "datasets, format numpy": lambda rows: arrays[images[rows]]["image_features"].reshape(shape),
+        "datasets, format torch": lambda rows: tensors[images[rows]]["image_features"].reshape(shape),
+    }
+    random = np.random.default_rng(0)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        rows = [random.integers(0, len(train), BATCH) for _ in range(BATCHES)]
+        for way, gather in ways.items():
+            processor_seconds(gather, rows)  # what is on disk comes into memory
+            times[way].append(processor_seconds(gather, rows))
+    print("\n| way | processor time, raw memmap = 1 |\n| --- | ---: |")
+    found = {way: float(np.median(np.divide(times[way], times["raw memmap"]))) for way in ways}
+    for way, ratio in found.items():
+        print(f"| {way} | {ratio:.1f} |")
+    assert found["read"] < 1 / LEAST_SHARE
 
 
 OPEN = r"""

@@ -17,6 +17,7 @@ SHOWN_ONLY = Counter(
         "docs/my-own-images.md": 1,
         "docs/quickstart.md": 1,
         "docs/reproduce.md": 1,
+        "docs/training-loop.md": 1,
     }
 )
 """Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from baselines.features.encoders import Encoder
-from baselines.features.listing import Listing, Splits
+from baselines.features.listing import Listing
 from baselines.features.pictures import read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection

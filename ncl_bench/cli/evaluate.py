@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(help="A folder with submission.yaml and the files that it names.")]
 Root = Annotated[
-    Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+    Path | None,
+    typer.Option(
+        "--root", help="Folder of prepared datasets. Default: the environment variable NCL_BENCH_DATA."
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a submission states about data, order and noise, compared with what is ours."""
+"""What a submission states about order and noise, compared with the dataset."""
 
 import os
 from pathlib import Path
@@ -129,7 +129,8 @@ def check_order(folder: Path, submission: Submission, spec: DatasetSpec, root: P
             _compare_ids(ids, ours, scores.order.image_ids.file)
             if local is None:
                 notes.append(
-                    f"the image ids of {split} are complete but were not compared, for want of the dataset"
+                    f"the image ids of {split} are complete but were not compared, because the dataset is not prepared "
+                    "here; name its folder with --root"
                 )
     return notes
 
@@ -198,7 +199,9 @@ def check_noise(
     standard = standard_seed(spec.name, noise.unit, noise.ratio or 0.0)
     if record.seed != standard:
         source = "a noise file" if record.seed is None else f"noise seed {record.seed}"
-        notes.append(f"{source} is not the standard noise of this cell (seed {standard}): a study of spread")
+        notes.append(
+            f"{source} is not the standard noise of this setting (seed {standard}): a result for studies of spread"
+        )
     return caption_to_image == clean, notes
 
 

@@ -103,8 +103,8 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
         probabilities = _open_probabilities(folder, submission.correspondence, spec)
         if correspondence is None or correspondence.all() or not correspondence.any():
             raise SubmissionError(
-                "correspondence is given, but the truth about it is not known or all one; "
-                "state the noise seed or add the noise file as noise.index"
+                "correspondence is given, but which training pairs are true is not known here, or all are; "
+                "state noise.seed, or add the noise file as noise.index"
             )
     if any(isinstance(scores, MatrixScores) for scores in submission.scores.values()):
         notes += square_note(spec)

@@ -1,4 +1,4 @@
-"""Metrics of ranks, their bootstrap intervals, and the correspondence track (protocol.md, Metrics)."""
+"""Metrics of ranks, their bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The protocol: what is evaluated on which split, in how many folds, and what comes out (protocol.md)."""
+"""The protocol: what is evaluated on which split, in how many folds, and what comes out (docs/protocol.md)."""
 
 from os import PathLike
 from typing import Any

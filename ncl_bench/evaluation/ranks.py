@@ -1,7 +1,7 @@
 """Ranks by counting, not sorting: one pass over the similarities in blocks of rows.
 
 For each query the rank is one plus the number of wrong items that score greater than or equal to the best
-true item (protocol.md, Metrics). Beside it the optimistic rank counts strictly greater items only; where the
+true item (docs/protocol.md, Ranks). Beside it the optimistic rank counts strictly greater items only; where the
 two differ, the rank depends on ties. Everything is an integer: block size and threads cannot change a result.
 """
 

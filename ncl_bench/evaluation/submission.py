@@ -169,7 +169,9 @@ class Noise(Record):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if (self.ratio is None) != (self.unit == "natural") or (self.ratio == 0) != (self.unit == "none"):
-            raise ValueError(f"ratio {self.ratio} does not fit unit {self.unit!r}")
+            raise ValueError(
+                f"ratio {self.ratio} does not fit unit {self.unit!r}; state 0 with none and null with natural"
+            )
         if self.unit in ("caption", "image") and self.sha256 is None:
             raise ValueError("sha256 is missing; state the hash of the noise index")
         if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):

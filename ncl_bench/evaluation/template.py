@@ -21,11 +21,12 @@ from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
 from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit, draw_noise
+from ncl_bench.plugins import command_name
 
 _TEMPLATE = """\
 # A submission to ncl-bench. Replace every {fill}, put the score files beside this file, then run:
-#   ncl-bench submission check {folder}
-#   ncl-bench evaluate {folder}
+#   {command} submission check {folder}
+#   {command} evaluate {folder}
 protocol_version: {version}
 method: {method}
 paper: ""                  # link, or empty
@@ -174,6 +175,7 @@ def begin_submission(
         form = _MATRIX if len(names) == 1 else _EMBEDDINGS
         text = _TEMPLATE.format(
             fill=FILL_IN,
+            command=one_line(command_name()),
             folder=one_line(quote(str(folder))),
             version=PROTOCOL_VERSION,
             method=yaml.safe_dump(method.strip(), default_style='"').strip(),
@@ -244,7 +246,10 @@ def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -
     if not ratio:
         if seed is not None:
             raise NoiseError(f"--noise-seed {seed} draws nothing without --noise-ratio; give both or none")
-        return "  unit: none               # or caption, or image, as the noise was made\n  ratio: 0", ""
+        return (
+            "  unit: none               # what the noise moved: caption or image; none for clean pairs\n  ratio: 0",
+            "",
+        )
     _, record = draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
     text = (
         f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"

@@ -482,7 +482,7 @@ def probabilities_without_noise(folder: Path, content: dict[str, Any]) -> None:
     state_probabilities(folder, content, np.full(10_000, 0.5))
 
 
-@case("the truth about it is not known")
+@case("which training pairs are true is not known here")
 def probabilities_of_unknown_noise(folder: Path, content: dict[str, Any]) -> None:
     content["noise"] |= {"seed": None, "sha256": ANOTHER_HASH, "realised_ratio": None}
     state_probabilities(folder, content, np.full(10_000, 0.5))

@@ -185,7 +185,7 @@ def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
     write_statement(tmp_path, content)
     ran = run("evaluate", tmp_path)
     assert ran.code == 0
-    assert "study of spread" in ran.out
+    assert "studies of spread" in ran.out
     content["noise"]["published"] = "the digits 0.4 permutation of RCL and L2RM"
     write_statement(tmp_path, content)
     assert (

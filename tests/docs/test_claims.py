@@ -60,6 +60,12 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
         assert low < np.mean((moved == clean).reshape(-1, 5).any(axis=1)) < high
 
 
+def test_own_images_take_ten_commands() -> None:
+    blocks = [block for block in blocks_of(DOCS / "my-own-images.md") if block.language == "bash"]
+    assert "in ten commands" in text("docs/my-own-images.md")
+    assert sum(len(commands_of(block.text)) for block in blocks) == 10
+
+
 def test_the_example_of_a_method_is_short() -> None:
     files = {block.words[0]: block.text for block in blocks_of(DOCS / "add-a-method.md") if block.words}
     assert len(files["trimmed.py"].splitlines()) <= 40

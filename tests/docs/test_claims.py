@@ -88,5 +88,5 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert command.name != "ncl-bench" or words[0] == "--version", words
-        known = {option for parameter in command.params for option in parameter.opts}
+        known = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
         assert {word for word in words if word.startswith("--")} <= known, words

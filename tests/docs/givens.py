@@ -82,6 +82,17 @@ def three_seeds(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (folder / name / "submission.yaml").write_text(text.replace(stated, digest))
 
 
+def features_and_captions(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Features of one vector per image, a file each, and a table of two captions per image in two languages."""
+    random = np.random.default_rng(0)
+    (folder / "features").mkdir()
+    rows = ["image,en,zh"]
+    for pet in range(80):
+        np.save(folder / "features" / f"pet{pet}.npy", random.random(512, np.float32))
+        rows += [f'pet{pet}.jpg,"A pet, number {pet}, view {view}.",宠物 {pet} 号' for view in range(2)]
+    (folder / "captions.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
 def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Every recipe trains a tiny network for an epoch of each phase on a few pairs."""
     from baselines.engine.recipe import Recipe
@@ -121,6 +132,7 @@ GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "a template that is filled in": filled_in,
     "another submission": other,
     "submissions of three seeds of two methods": three_seeds,
+    "features and captions": features_and_captions,
     "tiny recipes": tiny_training,
     "photographs and their captions": photographs,
 }

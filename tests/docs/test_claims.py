@@ -39,7 +39,7 @@ def test_the_table_of_datasets_is_the_protocol() -> None:
 def test_the_protocol_page_is_the_protocol() -> None:
     page = text("docs/protocol.md")
     assert page.startswith(f"# Protocol, version {PROTOCOL_VERSION}\n")
-    rows = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, ]+) \|", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, -]+) \|", page, re.MULTILINE))
     for spec in DATASETS.values():
         assert all(spec.name in rows[protocol].split(", ") for protocol in spec.protocols)
     assert f"first {selection_images(DATASETS['coco']):,} images" in page
@@ -88,5 +88,7 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert command.name != "ncl-bench" or words[0] == "--version", words
-        known = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
+        known = {
+            option for parameter in command.params for option in parameter.opts + parameter.secondary_opts
+        }
         assert {word for word in words if word.startswith("--")} <= known, words

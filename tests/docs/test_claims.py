@@ -13,7 +13,7 @@ from typer.main import get_command
 from baselines.published import PUBLISHED
 from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
 from ncl_bench.cli import app
-from ncl_bench.evaluation.protocol import selection_images
+from ncl_bench.evaluation.protocol import ALL_CAPTIONS, expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
 
 DOCS = ROOT / "docs"
@@ -43,6 +43,19 @@ def test_the_protocol_page_is_the_protocol() -> None:
     for spec in DATASETS.values():
         assert all(spec.name in rows[protocol].split(", ") for protocol in spec.protocols)
     assert f"first {selection_images(DATASETS['coco']):,} images" in page
+
+
+def test_the_sizes_of_the_matrices_are_those_of_the_datasets() -> None:
+    page = text("docs/evaluate.md")
+    rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \| ([\d,]+ x .+) \|$", page, re.MULTILINE)
+    stated = {}
+    for names, sizes in rows:
+        shapes = re.findall(r"([\d,]+) x ([\d,]*\d)", sizes)
+        found = [(int(n.replace(",", "")), int(m.replace(",", ""))) for n, m in shapes]
+        named = re.findall(r"`([\w-]+)`", names)
+        stated |= dict(zip(named, found if len(found) == len(named) else found * len(named), strict=True))
+    assert stated == {spec.name: expected_shape(spec, "test") for spec in DATASETS.values()}
+    assert f"the {ALL_CAPTIONS['coco', 'test']:,} that COCO has" in page
 
 
 def test_the_two_units_differ_as_the_noise_page_says() -> None:

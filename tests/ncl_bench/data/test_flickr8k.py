@@ -66,7 +66,11 @@ def test_the_order_of_the_test_split_is_known_from_the_download(download, tmp_pa
 
 @pytest.mark.parametrize(
     "changes",
-    [{"weights_sha256": "0123456789abcdef" * 4}, {"grid": 2}, {"pca": Projection(dim=1280, fitted_on=12, variance=1.0)}],
+    [
+        {"weights_sha256": "0123456789abcdef" * 4},
+        {"grid": 2},
+        {"pca": Projection(dim=1280, fitted_on=12, variance=1.0)},
+    ],
 )
 def test_features_of_another_make_are_refused(changes, tmp_path):
     place = miniature.make(tmp_path / "flickr8k", **changes)

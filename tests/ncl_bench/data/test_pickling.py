@@ -103,7 +103,8 @@ PLUGIN = """
 from ncl_bench.data import DATASETS, register
 from support import miniatures
 
-register(type(miniatures.SPECS["flickr30k"])(**{**vars(miniatures.SPECS["flickr30k"]), "name": "mine", "protocols": ("3",)}))
+spec = miniatures.SPECS["flickr30k"]
+register(type(spec)(**{**vars(spec), "name": "mine", "protocols": ("3",)}))
 """
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from support import miniatures
+from support.torchvision_without_ops import define_missing_operators
 
 from ncl_bench.data import DATASETS, load_dataset
 from ncl_bench.evaluation.protocol import expected_shape
@@ -124,6 +126,21 @@ def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:
     describe(folder, 30)
 
 
+def clip_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The same, with OpenCLIP beside a torch for CPUs."""
+    define_missing_operators()
+    tiny_training(folder, patch)
+
+
+def photographs_of_prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The prepared miniatures, and a file per image of Flickr30K's in ``photographs``."""
+    prepared(folder, patch)
+    (folder / "photographs").mkdir()
+    for split in ("train", "dev", "test"):
+        for image_id in load_dataset("flickr30k", split=split, root=folder / "data").image_ids:
+            Image.new("RGB", (6, 4)).save(folder / "photographs" / f"{image_id}.jpg")
+
+
 GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "the downloads": downloads,
     "prepared data": prepared,
@@ -135,4 +152,6 @@ GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "features and captions": features_and_captions,
     "tiny recipes": tiny_training,
     "photographs and their captions": photographs,
+    "OpenCLIP, and tiny recipes": clip_training,
+    "prepared data and photographs": photographs_of_prepared,
 }

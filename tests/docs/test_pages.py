@@ -12,6 +12,7 @@ SHOWN_ONLY = Counter(
     {
         "README.md": 2,
         "docs/add-a-dataset.md": 1,
+        "docs/clip.md": 3,
         "docs/data.md": 2,
         "docs/evaluate.md": 1,
         "docs/multi-gpu.md": 3,

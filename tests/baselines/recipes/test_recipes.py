@@ -72,7 +72,7 @@ def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
     assert recipe.backbone == Recipe.load("triplet/digits_sgr").backbone
     assert recipe.batch_size == 32
     assert shipped_name(recipe) is None
-    for wrong in ("mine/digits", "mine/digits_sgr_clean", "mine/mnist_sgr", "mine/digits_clip", "mine"):
+    for wrong in ("mine/digits", "mine/digits_sgr_clean", "mine/mnist_sgr", "mine/digits_resnet", "mine"):
         with pytest.raises(RecipeError, match=f"no recipe '{wrong}'"):
             Recipe.load(wrong)
 
@@ -147,7 +147,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(backbone={"name": "vse_infinity", "dropout": 0.1}), "unknown key 'dropout'"),
         (changed(method={"name": "nrc"}), "unknown method 'nrc'; choose one of: .*ncr"),
         (changed(method={"margin": 0.2}), "unknown method None"),
-        (changed(backbone={"name": "clip"}), "unknown backbone 'clip'; choose one of: .*vse_infinity"),
+        (changed(backbone={"name": "resnet"}), "unknown backbone 'resnet'; choose one of: .*vse_infinity"),
         (changed(method={"name": "ncr", "margin": -1}), "margin is -1"),
         (changed(method={"name": "ncr", "epochs": 0}), "epochs is 0"),
         (changed(method={"name": "pc2", "classes": 1}), "classes is 1"),
@@ -164,7 +164,7 @@ def changed(**changes: Any) -> dict[str, Any]:
             (
                 changed(method={"name": method}, backbone={"name": "imram"}),
                 f"method {method} compares images with images and captions with captions, which backbone imram "
-                "cannot; choose one of: saf, scan, sgr, vse_infinity, vsrn",
+                "cannot; choose one of: clip, saf, scan, sgr, vse_infinity, vsrn",
             )
             for method in ("gsc", "gsc_plus")
         ),

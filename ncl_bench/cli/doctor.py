@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 import typer
 
 State = Literal["ok", "absent", "broken"]
+NEEDED = {"baselines": "to train and score", "features": "to make features of images"}
+"""Extra of the package to what it is for; those for development are left out."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,14 @@ def versions() -> Iterator[Finding]:
     yield Finding("version", "ncl-bench", "ok", version("ncl-bench"))
     for requirement in map(Requirement, requires("ncl-bench") or ()):
         extra = _extra(str(requirement.marker or ""))
-        if extra not in (None, "baselines"):
+        if extra is not None and extra not in NEEDED:
             continue
-        fix = f"pip install '{'ncl-bench[baselines]' if extra else f'{requirement.name}{requirement.specifier}'}'"
+        fix = f"pip install '{f'ncl-bench[{extra}]' if extra else f'{requirement.name}{requirement.specifier}'}'"
         try:
             found = version(requirement.name)
         except PackageNotFoundError:
             state: State = "absent" if extra else "broken"
-            detail = f"not installed{', needed to train and score' if extra else ''}"
+            detail = f"not installed{f', needed {NEEDED[extra]}' if extra else ''}"
             yield Finding("version", requirement.name, state, detail, fix)
             continue
         if requirement.specifier.contains(found, prereleases=True):

@@ -45,6 +45,7 @@ def test_the_report_for_people_says_the_same() -> None:
 
 def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = ["ncl-absent-a>=1", "ncl-absent-b>=2; extra == 'baselines'", "ncl-absent-c; extra == 'test'"]
+    needs.append("ncl-absent-d; extra == 'features'")
     monkeypatch.setattr(doctor, "requires", lambda name: needs)
     found = findings(code=1)
     assert found["ncl-absent-a"]["state"] == "broken"
@@ -52,6 +53,8 @@ def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: 
     assert found["ncl-absent-b"]["state"] == "absent"
     assert found["ncl-absent-b"]["fix"] == "pip install 'ncl-bench[baselines]'"
     assert "ncl-absent-c" not in found
+    assert found["ncl-absent-d"]["detail"] == "not installed, needed to make features of images"
+    assert found["ncl-absent-d"]["fix"] == "pip install 'ncl-bench[features]'"
 
 
 def test_a_package_that_is_too_old_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The page of worst failures."""
 
+import base64
 import io
 import re
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from support.submission_folders import (
     write_statement,
 )
 
-from ncl_bench.data import load_dataset
+from ncl_bench.data import load_dataset, pictograms
 from ncl_bench.data.digits import GRID, SPEC, digits_split
+from ncl_bench.evaluation.examples import Gallery
 from ncl_bench.evaluation.protocol import evaluate
 
 
@@ -89,3 +91,12 @@ def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: P
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "<script" not in (tmp_path / "ranks_test_200.svg").read_text()
+
+
+def test_pictograms_are_shown_by_their_thumbnails() -> None:
+    gallery = Gallery(pictograms.SPEC, load_dataset("pictograms", split="test"))
+    item = gallery.image(7)
+    name = str(load_dataset("pictograms", split="test").image_ids[7])
+    assert item.label == f"image 7 ({name})"
+    shown = Image.open(io.BytesIO(base64.b64decode(item.picture.removeprefix("data:image/png;base64,"))))
+    np.testing.assert_array_equal(np.asarray(shown), pictograms.thumbnails()[name])

@@ -196,6 +196,14 @@ class PairedDataset:
     encoding: Encoding | None = None
     images: EncodedImages | None = None
 
+    def __repr__(self) -> str:
+        noise = self.noise
+        moved = f"{noise.ratio:.0%} of {noise.unit}s moved" if noise.unit else "no synthetic noise"
+        return (
+            f"<PairedDataset {self.name}/{self.split}: {len(self):,} captions, {self.n_images:,} images of "
+            f"{self.n_regions} x {self.feature_dim} features ({self.image_features.dtype}), {moved}>"
+        )
+
     def __len__(self) -> int:
         """Number of pairs, which is the number of captions."""
         return len(self.caption_to_image)

@@ -146,3 +146,11 @@ def test_in_ram_holds_the_same_rows():
 
 def test_no_captions_stay_no_captions():
     assert replace(dataset(), captions=None).subset(np.array([1])).captions is None
+
+
+def test_a_dataset_is_shown_in_one_line():
+    clean = dataset()
+    assert repr(clean) == (
+        "<PairedDataset small/train: 30 captions, 6 images of 2 x 3 features (float32), no synthetic noise>"
+    )
+    assert "40% of captions moved" in repr(replace(clean, noise=NoiseRecord("caption", 0.4, 1, "", 0.39)))

@@ -119,16 +119,14 @@ def boards_of(
         Board(
             cell,
             tuple(
-                Division(key, _ranked(cells[cell][key], told_apart))
-                for key in DIVISIONS
-                if key in cells[cell]
+                Division(key, ranked(cells[cell][key], told_apart)) for key in DIVISIONS if key in cells[cell]
             ),
         )
         for cell in sorted(cells, key=lambda cell: cell.order)
     ]
 
 
-def _ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]) -> tuple[Ranked, ...]:
+def ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]) -> tuple[Ranked, ...]:
     """Best first; an entry's rank is one more than the number of entries above that are told apart from it.
 
     It is never better than the rank of the entry above. So every pair within reach of the best is tested, and
@@ -139,7 +137,7 @@ def _ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]
         entries,
         key=lambda entry: (-(entry.r_sum or 0.0), entry.method, entry.backbone, entry.source, entry.table),
     )
-    ranked: list[Ranked] = []
+    placed: list[Ranked] = []
     above: list[Entry] = []
     rank = 1
     for entry, *also in _folded(ordered):
@@ -147,23 +145,27 @@ def _ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]
             better = sum(not _equal(other, entry) and told_apart(other, entry) for other in above)
             rank = max(rank, 1 + better)
             above.append(entry)
-        ranked.append(Ranked(rank if entry.ranked else None, entry, tuple(also)))
-    return tuple(ranked)
+        placed.append(Ranked(rank if entry.ranked else None, entry, tuple(also)))
+    return tuple(placed)
 
 
 def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries of one method with the same numbers and remarks together, that of the method's own paper first."""
+    """Entries of one method with the same numbers together, that of the method's own paper first, with all remarks."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         same = (
-            entry.method,
-            entry.backbone,
+            entry.quoted_as,
             entry.recalls,
             entry.printed_r_sum if entry.recalls.r_sum is None else None,
         )
-        remarks = (entry.notes, entry.doubts, entry.extra)
-        groups.setdefault((*same, *remarks) if entry.status == "reported" else (number,), []).append(entry)
-    return [sorted(group, key=lambda entry: not entry.own) for group in groups.values()]
+        facts = (entry.doubts, entry.extra, entry.selection, entry.noise)
+        groups.setdefault((*same, *facts) if entry.status == "reported" else (number,), []).append(entry)
+    folded = []
+    for group in groups.values():
+        lead, *also = sorted(group, key=lambda entry: not entry.own)
+        notes = tuple(dict.fromkeys(note for entry in (lead, *also) for note in entry.notes))
+        folded.append([lead.model_copy(update={"notes": notes}), *also])
+    return folded
 
 
 def _equal(a: Entry, b: Entry) -> bool:
@@ -179,7 +181,7 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         what = (entry.method, entry.backbone, entry.features, entry.networks, entry.extra, entry.kind)
-        how = (entry.noise, entry.selection, entry.precision, entry.settings)
+        how = (entry.noise, entry.selection, entry.precision, entry.settings, entry.recipe, entry.budget)
         same = (*what, entry.cell, *how, entry.paper, entry.code)
         groups.setdefault((number,) if entry.status == "reported" else same, []).append(entry)
     return [_merged(group) for group in groups.values()]
@@ -198,11 +200,21 @@ def _merged(entries: list[Entry]) -> Entry:
             "spread": spread,
             "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
             "status": min((entry.status for entry in entries), key=STATUSES.index),
+            "pairs_seen": _mean([entry.pairs_seen for entry in entries]),
+            "cost": _mean([entry.cost for entry in entries]),
+            "last_epoch": _mean([entry.last_epoch for entry in entries]),
+            "curves": tuple(curve for entry in entries for curve in entry.curves),
             "files": tuple(sorted(path for entry in entries for path in entry.files)),
             "trained_on": tuple(dict.fromkeys(one for entry in entries for one in entry.trained_on)),
             "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),
         }
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None where one of them is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True)
@@ -215,6 +227,7 @@ class Content:
         boards: the entries by cell, ranked.
         families: the methods by key.
         papers: the papers of reported entries by key; empty without published results.
+        told_apart: whether a test tells two entries apart, and the interval of one.
     """
 
     unmerged: tuple[Entry, ...]
@@ -222,6 +235,7 @@ class Content:
     boards: tuple[Board, ...]
     families: dict[str, Family]
     papers: dict[str, Paper]
+    told_apart: ToldApart
 
 
 def read_content(root: Path, *, published: bool) -> Content:
@@ -240,13 +254,15 @@ def read_content(root: Path, *, published: bool) -> Content:
     submitted, hits = read_submissions(root / "submissions", families)
     unmerged = (*reported, *submitted)
     entries = tuple(merge_seeds(unmerged))
-    boards = tuple(boards_of(entries, ToldApart(hits)))
+    told_apart = ToldApart(hits)
+    boards = tuple(boards_of(entries, told_apart))
     return Content(
         unmerged,
         entries,
         boards,
         _with_own_pages(families, entries),
         read_papers(folder) if published else {},
+        told_apart,
     )
 
 

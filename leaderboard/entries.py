@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.submission import TrainingCurve
 from ncl_bench.schema import Record
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
@@ -73,7 +74,7 @@ class Cell(Record):
     @classmethod
     def _known_dataset(cls, value: str) -> str:
         if value not in DATASETS:
-            raise ValueError(f"unknown dataset; choose one of: {', '.join(sorted(DATASETS))}")
+            raise ValueError(unknown_name("dataset", value, DATASETS))
         return value
 
     @model_validator(mode="after")
@@ -106,6 +107,11 @@ class Cell(Record):
             noise = f"{self.percent} % {noise}"
         text = f" ({self.text})" if self.text else ""
         return f"{DATASETS[self.dataset].title}, {PROTOCOLS.get(self.protocol, self.protocol)}, {noise}{text}"
+
+    @property
+    def short(self) -> str:
+        """The noise alone, such as ``40 % caption noise``."""
+        return f"{self.percent} % {UNITS[self.noise_unit]}" if self.noise_ratio else UNITS[self.noise_unit]
 
     @property
     def slug(self) -> str:
@@ -186,6 +192,13 @@ class Entry(Record):
             does not say. An entry chosen on ``test`` takes no rank.
         precision: arithmetic of the training; empty where it was not recorded.
         settings: what was changed in the recipe, such as ``method.epochs=10``.
+        recipe: whether it was trained by a recipe as we ship it, or with the values of `ncl-bench tune`; empty where
+            it names none of ours.
+        budget: optimiser steps that the recipe gave every network; None where its epochs decided.
+        pairs_seen: captions that each network encoded in training; None where nobody counted.
+        cost: time of the training over that of as many steps of a plain triplet; None where it was not timed.
+        last_epoch: rSum of the last epoch's networks, as the engine recorded it; None where it did not.
+        curves: what was measured after each epoch, one per training seed.
         trained_on: versions of torch and devices, as the engine recorded them.
         notes: remarks. doubts: reasons not to trust the number; an entry with one takes no rank.
     """
@@ -215,6 +228,12 @@ class Entry(Record):
     selection: Selection = ""
     precision: Precision = ""
     settings: tuple[Setting, ...] = ()
+    recipe: Literal["default", "tuned", ""] = ""
+    budget: Annotated[int, Field(ge=1)] | None = None
+    pairs_seen: Annotated[float, Field(ge=0)] | None = None
+    cost: Annotated[float, Field(ge=0)] | None = None
+    last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None
+    curves: tuple[TrainingCurve, ...] = ()
     trained_on: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
@@ -231,9 +250,18 @@ class Entry(Record):
         return f"{self.method} ({', '.join(self.differs)})" if self.differs else self.method
 
     @property
+    def quoted_as(self) -> tuple[object, ...]:
+        """What the rows of several papers about one model share; a backbone that ends the name is no part of it."""
+        name = self.method.removesuffix(f"-{self.backbone}")
+        return (name, self.family, self.backbone, self.features, self.networks, self.kind, self.cell)
+
+    @property
     def differs(self) -> tuple[str, ...]:
-        """How the training differs from the recipe in float32."""
-        return (self.precision, *self.settings) if self.reduced else self.settings
+        """How the training differs from the recipe as we ship it, in float32."""
+        precision = (self.precision,) if self.reduced else ()
+        tuned = ("tuned",) if self.recipe == "tuned" else ()
+        steps = (f"{self.budget:,} steps",) if self.budget else ()
+        return (*precision, *tuned, *steps, *self.settings)
 
     @property
     def reduced(self) -> bool:

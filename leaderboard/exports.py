@@ -23,6 +23,11 @@ _FACTS = (
     "selection",
     "precision",
     "settings",
+    "recipe",
+    "budget",
+    "pairs_seen",
+    "cost",
+    "last_epoch",
     "kind",
     "status",
     "source",
@@ -210,6 +215,7 @@ def _table(entries: Sequence[Entry], content: Content) -> str:
     lines: dict[tuple[str, ...], dict[float, Entry]] = {}
     for entry in entries:
         lines.setdefault(_key(entry, content), {})[entry.cell.noise_ratio or 0.0] = entry
+    lines = _quoted_once(lines)
     order = by_reference(lines)[:_MOST]
     if not order:
         return ""
@@ -222,6 +228,24 @@ def _table(entries: Sequence[Entry], content: Content) -> str:
         words = [escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)]
         out.append(f"| {' | '.join(words)} |")
     return "\n".join(out)
+
+
+def _quoted_once(
+    lines: Mapping[tuple[str, ...], dict[float, Entry]],
+) -> dict[tuple[str, ...], dict[float, Entry]]:
+    """Lines of several papers with the same numbers as one, which names all of the papers."""
+    groups: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
+    for key, points in lines.items():
+        numbers = tuple(sorted((ratio, _value(entry)) for ratio, entry in points.items()))
+        lead = next(iter(points.values()))
+        same = (lead.quoted_as[:-1], numbers) if lead.status == "reported" else (key,)
+        groups.setdefault(same, []).append(key)
+    once = {}
+    for keys in groups.values():
+        first = min(keys, key=lambda key: not any(entry.own for entry in lines[key].values()))
+        sources = [first[-1], *(key[-1] for key in keys if key != first)]
+        once[(*first[:-1], "; ".join(dict.fromkeys(sources)))] = lines[first]
+    return once
 
 
 def _key(entry: Entry, content: Content) -> tuple[str, ...]:

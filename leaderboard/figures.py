@@ -8,10 +8,12 @@ pointer, no two of them share an element's id, and another version of a library 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from operator import attrgetter
+from typing import Literal, TypeVar
 
 from leaderboard.board import Board
 from leaderboard.entries import Cell, Entry
+from leaderboard.measured import MeasuredTable, Place, mean_curve
 from leaderboard.published import Paper
 from leaderboard.rendering import markup, render
 from ncl_bench.evaluation.metrics import RECALLS
@@ -21,17 +23,24 @@ MOST_CURVES = 8
 REFERENCE_RATIO = 0.4
 Key = TypeVar("Key", str, tuple[str, ...])
 N_COLOURS = 8
+_LONGEST_NAME = 26
 _WIDTH, _HEIGHT = 720, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure: a name and ``(x, y, spread)`` points; spread 0 draws no whisker."""
+    """One line of a figure: a name and ``(x, y, spread)`` points; spread 0 draws no whisker.
+
+    Attributes:
+        solid: dashed otherwise.
+        marks: draw the points, as measured ones are.
+    """
 
     name: str
     points: tuple[tuple[float, float, float], ...]
     solid: bool = True
+    marks: bool = True
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,7 @@ def curves(
     Args:
         series: at least one curve; colours and dashes repeat after ``N_COLOURS``.
         title: read by screen readers and shown on hover.
-        x_title: axis title; x values are percentages.
+        x_title: axis title.
         y_title: axis title.
         standalone: write a file that carries its own style, rather than a figure inside a page.
     """
@@ -223,6 +232,7 @@ def curves(
             "name": curve.name,
             "colour": number % N_COLOURS,
             "dashed": not curve.solid,
+            "marks": curve.marks,
             "points": [
                 (x(a), y(b), y(b - c), y(b + c), f"{a:g}", f"{b:.1f}", c) for a, b, c in sorted(curve.points)
             ],
@@ -233,7 +243,7 @@ def curves(
     return render(
         "curves.svg.j2",
         lines=lines,
-        x_ticks=[(x(value), f"{value:g}") for value in xs],
+        x_ticks=[(x(value), f"{value:g}") for value in _few(xs)],
         y_ticks=[(y(value), f"{value:g}") for value in y_ticks],
         title=title,
         x_title=x_title,
@@ -264,6 +274,102 @@ def bars(groups: Mapping[str, Sequence[Bar]], *, title: str) -> str:
     return render("bars.svg.j2", blocks=blocks, title=title, left=left, width=width, height=top + 4).strip()
 
 
+def forest(table: MeasuredTable, cell: Cell) -> object:
+    """All rows of a measured table under one noise: mean, interval, last epoch, and which rows are not told apart."""
+    rows = table.places[cell]
+    return markup(
+        forest_chart(
+            rows,
+            [table.lines[place.line].title for place in rows],
+            table.groups[cell],
+            title=f"rSum on test, {cell.title}",
+        )
+    )
+
+
+def forest_chart(
+    places: Sequence[Place], names: Sequence[str], groups: Sequence[tuple[int, int]], *, title: str
+) -> str:
+    """Rows from top to bottom as SVG text, with bars on the right over runs of rows that are not told apart.
+
+    Args:
+        places: best first.
+        names: of the rows.
+        groups: first and last row of each run.
+        title: read by screen readers and shown on hover.
+    """
+    left, width, step, top = 16 + 7 * max(map(len, names)), 300, 22, 8
+    right, bottom = left + width, top + step * len(places) + 4
+    sums = [place.entry.r_sum or 0.0 for place in places]
+    ends = [end for place in places for end in (place.interval or ())]
+    ends += [place.entry.last_epoch for place in places if place.entry.last_epoch is not None]
+    scale = ticks(max(min([*sums, *ends]), 0.0), max([*sums, *ends]))
+
+    def x(value: float) -> str:
+        share = (max(value, scale[0]) - scale[0]) / (scale[-1] - scale[0])
+        return _number(left + width * share)
+
+    rows = []
+    for index, (place, name, value) in enumerate(zip(places, names, sums, strict=True)):
+        low, high = place.interval or (None, None)
+        last = place.entry.last_epoch
+        rows.append(
+            {
+                "name": name,
+                "control": place.rank is None,
+                "y": _number(top + step * (index + 0.5)),
+                "x": x(value),
+                "text": f"{value:.1f}",
+                "low": None if low is None else x(low),
+                "high": None if high is None else x(high),
+                "last": None if last is None else x(last),
+                "last_text": "" if last is None else f"{last:.1f}",
+            }
+        )
+    bars = [
+        {
+            "x": right + 58 + 9 * number,
+            "top": _number(top + step * (first + 0.5) - 4),
+            "bottom": _number(top + step * (last + 0.5) + 4),
+            "names": ", ".join(names[first : last + 1]),
+        }
+        for number, (first, last) in enumerate(groups)
+    ]
+    return render(
+        "forest.svg.j2",
+        rows=rows,
+        bars=bars,
+        title=title,
+        left=left,
+        right=right,
+        top=top,
+        bottom=bottom,
+        width=right + 66 + 9 * max(len(groups), 1),
+        height=bottom + 24,
+        x_ticks=[(x(value), f"{value:g}") for value in scale],
+    ).strip()
+
+
+def epoch_curve(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"]) -> object:
+    """Under one noise, over the steps: AUROC of the detection in per cent, or rSum on dev; of the best lines with one.
+
+    Returns:
+        Markup; None where no line has it.
+    """
+    title, factor = {"auroc": ("AUROC, %", 100.0), "dev": ("rSum on dev", 1.0)}[of]
+    series = []
+    for place in table.places[cell]:
+        points = mean_curve(place.entry.curves, attrgetter(of))
+        if points:
+            name = table.lines[place.line].title
+            short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+            series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
+    if not series:
+        return None
+    shown = series[:MOST_CURVES]
+    return markup(curves(shown, title=f"{title}, {cell.title}", x_title="steps", y_title=title))
+
+
 def ticks(low: float, high: float) -> list[float]:
     """About five round numbers that enclose ``low`` and ``high``."""
     span = max(high - low, 1.0)
@@ -271,6 +377,11 @@ def ticks(low: float, high: float) -> list[float]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [step * number for number in range(first, max(last, first + 1) + 1)]
+
+
+def _few(xs: list[float]) -> list[float]:
+    """The values of an axis where they are few, else round ones between them."""
+    return xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
 
 
 def _place_labels(lines: list[dict[str, object]]) -> None:

@@ -97,7 +97,28 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
             raise SubmissionError(
                 f"{rules_path}: rule {n + 1} fits no line of results.csv; correct its `where`, {rule.where}"
             )
-    return entries
+    return _with_disagreements(entries, papers)
+
+
+def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[Entry]:
+    """The entries, each with a remark on papers that print other numbers for the same row."""
+    rows: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        rows.setdefault(entry.quoted_as, []).append(entry)
+
+    def remarked(entry: Entry) -> Entry:
+        others = {
+            papers[other.source].short.split(",")[0]: f"{other.r_sum:.1f}"
+            for other in rows[entry.quoted_as]
+            if None not in (other.r_sum, entry.r_sum) and f"{other.r_sum:.1f}" != f"{entry.r_sum:.1f}"
+        }
+        if not others:
+            return entry
+        shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])
+        remark = f"Printed with another rSum too: {shown}{', and elsewhere' if len(others) > 3 else ''}."
+        return entry.model_copy(update={"notes": (*entry.notes, remark)})
+
+    return [remarked(entry) for entry in entries]
 
 
 def _entry(

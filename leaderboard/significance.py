@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from leaderboard.entries import Entry
-from ncl_bench.evaluation.difference import Hits, told_apart
+from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart
 
 
 class ToldApart:
@@ -24,6 +24,17 @@ class ToldApart:
             return True
         size = first[0].images_per_fold
         return told_apart(np.stack([m.parts() for m in first]), np.stack([m.parts() for m in second]), size)
+
+    def interval(self, entry: Entry) -> tuple[float, float] | None:
+        """95 % interval of an entry's mean rSum, over seeds and images together; None without evidence.
+
+        It is that of the difference from models that answer nothing, whatever the seed and the image.
+        """
+        models = self._models(entry)
+        if not models:
+            return None
+        parts = np.stack([model.parts() for model in models])
+        return difference_interval(parts, np.zeros((2, parts.shape[1])), models[0].images_per_fold)
 
     def _models(self, entry: Entry) -> Sequence[Hits]:
         found = [self.hits.get((path, entry.cell.protocol)) for path in entry.files]

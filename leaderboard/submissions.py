@@ -84,7 +84,7 @@ def entry_slug(submission: Submission) -> str:
     parts += [] if not noise.ratio else [f"{100 * noise.ratio:g}"]
     spec = DATASETS[submission.dataset]
     parts += [] if submission.language == spec.languages[0] else [submission.language]
-    parts += [other_noise(submission), reduced_precision(submission), *changed_settings(submission)]
+    parts += [other_noise(submission), reduced_precision(submission), *_variant(submission)]
     parts += ["seed" + "-".join(map(str, submission.training_seeds))]
     return re.sub(
         r"[^a-z0-9.]+", "-", "-".join(parts).lower().replace("∞", "infinity").replace("+", " plus")
@@ -154,7 +154,7 @@ def identities(file: EntryFile) -> tuple[tuple[object, ...], ...]:
         *(str(value) for value in content.values()),
         noise,
         reduced_precision(submission),
-        *changed_settings(submission),
+        *_variant(submission),
     )
     scores = ("the same scores", *sorted(file.scores_sha256.values()))
     return runs, scores
@@ -164,6 +164,20 @@ def reduced_precision(submission: Submission) -> str:
     """The precision of the training where it is recorded and below that of float32."""
     precision = submission.training.precision if submission.training else "32-true"
     return "" if precision == "32-true" else precision
+
+
+def _variant(submission: Submission) -> tuple[str, ...]:
+    """How a row was trained otherwise than by a recipe as we ship it."""
+    budget = submission.training.budget if submission.training else None
+    tuned = ("tuned",) if recipe_kind(submission) == "tuned" else ()
+    return (*tuned, *((f"{budget} steps",) if budget else ()), *changed_settings(submission))
+
+
+def recipe_kind(submission: Submission) -> Literal["default", "tuned", ""]:
+    """Whether the recipes of a row hold values that were tuned; empty where it names none."""
+    if any(name.endswith("_tuned") for name in submission.recipes):
+        return "tuned"
+    return "default" if submission.recipes else ""
 
 
 def changed_settings(submission: Submission) -> tuple[str, ...]:
@@ -270,6 +284,7 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
         "command": "\n".join(command),
         "noise": noise_used(submission),
         "selection": submission.selection_split,
+        "recipe": recipe_kind(submission),
         "notes": _notes(file),
     }
     training = submission.training
@@ -278,6 +293,11 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
             "precision": training.precision,
             "settings": changed_settings(submission),
             "trained_on": (f"torch {training.torch}, {training.device}",),
+            "budget": training.budget,
+            "pairs_seen": training.pairs_seen,
+            "cost": training.cost,
+            "last_epoch": training.last_epoch,
+            "curves": () if training.curve is None else (training.curve,),
         }
     return checked(Entry, content, name)
 
@@ -318,9 +338,10 @@ def _notes(file: EntryFile) -> list[str]:
 
 
 def _check_recipes(submission: Submission, name: str) -> None:
-    """Refuse recipes that this repository does not have: nobody could train the row with them."""
+    """Refuse recipes that neither this repository nor a plugin has: nobody could train the row with them."""
+    own = submission.training is not None and submission.training.plugins
     for recipe in submission.recipes:
-        if recipe not in known_recipes():
+        if recipe not in known_recipes() and not own:
             raise SubmissionError(
                 f"{name}: recipes names {recipe!r}, which this repository does not have; choose from "
                 "`ncl-bench recipes`, or leave recipes out for training code of your own"
@@ -337,8 +358,10 @@ def recipe_commands(submission: Submission, cell: Cell) -> tuple[str, ...]:
         options += f" --noise-seed {noise.seed}"
     options += f" --seed {seed}" if seed else ""
     options += f" --precision {training.precision}" if training and reduced_precision(submission) else ""
+    options += f" --set steps={training.budget}" if training and training.budget else ""
     options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(submission))
-    return command_lines(submission.recipes, options, cell.slug)
+    plugins = training.plugins if training else ()
+    return command_lines(submission.recipes, options, cell.slug, plugins)
 
 
 def _text(submission: Submission) -> str:

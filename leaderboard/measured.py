@@ -1,0 +1,283 @@
+"""Measured tables: rows that were trained here at equal compute, beside each other (docs/measured-tables.md).
+
+A table holds one dataset, backbone and number of steps. Everything in it was trained by the engine of this repository;
+what papers print stands beside it only as the share of its clean score that a method loses.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from leaderboard.board import Content, Ranked, ranked
+from leaderboard.entries import PROTOCOLS, UNITS, Cell, Entry
+from leaderboard.published import Paper
+from ncl_bench.data import DATASETS
+from ncl_bench.evaluation.submission import TrainingCurve
+
+REFERENCE = ("caption", 0.6)
+"""Unit and ratio of the noise by which lines are ordered, and drops from the clean score are taken."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of a table: its entry under every noise.
+
+    Attributes:
+        title: the method, and whether its recipe was tuned.
+        entries: by cell.
+    """
+
+    title: str
+    entries: dict[Cell, Entry]
+
+    @property
+    def first(self) -> Entry:
+        """Any of the entries, for what they share."""
+        return next(iter(self.entries.values()))
+
+    @property
+    def detects(self) -> bool:
+        """Whether the method says of every pair how likely it is to be true."""
+        return any(detection(entry) is not None for entry in self.entries.values())
+
+    @property
+    def pairs_seen(self) -> float | None:
+        """Captions that each network encoded, mean over the noises; None where one is not known."""
+        return _mean([entry.pairs_seen for entry in self.entries.values()])
+
+    @property
+    def cost(self) -> float | None:
+        """Time over that of as many plain triplet steps, likewise."""
+        return _mean([entry.cost for entry in self.entries.values()])
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry under one noise.
+
+    Attributes:
+        rank: from 1; None for a control.
+        line: number of the method's line in its table.
+        entry: the entry.
+        interval: 95 %, of the mean rSum over seeds and images; None without evidence.
+    """
+
+    rank: int | None
+    line: int
+    entry: Entry
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The share of the clean rSum that a method loses, in per cent.
+
+    Attributes:
+        label: dataset, backbone, noise and source.
+        percent: of the clean rSum.
+    """
+
+    label: str
+    percent: float
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """Entries of one dataset, protocol, text, backbone and number of steps.
+
+    Attributes:
+        cells: the noises, in order.
+        lines: the methods, best under the reference noise first.
+        places: by cell, best first.
+        groups: by cell, runs of neighbours in ``places`` of which no two are told apart: first and last index.
+    """
+
+    cells: tuple[Cell, ...]
+    lines: tuple[Line, ...]
+    places: dict[Cell, tuple[Place, ...]]
+    groups: dict[Cell, tuple[tuple[int, int], ...]]
+
+    @property
+    def budget(self) -> int:
+        """Steps of every network."""
+        return self.lines[0].first.budget or 0
+
+    @property
+    def backbone(self) -> str:
+        """Of all lines."""
+        return self.lines[0].first.backbone
+
+    @property
+    def slug(self) -> str:
+        """Its name in links."""
+        cell = self.cells[0]
+        parts = (cell.dataset, cell.protocol, cell.text, self.backbone, str(self.budget))
+        return "-".join(filter(None, parts)).lower().replace("∞", "-infinity").replace(" ", "-")
+
+    @property
+    def title(self) -> str:
+        """Dataset, protocol, backbone and steps in words."""
+        cell = self.cells[0]
+        protocol = PROTOCOLS.get(cell.protocol, cell.protocol)
+        return (
+            f"{DATASETS[cell.dataset].title}, {protocol}, {self.backbone}, {self.budget:,} steps per network"
+        )
+
+    def entries(self, cell: Cell) -> list[Entry]:
+        """Under one noise, best first."""
+        return [place.entry for place in self.places[cell]]
+
+    def rank(self, entry: Entry) -> int | None:
+        """Rank of an entry among those of its noise; None for a control."""
+        return next(place.rank for place in self.places[entry.cell] if place.entry == entry)
+
+
+def measured_tables(content: Content) -> list[MeasuredTable]:
+    """All measured tables, in the order of their datasets; empty where nothing was trained at equal compute."""
+    groups: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in content.entries:
+        if entry.budget is not None and entry.status != "reported":
+            cell = entry.cell
+            key = (cell.dataset, cell.protocol, cell.text, entry.backbone, entry.budget)
+            groups.setdefault(key, []).append(entry)
+    return [_table(group, content) for _, group in sorted(groups.items(), key=lambda one: str(one[0]))]
+
+
+def _table(entries: Sequence[Entry], content: Content) -> MeasuredTable:
+    cells = tuple(sorted({entry.cell for entry in entries}, key=lambda cell: cell.order))
+    lines: dict[str, dict[Cell, Entry]] = {}
+    for entry in entries:
+        lines.setdefault(title_of(entry), {})[entry.cell] = entry
+    reference = next((cell for cell in cells if (cell.noise_unit, cell.noise_ratio) == REFERENCE), cells[-1])
+
+    def score(title: str) -> float:
+        found = lines[title].get(reference)
+        return -1.0 if found is None else found.r_sum or 0.0
+
+    ordered = sorted(lines, key=lambda title: (-score(title), title))
+    number = {title: index for index, title in enumerate(ordered)}
+    places, groups = {}, {}
+    for cell in cells:
+        placed = ranked([entry for entry in entries if entry.cell == cell], content.told_apart)
+        places[cell] = tuple(_place(one, number, content) for one in placed)
+        groups[cell] = alike([place.entry for place in places[cell]], content.told_apart)
+    return MeasuredTable(cells, tuple(Line(title, lines[title]) for title in ordered), places, groups)
+
+
+def _place(one: Ranked, number: Mapping[str, int], content: Content) -> Place:
+    return Place(one.rank, number[title_of(one.entry)], one.entry, content.told_apart.interval(one.entry))
+
+
+def title_of(entry: Entry) -> str:
+    """A line's name: the method, whether its recipe was tuned, and what else was changed."""
+    kept = [difference for difference in entry.differs if not difference.endswith(" steps")]
+    return f"{entry.method} ({', '.join(kept)})" if kept else entry.method
+
+
+def alike(
+    entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]
+) -> tuple[tuple[int, int], ...]:
+    """The longest runs of neighbours of which no two are told apart, as first and last index; of two at least."""
+    runs: list[tuple[int, int]] = []
+    for first in range(len(entries)):
+        last = first
+        while last + 1 < len(entries) and not any(
+            told_apart(entries[other], entries[last + 1]) for other in range(first, last + 1)
+        ):
+            last += 1
+        if last > first and not any(last <= end for _, end in runs):
+            runs.append((first, last))
+    return tuple(runs)
+
+
+def drop(clean: Entry, noisy: Entry) -> float:
+    """The share of the clean rSum that is lost under noise, in per cent."""
+    assert clean.r_sum is not None
+    assert noisy.r_sum is not None
+    return 100 * (clean.r_sum - noisy.r_sum) / clean.r_sum
+
+
+def drop_here(line: Line) -> float | None:
+    """Of a line of a table; None where it lacks the clean or the reference noise."""
+    clean = next((e for cell, e in line.entries.items() if cell.noise_unit == "none"), None)
+    noisy = next((e for c, e in line.entries.items() if (c.noise_unit, c.noise_ratio) == REFERENCE), None)
+    return None if clean is None or noisy is None else drop(clean, noisy)
+
+
+def printed_drops(family: str, entries: Iterable[Entry], papers: Mapping[str, Paper]) -> list[Drop]:
+    """What papers print of a method for the ratio of the reference noise, without doubtful rows.
+
+    The same drop of one row in several papers stands once.
+    """
+    rows: dict[tuple[object, ...], dict[str, Entry]] = {}
+    for entry in entries:
+        usable = entry.status == "reported" and entry.family == family and entry.ranked
+        if usable and entry.cell.noise_ratio in (0.0, REFERENCE[1]):
+            cell = entry.cell
+            key = (entry.source, entry.method, entry.backbone, entry.networks, cell.dataset, cell.protocol)
+            rows.setdefault(key, {})[cell.noise_unit] = entry
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows.values():
+        for unit, noisy in row.items():
+            if unit != "none" and "none" in row:
+                where = f"{DATASETS[noisy.cell.dataset].title}, {PROTOCOLS[noisy.cell.protocol]}, {noisy.backbone}"
+                said = (f"{where}, {UNITS[noisy.cell.noise_unit]}", f"{drop(row['none'], noisy):.1f}")
+                found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
+    return [
+        Drop(f"{where} ({', '.join(dict.fromkeys(sources))})", float(percent))
+        for (where, percent), sources in found.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well a method told true pairs from wrong ones when training ended, mean over seeds, in [0, 1].
+
+    Attributes:
+        auroc, average_precision: of its clean probability.
+        best_auroc: of the epoch in which it was highest.
+    """
+
+    auroc: float
+    average_precision: float
+    best_auroc: float
+
+
+def detection(entry: Entry) -> Detection | None:
+    """Of an entry whose curves have it; None for a method without estimates, or where no pair was wrong."""
+    curves = [curve for curve in entry.curves if curve.auroc]
+    if not curves:
+        return None
+    return Detection(
+        statistics.fmean(curve.auroc[-1] for curve in curves),
+        statistics.fmean(curve.average_precision[-1] for curve in curves),
+        statistics.fmean(max(curve.auroc) for curve in curves),
+    )
+
+
+def mean_curve(
+    curves: Sequence[TrainingCurve], of: Callable[[TrainingCurve], Sequence[float]]
+) -> list[tuple[float, float]]:
+    """Steps and the mean over seeds at twenty places; between epochs a curve is straight."""
+    used = [curve for curve in curves if of(curve)]
+    if not used:
+        return []
+    end = min(curve.steps[-1] for curve in used)
+    start = max(curve.steps[0] for curve in used)
+    if start >= end:
+        return [(float(end), statistics.fmean(of(curve)[-1] for curve in used))]
+    places = [start + (end - start) * n / 19 for n in range(20)]
+    return [(x, statistics.fmean(_at(curve.steps, of(curve), x) for curve in used)) for x in places]
+
+
+def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    for (x0, y0), (x1, y1) in pairwise(zip(xs, ys, strict=True)):
+        if x0 <= x <= x1 and x1 > x0:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return ys[-1]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known and len(known) == len(values) else None

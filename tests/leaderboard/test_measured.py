@@ -1,0 +1,259 @@
+"""Measured tables: what stands in one, which rows are joined, what noise takes away, and what methods detect."""
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaderboard.add import add
+from leaderboard.board import Content, read_content
+from leaderboard.build import build
+from leaderboard.entries import Cell, Entry, Recalls
+from leaderboard.figures import forest_chart
+from leaderboard.measured import (
+    Place,
+    alike,
+    detection,
+    drop_here,
+    mean_curve,
+    measured_tables,
+    printed_drops,
+)
+from leaderboard.published import Paper
+from leaderboard.significance import ToldApart
+from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.submission import Training, TrainingCurve
+
+RECIPE = "crcl/digits_vse_infinity"
+CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
+NOISY = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
+
+
+def training(seed: int, ratio: float, **fields: Any) -> Training:
+    auroc = (0.6 + seed / 100, 0.8 + seed / 100, 0.7 + seed / 100) if ratio else ()
+    curve = TrainingCurve(steps=(10, 20, 30), dev=(100, 300, 200), auroc=auroc, average_precision=auroc)
+    content = {
+        "precision": "32-true",
+        "torch": "2",
+        "device": "CPU",
+        "budget": 30,
+        "steps": 30,
+        "curve": curve,
+    }
+    return Training(
+        **content | {"pairs_seen": 3000.0, "cost": 1.5 + seed, "last_epoch": 400.0 - seed} | fields
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Path:
+    """A leaderboard of two methods on two noises with two seeds, and one row without a number of steps."""
+    folder = tmp_path_factory.mktemp("measured")
+    (folder / "root" / "submissions").mkdir(parents=True)
+    for ratio in (0.0, 0.6):
+        for seed in (0, 1):
+            for method, difficulty, recipe in (
+                ("CRCL", 1.0, RECIPE),
+                ("NCR", 2.0, "ncr/digits_vse_infinity"),
+            ):
+                made = make(
+                    folder / f"{method}-{ratio}-{seed}",
+                    difficulty=difficulty + ratio,
+                    seed=seed,
+                    ratio=ratio,
+                    method=method,
+                    training_seeds=(seed,),
+                    recipes=(recipe,),
+                    training=training(seed, ratio if method == "CRCL" else 0.0),
+                )
+                add(made, folder / "root")
+    plain = make(folder / "plain", difficulty=1.2, seed=9, ratio=0.6, training_seeds=(0,), recipes=(RECIPE,))
+    add(plain, folder / "root")
+    return folder / "root"
+
+
+@pytest.fixture(scope="module")
+def content(root: Path) -> Content:
+    return read_content(root, published=False)
+
+
+def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Content) -> None:
+    (table,) = measured_tables(content)
+    assert table.title == "Digits, 200 test images, VSE∞, 30 steps per network"
+    assert table.cells == (CLEAN, NOISY)
+    assert [line.title for line in table.lines] == ["CRCL", "NCR"]
+    assert len(content.entries) == 5
+    best = table.lines[0]
+    assert best.cost == 2.0
+    assert best.pairs_seen == 3000.0
+    assert best.entries[NOISY].last_epoch == 399.5
+    assert best.entries[NOISY].seeds == (0, 1)
+    assert table.rank(best.entries[NOISY]) == 1
+
+
+def test_an_interval_is_around_the_mean(content: Content) -> None:
+    (table,) = measured_tables(content)
+    place = table.places[NOISY][0]
+    assert place.interval is not None
+    assert sum(place.interval) / 2 == pytest.approx(place.entry.r_sum)
+
+
+def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per_cent() -> None:
+    """Drawn with an effect of the seed, one of the image, and one of both; the mean of all is 0."""
+    random = np.random.RandomState(0)
+    covered = 0
+    for _ in range(400):
+        seeds, images, both = (random.randn(*shape) for shape in ((5, 1), (1, 100), (5, 100)))
+        parts = 0.5 * seeds + 3 * images + 2 * both
+        hits = {(f"{n}.yaml", "200"): Answers(row) for n, row in enumerate(parts)}
+        files = tuple(f"{n}.yaml" for n in range(5))
+        interval = ToldApart(hits).interval(entry(300, files=files))  # type: ignore[arg-type]
+        assert interval is not None
+        covered += interval[0] <= 0 <= interval[1]
+    assert 0.92 < covered / 400 < 0.98
+
+
+class Answers:
+    """In the place of Hits."""
+
+    def __init__(self, parts: np.ndarray) -> None:
+        self.images_per_fold = len(parts)
+        self._parts = parts
+
+    def parts(self) -> np.ndarray:
+        """What each image adds."""
+        return self._parts
+
+
+def test_rows_of_other_steps_and_tuned_rows_are_rows_of_their_own(
+    root: Path, tmp_path: Path, make: Callable[..., Path]
+) -> None:
+    with pytest.raises(SubmissionError, match=r"exists already|has the same method, data, noise"):
+        add(
+            make(tmp_path / "a", difficulty=1.5, seed=77, ratio=0.6, training_seeds=(0,), recipes=(RECIPE,)),
+            root,
+        )
+    other = Path(str(tmp_path / "root"))
+    (other / "submissions").mkdir(parents=True)
+    for number, fields in enumerate(({}, {"budget": 31}, {"budget": None})):
+        made = make(
+            tmp_path / f"b{number}",
+            difficulty=1.5,
+            seed=number,
+            ratio=0.6,
+            training_seeds=(0,),
+            recipes=(RECIPE,),
+            training=training(0, 0.6, **fields),
+        )
+        add(made, other)
+    labels = [entry.label for entry in read_content(other, published=False).entries]
+    assert sorted(labels) == ["CRCL", "CRCL (30 steps)", "CRCL (31 steps)"]
+    shown = {entry.label: entry.command for entry in read_content(other, published=False).entries}
+    assert "--set steps=31 " in shown["CRCL (31 steps)"]
+
+
+def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path) -> None:
+    build(root, tmp_path, published=False)
+    measured = (tmp_path / "measured.html").read_text(encoding="utf-8")
+    assert "Digits, 200 test images, VSE∞, 30 steps per network" in measured
+    assert "last epoch 399.5" in measured
+    assert measured.count('class="figure"') == 4  # for each noise, the rows and the epochs
+    found = (tmp_path / "detection.html").read_text(encoding="utf-8")
+    assert ">CRCL</a>" in found
+    assert ">NCR</a>" not in found
+    assert ">70.5<" in found  # of the last epoch, mean of two seeds
+    assert ">80.5<" in found
+
+
+def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> None:
+    (tmp_path / "root" / "submissions").mkdir(parents=True)
+    build(tmp_path / "root", tmp_path / "site", published=False)
+    for name in ("measured", "detection"):
+        assert "sweep --table digits" in (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
+
+
+def entry(r_sum: float, **fields: Any) -> Entry:
+    six = dict.fromkeys(Recalls.model_fields, r_sum / 6)
+    return Entry(
+        **{"method": "M", "family": "m", "cell": NOISY, "status": "recomputed", "source": "submission"}
+        | {"recalls": Recalls(**six)}
+        | fields
+    )
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0, 40))
+def test_bars_are_the_longest_runs_without_a_pair_that_is_told_apart(sums: list[float], reach: float) -> None:
+    rows = [entry(value) for value in sorted(sums, reverse=True)]
+
+    def told_apart(a: Entry, b: Entry) -> bool:
+        return abs((a.r_sum or 0) - (b.r_sum or 0)) > reach
+
+    def joined(first: int, last: int) -> bool:
+        members = rows[first : last + 1]
+        return not any(told_apart(a, b) for a in members for b in members)
+
+    n = len(rows)
+    runs = {(i, j) for i in range(n) for j in range(i + 1, n) if joined(i, j)}
+    longest = {(i, j) for i, j in runs if not any((a, b) != (i, j) and a <= i and j <= b for a, b in runs)}
+    assert set(alike(rows, told_apart)) == longest
+
+
+def test_what_noise_takes_away_is_a_share_of_the_clean_score(content: Content) -> None:
+    (table,) = measured_tables(content)
+    line = table.lines[0]
+    clean, noisy = (line.entries[cell].r_sum or 0.0 for cell in (CLEAN, NOISY))
+    assert drop_here(line) == pytest.approx(100 * (clean - noisy) / clean)
+
+
+def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> None:
+    flickr = {"dataset": "flickr30k", "protocol": "1k"}
+    clean = Cell(**flickr, noise_unit="none", noise_ratio=0.0)
+    noisy = Cell(**flickr, noise_unit="caption", noise_ratio=0.6)
+    papers = {
+        key: Paper(
+            short=f"{key}, 2020", method="m", authors="A", title="T", venue="V", year=2020, read_from="x"
+        )
+        for key in ("one", "two", "three")
+    }
+    rows = [
+        entry(r_sum, cell=cell, status="reported", source=source, backbone="SGR", doubts=doubts)
+        for source, doubts in (("one", ()), ("two", ()), ("three", ("odd",)))
+        for r_sum, cell in ((500.0, clean), (450.0, noisy))
+    ]
+    (found,) = printed_drops("m", rows, papers)
+    assert found.percent == 10.0
+    assert found.label == "Flickr30K, 1K test, SGR, caption noise (one, two)"
+
+
+def test_detection_is_the_mean_over_seeds_of_the_last_epoch() -> None:
+    curves = tuple(training(seed, 0.6).curve for seed in (0, 1))
+    found = detection(entry(300, curves=curves))
+    assert found is not None
+    assert (found.auroc, found.best_auroc) == (pytest.approx(0.705), pytest.approx(0.805))
+    assert detection(entry(300)) is None
+
+
+def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None:
+    curves = [
+        TrainingCurve(steps=(10, 30), dev=(100, 200)),
+        TrainingCurve(steps=(10, 20, 30), dev=(300, 300, 300)),
+    ]
+    points = mean_curve(curves, lambda curve: curve.dev)
+    assert points[0] == (10, 200)
+    assert points[-1] == (30, pytest.approx(250))
+    assert all(y == pytest.approx(200 + (x - 10) * 2.5) for x, y in points)
+
+
+def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:
+    places = [Place(1, 0, entry(500, last_epoch=450), (480, 520)), Place(None, 1, entry(400), None)]
+    root = ElementTree.fromstring(forest_chart(places, ["A & B", "C"], [(0, 1)], title="T <1>"))
+    circles = [element for element in root.iter() if element.tag.endswith("circle")]
+    assert [circle[0].text for circle in circles] == ["A & B: 500.0", "C: 400.0"]
+    assert float(circles[0].get("cx", "nan")) > float(circles[1].get("cx", "nan"))
+    classes = [element.get("class") for element in root.iter()]
+    assert (classes.count("whisker"), classes.count("last"), classes.count("alike")) == (1, 1, 1)

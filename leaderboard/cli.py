@@ -1,9 +1,12 @@
 """Commands of the leaderboard: build, add, diff, export, import-published."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
+
+from ncl_bench.plugins import command_name
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
@@ -67,8 +70,9 @@ def add(
     for folder in folders:
         path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
         typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
+    where = "" if root == ROOT else f" --root {quote(str(root))}"
     typer.echo(
-        "next: see it with `ncl-bench leaderboard build`; a pull request needs these files and no others"
+        f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"
     )
 
 

@@ -1,6 +1,7 @@
 """What each method is: methods.yaml, typed, and the commands that reproduce a result."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -151,15 +152,19 @@ def drawn_noise(ratio: float, unit: str) -> str:
     return f" --noise-ratio {ratio:g} --noise-unit {unit}" if ratio else ""
 
 
-def command_lines(names: Sequence[str], options: str, target: str) -> tuple[str, ...]:
+def command_lines(
+    names: Sequence[str], options: str, target: str, plugins: Sequence[str] = ()
+) -> tuple[str, ...]:
     """The command lines that train recipes, score them together and evaluate the scores.
 
     Args:
         names: of the recipes.
         options: of ``ncl-bench train``, with a space in front.
         target: ends the name of the submission folder.
+        plugins: files that register a method or dataset of the submitter's own.
     """
+    command = " ".join(["ncl-bench", *(f"--plugin {shlex.quote(plugin)}" for plugin in plugins)])
     runs = [f"runs/{name.replace('/', '-')}" for name in names]
-    train = [f"ncl-bench train {name}{options} --to {run}" for name, run in zip(names, runs, strict=True)]
+    train = [f"{command} train {name}{options} --to {run}" for name, run in zip(names, runs, strict=True)]
     place = f"submissions/{names[0].split('/')[0]}-{target}"
-    return (*train, f"ncl-bench score {' '.join(runs)} --to {place}", f"ncl-bench evaluate {place}")
+    return (*train, f"{command} score {' '.join(runs)} --to {place}", f"{command} evaluate {place}")

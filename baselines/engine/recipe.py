@@ -281,6 +281,16 @@ def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> s
     return None
 
 
+def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
+    """Name that gives this content, with these settings, for a method or dataset of one's own; None where none does."""
+    name = f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
+    with suppress(RecipeError):
+        given = [f"{option}={json.dumps(value)}" for option, value in (settings or {}).items()]
+        if with_settings(Recipe.load(name), given)[0] == recipe:
+            return name
+    return None
+
+
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:
     """Options in the ``Config`` of the class that they name."""
     rest = dict(options)

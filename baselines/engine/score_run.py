@@ -27,7 +27,7 @@ from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import latest_state
 from baselines.engine.devices import fabric_for
 from baselines.engine.progress import progress_bar
-from baselines.engine.recipe import Recipe, shipped_name
+from baselines.engine.recipe import Recipe, own_name, shipped_name
 from baselines.engine.records import Epoch, Imported, Run
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.similarities import RankingScores, score_blocks
@@ -436,7 +436,12 @@ def _origin(imported: Imported) -> str:
 
 
 def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
-    names = [shipped_name(job.recipe) or shipped_name(job.recipe, job.settings) for job in jobs]
+    names = [
+        shipped_name(job.recipe)
+        or shipped_name(job.recipe, job.settings)
+        or own_name(job.recipe, job.settings)
+        for job in jobs
+    ]
     known = [name for name in names if name is not None]
     return tuple(known) if len(known) == len(names) else ()
 
@@ -488,6 +493,7 @@ def _training(
         torch=torches,
         device=devices,
         settings=stated_settings(jobs),
+        plugins=tuple(dict.fromkeys(plugin.name for run in described for plugin in run.plugins)),
         **_compute(jobs, folders),
         last_epoch=last_epoch,
     )

@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from ncl_bench.plugins import command_name
+
 State = Literal["ok", "absent", "broken"]
 NEEDED = {"baselines": "to train and score", "features": "to make features of images"}
 """Extra of the package to what it is for; those for development are left out."""
@@ -85,10 +87,11 @@ def data(root: Path | None) -> Iterator[Finding]:
 
     root = root or (Path(place) if (place := os.environ.get(ROOT_VARIABLE)) else None)
     where = root or "DIR"
+    if root is not None and not root.is_dir():
+        fix = f"give an existing folder with --root or {ROOT_VARIABLE}, or prepare a dataset into {root}"
+        yield Finding("data", "folder", "broken", f"{root} does not exist", fix)
     for name, spec in DATASETS.items():
-        fix = (
-            f"ncl-bench prepare {name} --from DOWNLOADS --to {where}"  # `datasets show` says what to download
-        )
+        fix = f"{command_name()} prepare {name} --from DOWNLOADS --to {where}"  # `datasets show` says what to download
         if root is None or not (root / name).exists():
             if spec.embedded:
                 yield Finding("data", name, "ok", "embedded")

@@ -199,6 +199,6 @@ def _open_clean(
     if not root:
         raise DataError(
             f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
-            f"run `ncl-bench prepare {spec.name}` and give its folder"
+            f"run `{plugins.command_name()} prepare {spec.name}` and give its folder"
         )
     return load_prepared(root, spec, split, language=language, tokenizer=tokenizer, preload=preload)

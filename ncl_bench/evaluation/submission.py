@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import SubmissionError, first_problem
+from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.protocol import COMPARABLE_VERSIONS, IMAGES_PER_FOLD
 from ncl_bench.files import write_text
 from ncl_bench.schema import FileName, Record, Sha256, Text, read_yaml
@@ -211,6 +211,7 @@ class Training(Record):
         torch: version of torch; several are joined by " + ".
         device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
         settings: what was changed in the recipes, such as ``method.epochs: 10``.
+        plugins: names of the files given with ``--plugin``, which register a method or dataset of one's own.
         budget: optimiser steps that the recipe gave every network; null where the epochs of the plan decided.
         steps: that each network took, the most where they differ; null where it was not counted.
         pairs_seen: captions that each network encoded in training, with or without gradient.
@@ -223,6 +224,7 @@ class Training(Record):
     torch: Text
     device: Text
     settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
+    plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     budget: Annotated[int, Field(ge=1)] | None = None
     steps: Annotated[int, Field(ge=0)] | None = None
     pairs_seen: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -301,7 +303,7 @@ class Submission(Record):
     @classmethod
     def _is_known(cls, value: str) -> str:
         if value not in DATASETS:
-            raise ValueError(f"unknown dataset; choose one of: {', '.join(sorted(DATASETS))}")
+            raise ValueError(unknown_name("dataset", value, DATASETS))
         return value
 
     @model_validator(mode="after")
@@ -351,8 +353,9 @@ class Submission(Record):
                 del content[key]
         if not self.recipes:
             del content["recipes"]
-        if self.training is not None and not self.training.settings:
-            del content["training"]["settings"]
+        for key in ("settings", "plugins"):
+            if self.training is not None and not content["training"][key]:
+                del content["training"][key]
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 

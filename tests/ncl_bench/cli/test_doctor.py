@@ -81,6 +81,13 @@ def test_prepared_data_is_found_by_option_and_by_environment(
     assert findings()["cc152k"] == found
 
 
+def test_a_folder_that_does_not_exist_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = findings("--root", str(tmp_path / "nope"), code=1)["folder"]
+    assert found["detail"] == f"{tmp_path / 'nope'} does not exist"
+    monkeypatch.setenv("NCL_BENCH_DATA", str(tmp_path / "nope"))
+    assert findings(code=1)["folder"] == found
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "images/dev"])
 def test_damaged_data_is_broken(root: Path, name: str) -> None:
     damaged = root / "cc152k" / name

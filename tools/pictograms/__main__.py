@@ -32,7 +32,7 @@ def main() -> None:
         command.add_argument(
             "--from", dest="packages", type=Path, required=True, help="folder of the packages"
         )
-        command.add_argument("--work", type=Path, required=True, help="folder for drawn pictures; about 3 GB")
+        command.add_argument("--work", type=Path, required=True, help="folder for drawn pictures; about 2 GB")
     commands.add_parser("card", help="write the dataset cards, whose numbers are counted")
     chosen = parser.parse_args()
     try:

@@ -6,6 +6,7 @@ order alone, so that a stopped run goes on to the same bytes.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import warnings
@@ -103,7 +104,9 @@ def extract(
         settings = _settings(encoder, options)
         key = _sha256([settings, made_of, listing.splits, _choices(options, listing)])
         if to.exists():
-            return _same(to, key)
+            found = _same(to, key)
+            shutil.rmtree(work, ignore_errors=True)  # stopped between the last two lines below
+            return found
         journal = Journal(work, settings)
         chunks = _Chunks(work, listing.names, made_of, BATCHES_IN_CHUNK * options.batch_size, journal)
         _encode(chunks, listing.folder, encoder, options, workers, progress)
@@ -234,6 +237,7 @@ def _encode(
     ):
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # read_picture has a limit of its own
         warnings.filterwarnings("ignore", module="PIL")  # on metadata that Pillow does not understand
+        logging.getLogger("PIL").setLevel(logging.CRITICAL)  # on what is told of the file anyway
         advance(images - sum(len(chunks.names[chunk]) for chunk in todo))
         names = (name for chunk in todo for name in chunks.names[chunk])
         pictures = _ahead(pool, read, names, 2 * options.batch_size)

@@ -122,7 +122,9 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(after, pca, photos, tmp_path, m
 def test_the_same_command_again_does_nothing_and_another_is_refused(photos, tmp_path, monkeypatch):
     done = extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS)
     monkeypatch.setattr(module, "_encode", None)
+    (tmp_path / ".out.partial").mkdir()  # as after a kill between its last two steps
     assert extract(photos, tiny_encoder(), tmp_path / "out", OPTIONS) == done
+    assert not (tmp_path / ".out.partial").exists()
     for other in (replace(OPTIONS, pca=2), replace(OPTIONS, seed=1), replace(OPTIONS, dtype="float16")):
         with pytest.raises(DataError, match="holds features of other images or with other settings"):
             extract(photos, tiny_encoder(), tmp_path / "out", other)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
+import torch
 import yaml
 from support import miniatures, submission_folders
 
@@ -30,6 +32,7 @@ from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.tokenizers import tokenizer, train_bpe
 from ncl_bench.data.verify import inspect, verify
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, parse_vocabulary, vocabulary_json
+from ncl_bench.evaluation.arrays import read_array, read_text
 from ncl_bench.evaluation.claims import _compare_ids, _ids
 from ncl_bench.evaluation.submission import ArrayFile, read_submission
 from ncl_bench.noise.files import read_noise_file
@@ -84,6 +87,33 @@ def npy_scores(folder: Path) -> Reader:
         array[..., :1].sum()
 
     return Reader(seeds, read, NPY)
+
+
+def scores_of_others(folder: Path, suffix: str) -> Reader:
+    """Scores that other libraries wrote: ``.safetensors`` or ``.pt``."""
+    path = folder / f"scores{suffix}"
+    seeds = []
+    for array in (np.ones((4, 20), np.float32), np.ones((2, 3), np.float16)):
+        stream = io.BytesIO()
+        torch.save(torch.tensor(array), stream)
+        seeds.append(stream.getvalue() if suffix == ".pt" else safetensors.numpy.save({"scores": array}))
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        array = read_array(path)
+        assert isinstance(array, np.ndarray)
+        array[..., :1].sum() if array.dtype.kind in "fiu" else None
+
+    return Reader(seeds, read, (b"PK\x03\x04", b"cos\nsystem\n", b"data_offsets", b"BF16", b"F8_E4M3", *JSON))
+
+
+def text_scores(folder: Path) -> Reader:
+    def read(content: bytes) -> None:
+        read_text(io.TextIOWrapper(io.BytesIO(content), "utf-8"), "standard input")
+
+    return Reader(
+        [b"1 2 3\n4 5 6\n", b"0.5,1e3\n-7,nan\n"], read, (b"\xff", b"#", b"inf", b"1e999", b'"', b"\n")
+    )
 
 
 def npy_ids(folder: Path) -> Reader:
@@ -339,6 +369,9 @@ def packed_evidence(folder: Path) -> Reader:
 
 READERS: dict[str, Callable[[Path], Reader]] = {
     "npy scores": npy_scores,
+    "safetensors scores": lambda folder: scores_of_others(folder, ".safetensors"),
+    "torch scores": lambda folder: scores_of_others(folder, ".pt"),
+    "text scores": text_scores,
     "npy ids": npy_ids,
     "noise file": noise_file,
     "feature file": feature_file,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from baselines.backbones import BACKBONES
-from baselines.engine.recipe import Recipe, shipped_name
+from baselines.engine.recipe import Recipe, own_name, shipped_name, with_settings
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names
 from ncl_bench.data import DATASETS
@@ -88,6 +88,15 @@ def test_a_dataset_without_shipped_recipes_has_the_defaults_of_every_method(
     for wrong in ("ncr/pets", "ncr/pets_sgr_clean", "ncrr/pets_sgr"):
         with pytest.raises(RecipeError, match=f"no recipe '{wrong}'"):
             Recipe.load(wrong)
+
+
+def test_a_method_of_ones_own_is_known_by_its_name_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "mine", METHODS["triplet"])
+    recipe = Recipe.load("mine/digits_sgr")
+    assert own_name(recipe) == "mine/digits_sgr"
+    changed, settings = with_settings(recipe, ["method.epochs=3", "batch_size=16"])
+    assert own_name(changed) is None
+    assert own_name(changed, settings) == "mine/digits_sgr"
 
 
 def test_an_unknown_key_in_a_shipped_file_is_refused_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

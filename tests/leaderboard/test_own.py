@@ -1,0 +1,83 @@
+"""Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Maker
+from typer.testing import CliRunner
+
+from leaderboard.add import add
+from leaderboard.entries import Cell
+from leaderboard.submissions import read_entry_file, recipe_commands
+from ncl_bench.cli import app
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.submission import Training, read_submission
+
+PLUGIN = """
+from dataclasses import replace
+from ncl_bench.data import digits, register
+
+register(replace(digits.SPEC, name="mine", title="Mine"))
+"""
+
+
+@pytest.fixture
+def submission(make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A submission on a dataset that only ``mine.py``, in the current folder, registers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    before = dict(DATASETS)
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    text = (make(tmp_path / "submission") / "submission.yaml").read_text()
+    (tmp_path / "submission" / "submission.yaml").write_text(text.replace("dataset: digits", "dataset: mine"))
+    yield tmp_path / "submission"
+    DATASETS.clear()
+    DATASETS.update(before)
+
+
+def typed(*words: str) -> str:
+    found = CliRunner().invoke(app, words)
+    if found.exception and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission: Path) -> None:
+    with pytest.raises(
+        NclBenchError, match=r"unknown dataset 'mine'.*name the file that registers it with --plugin"
+    ):
+        typed("leaderboard", "add", "submission", "--root", "board")
+    said = typed("--plugin", "mine.py", "leaderboard", "add", "submission", "--root", "board")
+    assert "next: see it with `ncl-bench --plugin mine.py leaderboard build --root board`" in said
+    typed("--plugin", "mine.py", "leaderboard", "build", "--root", "board", "--no-published", "--to", "site")
+    assert "Mine" in Path("site/index.html").read_text(encoding="utf-8")
+    del DATASETS["mine"]
+    with pytest.raises(
+        NclBenchError, match=r"unknown dataset 'mine'.*name the file that registers it with --plugin"
+    ):
+        typed("leaderboard", "build", "--root", "board", "--no-published", "--to", "elsewhere")
+    assert not Path("elsewhere").exists()
+
+
+def test_the_commands_of_a_row_name_its_plugins(make: Maker, tmp_path: Path) -> None:
+    recipe, training = (
+        ("mine/digits_sgr",),
+        Training(precision="32-true", torch="2", device="CPU", plugins=("my file.py",)),
+    )
+    with pytest.raises(
+        SubmissionError, match="recipes names 'mine/digits_sgr', which this repository does not have"
+    ):
+        add(make(tmp_path / "nobody", recipes=recipe), tmp_path / "board")
+    entry = read_entry_file(
+        add(make(tmp_path / "own", recipes=recipe, training=training), tmp_path / "board")
+    )
+    cell = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
+    train, score, evaluate = recipe_commands(entry.submission, cell)
+    assert train.startswith("ncl-bench --plugin 'my file.py' train mine/digits_sgr --noise-ratio 0.4")
+    assert score.startswith("ncl-bench --plugin 'my file.py' score runs/mine-digits_sgr")
+    assert evaluate.startswith("ncl-bench --plugin 'my file.py' evaluate")
+    assert "plugins" not in (make(tmp_path / "plain", difficulty=1.7) / "submission.yaml").read_text()
+    assert read_submission(tmp_path / "own").training == training

@@ -113,17 +113,11 @@ def _read_scores(scores: list[Path], similarity: str | None) -> "list[Path | NDA
     """The files of scores as they are; standard input, read."""
     from ncl_bench.evaluation.arrays import read_text
 
-    if len(scores) > 2 or (len(scores) == 2 and Path("-") in scores):
-        raise ScoresError(
-            f"{len(scores)} inputs are given; give one matrix, or the embeddings of images and of captions in two files"
-        )
     if similarity is not None and len(scores) == 1:
         raise ScoresError(
             "--similarity is about embeddings, and one matrix of similarities is given; leave it out"
         )
-    if scores == [Path("-")]:
-        return [read_text(sys.stdin, "standard input")]
-    return list(scores)
+    return [read_text(sys.stdin, "standard input") if path == Path("-") else path for path in scores]
 
 
 def compare(

@@ -299,7 +299,11 @@ def open_scores_of(
     files: Sequence[Path | NDArray[Any]], spec: DatasetSpec, split: str, *, similarity: Similarity = "cosine"
 ) -> SplitScores:
     """Scores of one matrix, or of the embeddings of images and captions; see :func:`evaluate_scores`."""
-    names = [str(given) if isinstance(given, Path) else "similarities" for given in files]
+    if len(files) > 2:
+        raise ScoresError(
+            f"{len(files)} files of scores are given; give one matrix, or two files of embeddings, images first"
+        )
+    names = [str(given) if isinstance(given, Path) else "standard input" for given in files]
     arrays = [as_array(given) for given in files]
     if len(arrays) == 2:
         return embeddings_source(arrays, similarity, spec, split, names)

@@ -178,8 +178,7 @@ def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.
         (folder / "half.safetensors",): "numbers that numpy does not know; save them as float32",
         (folder / "empty.npy",): "is empty",
         (matrix, "--similarity", "dot"): "--similarity is about embeddings",
-        (matrix, matrix, matrix): "3 inputs are given",
-        ("-", matrix): "2 inputs are given",
+        (matrix, matrix, matrix): "3 files of scores are given",
         (folder / "images.npy", matrix): "expected one common, positive length",
         ("-",): "standard input is empty",
     }
@@ -352,6 +351,18 @@ def test_the_order_comes_from_captions_and_ids_alone(
     assert "order_fingerprint of flickr30k/test was recorded but not checked" in checked.out
 
 
+def test_embeddings_of_images_may_come_as_text(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, captions = embeddings()
+    np.save(tmp_path / "scores.npy", similarities())
+    np.save(tmp_path / "captions.npy", captions)
+    lines = (" ".join(map(repr, row)) for row in images.astype(float).tolist())
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    found = table(run, "-", tmp_path / "captions.npy", "--similarity", "dot")
+    assert found == table(run, tmp_path / "scores.npy")
+
+
 def test_noise_that_does_not_fit_is_refused_and_not_dropped(run: Run, tmp_path: Path) -> None:
     for dataset, options, words in (
         ("cc152k", ("--noise-ratio", 0.4), "cc152k carries natural noise"),
@@ -359,6 +370,7 @@ def test_noise_that_does_not_fit_is_refused_and_not_dropped(run: Run, tmp_path: 
         ("digits", ("--noise-seed", 1), "--noise-seed 1 draws nothing without --noise-ratio"),
         ("digits", ("--noise-ratio", 1.0), "expected a number in [0, 1)"),
         ("digits", ("--scores", tmp_path / "no.npy"), "does not exist"),
+        ("digits", ("--scores", "a", "--scores", "b", "--scores", "c"), "3 files of scores are given"),
     ):
         ran = init(run, tmp_path / "submission", *options, dataset=dataset)
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)

@@ -39,6 +39,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
 from ncl_bench.processes import worker_pool
 
+STUDY_FILE = "study.db"
 HEARTBEAT = 20
 """Seconds between signs of life of a trial; after three times as many it counts as abandoned."""
 _OPEN = (TrialState.WAITING, TrialState.RUNNING, TrialState.COMPLETE)
@@ -164,7 +165,7 @@ def _study(search: Search) -> optuna.Study:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search.folder.mkdir(parents=True, exist_ok=True)
-    url = search.url or f"sqlite:///{search.folder / 'study.db'}"
+    url = search.url or f"sqlite:///{search.folder / STUDY_FILE}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:

@@ -75,6 +75,11 @@ def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Pat
     weights = cells[0].run.best.stat()
     assert sweep(tmp_path / "out", cells, jobs=1, device="cpu") == first
     assert cells[0].run.best.stat() == weights
+    longer = cells_of(
+        tmp_path / "out", [recipe], ["caption-40"], seeds=[0], precision="bf16-mixed", settings=["steps=3"]
+    )
+    with pytest.raises(NclBenchError, match="was trained for no given number of steps, not for 3"):
+        sweep(tmp_path / "out", longer, jobs=1, device="cpu")
     exact = cells_of(tmp_path / "out", [recipe], ["caption-40"], seeds=[0])
     with pytest.raises(NclBenchError, match="was trained in bf16-mixed, not in 32-true; choose a new folder"):
         sweep(tmp_path / "out", exact, jobs=1, device="cpu")
@@ -96,6 +101,30 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "jobs": 2}
     expected |= {"settings": ()}
     assert asked == expected
+
+
+def test_a_table_says_what_is_trained_and_arguments_narrow_it(
+    tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Cell] = []
+    monkeypatch.setattr(
+        "baselines.engine.sweep.sweep", lambda folder, cells, **options: asked.extend(cells) or {}
+    )
+    table = tmp_path / "table.yaml"
+    other = "info_nce/digits_vse_infinity"
+    content = {"title": "T", "steps": 7, "recipes": [recipe, other], "noises": ["none", "image-40"]}
+    table.write_text(yaml.safe_dump(content | {"seeds": [0, 1]}))
+    command = ["sweep", "--table", str(table), "--to", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert len(asked) == 8
+    assert {cell.recipe for cell in asked} == {recipe, other}
+    assert {cell.job.recipe.steps for cell in asked} == {7}
+    asked.clear()
+    narrow = ["--noise", "caption-60", "--seed", "5", "--set", "method.temperature=0.1"]
+    assert CliRunner().invoke(app, [*command, *narrow, other]).exit_code == 0
+    (cell,) = asked
+    assert (cell.recipe, str(cell.noise), cell.seed) == (other, "caption-60", 5)
+    assert cell.job.settings == {"steps": 7, "method.temperature": 0.1}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
     started, else this one and ``devices - 1`` copies of the command that started it.
 
     Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
+        device: ``cpu``, ``cuda``, or ``auto`` for CUDA where there is such a device; Apple's GPU is never chosen, since
+            nobody tested the methods on it.
         precision: ``tf32`` multiplies float32 in TF32, with the tensor cores of a GPU.
         devices: processes on this machine; what torchrun or SLURM started by default, else one.
 
@@ -58,8 +59,9 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
     processes = started_processes(devices)
     _check_cuda(device, processes.here)
     several = processes.here * processes.machines > 1
+    chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(
-        accelerator=device,
+        accelerator=chosen,
         devices=processes.here,
         num_nodes=processes.machines,
         strategy=DDPStrategy(timeout=PATIENCE) if several else "auto",

@@ -33,6 +33,14 @@ SLURM = {
 }
 
 
+def test_the_gpu_of_a_mac_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightning_fabric.accelerators.mps import MPSAccelerator
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(MPSAccelerator, "is_available", staticmethod(lambda: True))
+    assert fabric_for("auto", "32-true").device.type == "cpu"
+
+
 @pytest.mark.parametrize(("found", "expected"), [({}, (1, 1)), (TORCHRUN, (3, 2)), (SLURM, (4, 2))])
 def test_torchrun_and_slurm_say_how_many_processes_there_are(
     found: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,17 @@ def test_training_methods_never_read_the_truth() -> None:
             assert "true_correspondence" not in path.read_text(encoding="utf-8")
 
 
+def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines" / "__init__.py").write_text("")
+    command = [sys.executable, "-m", "ncl_bench.cli"]
+    for words, code in ((("datasets",), 0), (("leaderboard", "build", "--check"), 2)):
+        done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert "another package has the name of ours" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 WRONG = {
     "unknown dataset": (("datasets", "show", "flickr"), "unknown dataset 'flickr'"),
     "unknown recipe": (("train", "ncr/flickr", "--to", "{tmp}/run"), "no recipe 'ncr/flickr'"),

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+_ROOMS = ("baselines", "leaderboard")
+"""Packages that come with this one; another ``baselines`` is well known."""
+
 
 def __getattr__(name: str) -> Any:
     if name != "app":
@@ -39,6 +42,10 @@ def main() -> None:
             app()
         except NclBenchError as error:
             sys.exit(_refused(str(error)))
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in _ROOMS:
+                raise
+            sys.exit(_refused(displaced(error)))
         except MemoryError:
             sys.exit(_refused("memory is full; close other programs or use a machine with more"))
         except OSError as error:
@@ -46,6 +53,11 @@ def main() -> None:
             sys.exit(
                 _refused(f"the system refuses{place}: {error.strerror or error}; fix that and try again")
             )
+
+
+def displaced(error: ModuleNotFoundError) -> str:
+    """The sentence for a package of ours in whose place Python finds another of the same name."""
+    return f"{error}; another package has the name of ours, so give ncl_bench an environment of its own"
 
 
 def _refused(sentence: str) -> int:

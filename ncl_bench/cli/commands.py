@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ncl_bench import __version__
-from ncl_bench.cli import data, doctor, evaluate, noise
+from ncl_bench.cli import data, displaced, doctor, evaluate, noise
 from ncl_bench.cli.interruption import running
 from ncl_bench.plugins import load_plugins
 
@@ -52,4 +52,9 @@ def _options(
 for room in (data, noise, evaluate, doctor):
     room.register(app)
 for entry_point in sorted(entry_points(group="ncl_bench.commands"), key=lambda e: e.name):
-    entry_point.load()(app)
+    try:
+        entry_point.load()(app)
+    except ModuleNotFoundError as error:  # another package of this name stands before ours
+        typer.echo(
+            f"ncl-bench: the commands of {entry_point.name} are left out; {displaced(error)}", err=True
+        )

@@ -64,8 +64,9 @@ def evaluate(
 ) -> None:
     """Print every metric of the protocol, of a submission or of any matrix of scores.
 
-    A matrix has images as rows and captions as columns, in the order of the split. A submission is checked first, and
-    its numbers are written to result.json.
+    A matrix has images as rows and captions as columns, in the order of the split.
+
+    A submission is checked first, and its numbers are written to result.json.
 
     Example: ncl-bench evaluate scores.npy --dataset coco
 
@@ -124,7 +125,6 @@ def compare(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="A... [vs] B...",
             help="Folders of two submissions; or of several training runs of either side, with vs between the sides.",
         ),
     ],
@@ -140,10 +140,11 @@ def compare(
     ] = None,
     root: Root = None,
 ) -> None:
-    """Say whether two submissions, or two methods by several training runs of each, can be told apart by their rSum.
+    """Say whether two submissions, or two methods by several training runs of each, can be told apart.
 
-    Two submissions are compared by a bootstrap over images, the same for both. Several runs are compared by a test over
-    training runs and images together, as on the leaderboard.
+    Two submissions are compared by a bootstrap over images, the same for both.
+
+    Several runs are compared by a test over runs and images together, as on the leaderboard.
 
     Example: ncl-bench compare submissions/ncr submissions/crcl
 
@@ -222,7 +223,7 @@ def init(
 ) -> None:
     """Write a commented submission.yaml, copy the scores beside it, and list all that is left to fill in.
 
-    Example: ncl-bench submission init --method X --dataset flickr30k --noise-ratio 0.4 --scores scores.npy --to x
+    Example: ncl-bench submission init --method X --dataset coco --noise-ratio 0.4 --scores scores.npy
     """
     from ncl_bench.evaluation.template import begin_submission
 

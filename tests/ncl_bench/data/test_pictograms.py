@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_sources_of_the_test_split() -> None:
     assert sources["lucide"] + sources["phosphor"] == 300
 
 
-def test_opening_needs_neither_torch_nor_files(tmp_path) -> None:
+def test_opening_needs_neither_torch_nor_files(tmp_path: Path) -> None:
     code = (
         "import sys, ncl_bench; train = ncl_bench.load_dataset('pictograms', noise_ratio=0.4); "
         "assert 'torch' not in sys.modules and 'PIL' not in sys.modules; print(len(train), train.noise.seed)"
@@ -129,3 +130,17 @@ def test_pictures_of_dev_and_test_are_shown() -> None:
     assert len(set(shown)) == len(shown)
     assert SPEC.picture(str(SPEC.content("train").image_ids[0]), test.image_features[0]) is None
     assert all(np.ptp(pixels) > 8 for pixels in thumbnails().values())
+
+
+def test_prepared_and_embedded_emoji_are_the_same(tmp_path: Path) -> None:
+    from ncl_bench.data.prepare import prepare
+
+    prepare("pictograms-emoji", None, tmp_path)
+    for language in EMOJI.languages:
+        embedded = load_dataset("pictograms-emoji", split="dev", language=language)
+        opened = load_dataset("pictograms-emoji", split="dev", language=language, root=tmp_path)
+        assert type(opened.image_features) is not type(embedded.image_features)
+        assert opened.fingerprint == embedded.fingerprint
+        rows = np.arange(len(embedded))
+        for name, array in vars(opened.read(rows)).items():
+            np.testing.assert_array_equal(array, getattr(embedded.read(rows), name))

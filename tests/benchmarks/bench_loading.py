@@ -6,6 +6,7 @@ The feature files have the real number of rows and are made sparse, so that they
 """
 
 import json
+import pickle
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ncl_bench import load_dataset
 from ncl_bench.data import coco, flickr30k, write
 from ncl_bench.data import prepare as run
 from ncl_bench.data.paired import TokenTable
@@ -133,6 +135,21 @@ def test_random_batches_keep_up_with_a_raw_memmap(tmp_path, monkeypatch):
         shares.append(seconds(raw.__getitem__, rows) / seconds(ours.__getitem__, rows))
     print(f"\nbatches of {BATCH} images: {np.median(shares):.2f} of a raw memmap gather, rounds {shares}")
     assert np.median(shares) >= LEAST_SHARE
+
+
+def test_a_large_split_is_pickled_in_few_kilobytes(tmp_path, monkeypatch):
+    prepare_sparse(flickr30k.SPEC, tmp_path, monkeypatch)
+    train = load_dataset("flickr30k", noise_ratio=0.4, root=tmp_path)
+    start = time.process_time()
+    pickled = pickle.dumps(train)
+    middle = time.process_time()
+    copy = pickle.loads(pickled)
+    opened = time.process_time() - middle
+    print(
+        f"\nflickr30k/train: {len(pickled)} bytes in {middle - start:.4f} s, opened again in {opened:.2f} s"
+    )
+    assert len(pickled) < 4096
+    assert copy.noise.sha256 == train.noise.sha256
 
 
 def processor_seconds(gather: Callable[[np.ndarray], object], rows: list[np.ndarray]) -> float:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ncl_bench.data.pictograms import FILES, rows
 from ncl_bench.errors import DataError
 from tools.pictograms import items as texts
+from tools.pictograms.__main__ import main
 from tools.pictograms.build import Projection, differences, fit_projection, read_projection
 from tools.pictograms.items import Reading, caption
 from tools.pictograms.packages import PACKAGES, read_package
@@ -69,6 +70,24 @@ def test_a_missing_or_another_package_is_refused(tmp_path) -> None:
     (tmp_path / PACKAGES["lucide"].file).write_bytes(b"another")
     with pytest.raises(DataError, match="expected 386f9080"):
         read_package(tmp_path, "lucide")
+
+
+def test_every_package_is_listed_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pictograms", "packages"])
+    main()
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) == len(PACKAGES)
+    for line, package in zip(listed, PACKAGES.values(), strict=True):
+        assert all(fact in line for fact in (package.obtain, package.file, package.sha256))
+
+
+def test_a_command_without_packages_says_what_to_get(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr("sys.argv", ["pictograms", "build", "--from", str(tmp_path), "--work", str(tmp_path)])
+    with pytest.raises(SystemExit, match="fix: run `npm pack cldr-annotations-full@48.2.0`"):
+        main()
+    assert not list(tmp_path.iterdir())
 
 
 # Texts

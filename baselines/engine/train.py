@@ -172,7 +172,8 @@ class Trainer:
         self.spent = Spent()
         self.place = -1
         self.curves = Curves(folder)
-        self.history: list[Epoch] = []
+        self.history: list[Epoch] = []  # on the first rank alone
+        self.epochs = 0
 
     def run(self, progress: TrainingProgress) -> Outcome:
         """Train to the end, or from the last whole epoch on.
@@ -196,12 +197,12 @@ class Trainer:
                         print(f"WARNING: {changed}", file=sys.stderr)
                 return state
 
-            index = self._resume(from_first_rank(begin))
+            self.epochs = self._resume(from_first_rank(begin))
             progress.skip(self._epochs_of_plan)
             batches = self._batches(progress)
-            while not self._ended(index, self.step.taken):
-                self._epoch(index, batches, progress)
-                index += 1
+            while not self._ended(self.epochs, self.step.taken):
+                self._epoch(self.epochs, batches, progress)
+                self.epochs += 1
             return from_first_rank(self._conclude)
 
     def _ended(self, epochs: int, taken: Sequence[int]) -> bool:
@@ -214,7 +215,7 @@ class Trainer:
     def _epochs_of_plan(self) -> float:
         """How far the run has come, in epochs of its plan."""
         if self.job.recipe.steps is None:
-            return len(self.history)
+            return self.epochs
         return len(self.plans) * min(self.step.taken) / self.job.recipe.steps
 
     def _next_plan(self) -> tuple[EpochPlan, bool]:

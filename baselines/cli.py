@@ -182,6 +182,13 @@ def score(
             help="Instead of runs: score the pre-trained backbone of a recipe as it is; its method plays no part.",
         ),
     ] = None,
+    embeddings: Annotated[
+        bool,
+        typer.Option(
+            "--embeddings",
+            help="Write embeddings of both sides in place of similarities, as clip, vse_infinity and vsrn can.",
+        ),
+    ] = False,
     root: Root = None,
     device: Device = "auto",
     devices: Devices = None,
@@ -206,11 +213,15 @@ def score(
         raise NclBenchError("--set and --precision are for --zero-shot; a run is scored as it was trained")
     with _one_voice():
         if runs:
-            submit(runs, to, root=root, device=device, devices=devices)
+            submit(runs, to, root=root, embeddings=embeddings, device=device, devices=devices)
         elif zero_shot:
             recipe, _ = with_settings(Recipe.load(zero_shot), settings or ())
             submit_zero_shot(
-                TrainingJob(recipe, root=root, precision=precision), to, device=device, devices=devices
+                TrainingJob(recipe, root=root, precision=precision),
+                to,
+                embeddings=embeddings,
+                device=device,
+                devices=devices,
             )
         if rank() == 0:
             typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")

@@ -81,6 +81,7 @@ class CLIP(Backbone):
     Config = CLIPConfig
     similarity_range = (-1.0, 1.0)
     pools = True
+    dot_products = True
     fixed_regions = True
     reads_images = True
     tokenizer = "OpenCLIP byte pairs"

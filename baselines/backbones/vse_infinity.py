@@ -114,6 +114,7 @@ class VSEInfinity(Backbone):
     Config = VSEInfinityConfig
     similarity_range = (-1.0, 1.0)
     pools = True
+    dot_products = True
     weight_prefix = "img_enc.gpool."
 
     def __init__(

@@ -164,6 +164,7 @@ class VSRN(Backbone):
     config: VSRNConfig
     similarity_range = (-1.0, 1.0)
     pools = True
+    dot_products = True
     fixed_regions = True
     weight_prefix = "img_enc.Rs_GCN_"
 

@@ -26,6 +26,7 @@ from torch import nn
 from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import latest_state
 from baselines.engine.devices import fabric_for
+from baselines.engine.embeddings import embed
 from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import Recipe, own_name, shipped_name
 from baselines.engine.records import Epoch, Imported, Run
@@ -43,17 +44,21 @@ from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
+    EmbeddingScores,
     MatrixScores,
     Noise,
+    Scores,
     Submission,
     Training,
     TrainingCurve,
     write_submission,
 )
-from ncl_bench.files import is_leftover, sha256_of_file, sole_owner, write_text
+from ncl_bench.files import atomic_path, is_leftover, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseRecord
 
 SCORES_FILE = "test.npy"
+EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
+_FILES = {SCORES_FILE, *EMBEDDINGS_FILES}
 CLEAN_PROBABILITY = "clean_probability"
 """The one of a method's estimates that a table compares."""
 
@@ -63,6 +68,7 @@ def submit(
     to: Path,
     *,
     root: Path | None = None,
+    embeddings: bool = False,
     device: str = "auto",
     devices: int | None = None,
     console: Console | None = None,
@@ -73,6 +79,8 @@ def submit(
         runs: finished runs on the same dataset and noise; SGRAF is the mean of an SGR and an SAF run.
         to: folder to write; it must not hold a submission yet.
         root: folder of prepared datasets.
+        embeddings: write embeddings of images and captions, whose dot products are the similarities, in place of the
+            matrix; an interrupted call starts over then.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
         console: where to draw progress; standard error by default.
@@ -99,11 +107,13 @@ def submit(
         for method in methods
         for network in method.networks
     ]
-    with _scored(to, records, networks, test, fabric.device, console):
+    if embeddings:
+        _check_dot_products(jobs, methods)
+    with _scored(to, records, networks, test, embeddings, fabric.device, console):
         last_epoch = _last_epoch(jobs, folders, methods, networks, test, fabric.device)
 
-        def describe(matrix: ArrayFile) -> Submission:
-            return _describe(jobs, folders, described, test, len(networks), matrix, last_epoch)
+        def describe(scores: Scores) -> Submission:
+            return _describe(jobs, folders, described, test, len(networks), scores, last_epoch)
 
         return from_first_rank(lambda: _submitted(to, describe))
 
@@ -112,6 +122,7 @@ def submit_zero_shot(
     job: TrainingJob,
     to: Path,
     *,
+    embeddings: bool = False,
     device: str = "auto",
     devices: int | None = None,
     console: Console | None = None,
@@ -121,6 +132,7 @@ def submit_zero_shot(
     Args:
         job: names dataset and backbone; nothing of its method is used.
         to: folder to write; it must not hold a submission yet.
+        embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each.
         console: where to draw progress; standard error by default.
@@ -140,10 +152,12 @@ def submit_zero_shot(
     network = initial_network(job, test, test.vocabulary.size).eval().to(fabric.device)
     records = [job.recipe.model_dump(mode="json"), job.precision, pretrained]
 
-    def describe(matrix: ArrayFile) -> Submission:
-        return _describe_zero_shot(job, pretrained, test, matrix)
+    def describe(scores: Scores) -> Submission:
+        return _describe_zero_shot(job, pretrained, test, scores)
 
-    with _scored(to, records, [(network, lambda x: x)], test, fabric.device, console):
+    if embeddings:
+        _check_dot_products([job], [])
+    with _scored(to, records, [(network, lambda x: x)], test, embeddings, fabric.device, console):
         return from_first_rank(lambda: _submitted(to, describe))
 
 
@@ -158,7 +172,7 @@ def _check_target(to: Path) -> None:
             f"{to} holds a submission already; test is scored once, choose a new folder with --to"
         )
     held = {path.name for path in to.iterdir() if not is_leftover(path)} if to.is_dir() else set()
-    if held - {SCORES_FILE, _PART, _JOURNAL} or held == {SCORES_FILE}:
+    if held - {*_FILES, _PART, _JOURNAL} or (held and held <= _FILES):
         raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
 
 
@@ -168,29 +182,30 @@ def _scored(
     records: Sequence[Any],
     networks: Networks,
     test: PairedDataset,
+    embeddings: bool,
     device: torch.device,
     console: Console | None,
 ) -> Iterator[None]:
-    """Own the folder, in which the scores are whole; those of an interrupted call for the same records are kept."""
+    """Own the folder, in which the scores are whole; a matrix of an interrupted call for the same records is kept."""
     key = json.dumps(records, sort_keys=True)
     with ExitStack() as held_open:
 
         def begin() -> int:
             held_open.enter_context(sole_owner(to))
             to.mkdir(parents=True, exist_ok=True)
-            return _captions_done(to, key)
+            return _captions_done(to, "" if embeddings else key)
 
         done = from_first_rank(begin)
-        if done < len(test):
-            shown = console or Console(stderr=True)
-            _score_the_rest(
-                networks, test, to, key, done, device, shown if rank() == 0 else Console(quiet=True)
-            )
+        shown = (console or Console(stderr=True)) if rank() == 0 else Console(quiet=True)
+        if embeddings:
+            _write_embeddings(networks, test, to, device, shown)
+        elif done < len(test):
+            _score_the_rest(networks, test, to, key, done, device, shown)
         yield
 
 
-def _submitted(to: Path, describe: Callable[[ArrayFile], Submission]) -> Submission:
-    submission = describe(_whole_matrix(to))
+def _submitted(to: Path, describe: Callable[[Scores], Submission]) -> Submission:
+    submission = describe(_whole_scores(to))
     write_submission(to, submission)
     (to / _JOURNAL).unlink(missing_ok=True)
     return submission
@@ -255,7 +270,7 @@ def _captions_done(to: Path, key: str) -> int:
         content = json.loads(journal.read_text(encoding="utf-8"))
         if content["key"] == key and ((to / SCORES_FILE).is_file() or (to / _PART).is_file()):
             return int(content["captions"])
-    for name in (SCORES_FILE, _PART, _JOURNAL):
+    for name in (*_FILES, _PART, _JOURNAL):
         (to / name).unlink(missing_ok=True)
     return 0
 
@@ -285,6 +300,36 @@ def _score_the_rest(
             bar.update(task, completed=captions.stop)
 
 
+def _write_embeddings(
+    networks: Networks, test: PairedDataset, to: Path, device: torch.device, console: Console
+) -> None:
+    with progress_bar(console) as bar:
+        task = bar.add_task("score", total=test.n_images + len(test), state="")
+        sides = embed([network for network, _ in networks], test, device, lambda n: bar.advance(task, n))
+    if rank() == 0:
+        write_text(to / _JOURNAL, json.dumps({"key": "", "captions": 0}))  # what lies here is ours
+        for name, side in zip(EMBEDDINGS_FILES, sides, strict=True):
+            if not np.isfinite(side).all():
+                raise TrainingError(f"embeddings of {to} are not finite; the networks cannot be submitted")
+            with atomic_path(to / name) as temporary, temporary.open("wb") as stream:
+                np.save(stream, side)
+
+
+def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) -> None:
+    """Embeddings say all that the networks rank by."""
+    for job in jobs:
+        if not job.backbone.dot_products:
+            raise TrainingError(
+                f"backbone {job.recipe.backbone['name']} does not compare by dot products of embeddings; leave "
+                "--embeddings out"
+            )
+    for method in methods:
+        if type(method).ranking_scores is not Method.ranking_scores:
+            raise TrainingError(
+                f"{type(method).title} ranks by other scores than similarities; leave --embeddings out"
+            )
+
+
 def _take_space(part: Path) -> None:
     """A page of a mapped file that the disk cannot hold would kill the process when it is written."""
     if hasattr(os, "posix_fallocate"):
@@ -296,13 +341,17 @@ def _take_space(part: Path) -> None:
             raise TrainingError(f"cannot write {part}: {error.strerror}") from None
 
 
-def _whole_matrix(to: Path) -> ArrayFile:
+def _whole_scores(to: Path) -> Scores:
+    paths = [to / name for name in EMBEDDINGS_FILES]
+    if all(path.is_file() for path in paths):
+        images, captions = (ArrayFile(file=path.name, sha256=sha256_of_file(path)) for path in paths)
+        return EmbeddingScores(similarity="dot", images=images, captions=captions)
     target, part = to / SCORES_FILE, to / _PART
     if not target.is_file():
         if not np.isfinite(np.load(part, mmap_mode="r", allow_pickle=False)).all():
             raise TrainingError(f"scores of {to} are not finite; the networks cannot be submitted")
         os.replace(part, target)
-    return ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target))
+    return MatrixScores(matrix=ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target)))
 
 
 def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
@@ -345,7 +394,7 @@ def _describe(
     described: Sequence[Run],
     test: PairedDataset,
     networks: int,
-    matrix: ArrayFile,
+    scores: Scores,
     last_epoch: float | None,
 ) -> Submission:
     recipe = jobs[0].recipe
@@ -382,13 +431,11 @@ def _describe(
         recipes=() if imported else _recipes(jobs),
         training=training,
         notes=" ".join(map(_origin, imported)),
-        scores={"test": MatrixScores(matrix=matrix)},
+        scores={"test": scores},
     )
 
 
-def _describe_zero_shot(
-    job: TrainingJob, pretrained: str, test: PairedDataset, matrix: ArrayFile
-) -> Submission:
+def _describe_zero_shot(job: TrainingJob, pretrained: str, test: PairedDataset, scores: Scores) -> Submission:
     recipe, spec = job.recipe, dataset_spec(test.name)
     order = known_order(spec, "test", job.root)
     assert order is not None  # the split was just scored
@@ -413,7 +460,7 @@ def _describe_zero_shot(
         hardware="none",
         hours=0.0,
         notes="Nothing was trained on this dataset. The seed and the noise stand for none.",
-        scores={"test": MatrixScores(matrix=matrix)},
+        scores={"test": scores},
     )
 
 

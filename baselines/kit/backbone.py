@@ -63,6 +63,8 @@ class Backbone(nn.Module, ABC):
     """``Encoded.vectors`` hold one vector per image or caption; otherwise one per region or word."""
     fixed_regions: ClassVar[bool] = False
     """Every image must have the same number of regions; otherwise any number will do."""
+    dot_products: ClassVar[bool] = False
+    """Similarities are the dot products of ``Encoded.vectors``, so that these say all."""
     reads_images: ClassVar[bool] = False
     """Images themselves, and caption texts, come in place of region features and of the dataset's tokens."""
     tokenizer: ClassVar[str] = ""

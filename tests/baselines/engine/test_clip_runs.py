@@ -239,3 +239,48 @@ def test_an_own_dataset_may_have_images_and_no_region_features(
     other = recipe | {"backbone": {"name": "vse_infinity"}}
     with pytest.raises(DataError, match=r"squares has images without region features"):
         Trainer(TrainingJob(Recipe.from_dict(other)), RunFolder(tmp_path / "other"), "cpu")
+
+
+def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
+    """Of two networks too, whose similarities are averaged."""
+    train(job("ncr"), tmp_path / "run")
+    submit([tmp_path / "run"], tmp_path / "matrix", device="cpu")
+    command = [
+        "score",
+        str(tmp_path / "run"),
+        "--embeddings",
+        "--device",
+        "cpu",
+        "--to",
+        str(tmp_path / "embeddings"),
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    names = {path.name for path in (tmp_path / "embeddings").iterdir()}
+    assert names == {"test_images.npy", "test_captions.npy", "submission.yaml"}
+    images, captions = (
+        np.load(tmp_path / "embeddings" / f"test_{side}.npy") for side in ("images", "captions")
+    )
+    assert (images.shape, captions.shape) == ((200, 64), (1000, 64))
+    matrix = np.load(tmp_path / "matrix" / "test.npy")
+    np.testing.assert_allclose(images @ captions.T, matrix, rtol=0, atol=1e-6)
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "embeddings")])
+    assert result.exit_code == 0, result.output
+    with pytest.raises(TrainingError, match="holds a submission already"):
+        submit([tmp_path / "run"], tmp_path / "embeddings", embeddings=True, device="cpu")
+    (tmp_path / "embeddings" / "submission.yaml").unlink()
+    with pytest.raises(TrainingError, match="exists and is no submission"):
+        submit([tmp_path / "run"], tmp_path / "embeddings", embeddings=True, device="cpu")
+
+
+def test_what_embeddings_cannot_say_is_refused(tmp_path: Path) -> None:
+    weights = random_weights(tmp_path / "mine.safetensors")
+    zero_shot = job("info_nce", weights=str(weights))
+    submission = submit_zero_shot(zero_shot, tmp_path / "submission", embeddings=True, device="cpu")
+    assert submission.scores["test"].form == "embeddings"
+    sgr = {"name": "sgr", "embed_size": 8, "word_dim": 6, "sim_dim": 6}
+    recipe = Recipe.from_dict(job("info_nce").recipe.model_dump() | {"backbone": sgr})
+    train(TrainingJob(recipe), tmp_path / "sgr")
+    with pytest.raises(TrainingError, match=r"backbone sgr does not compare by dot products of embeddings"):
+        submit([tmp_path / "sgr"], tmp_path / "other", embeddings=True, device="cpu")
+    assert not (tmp_path / "other").exists()

@@ -113,21 +113,26 @@ def new_dataset(
         )
     if name in DATASETS:
         raise DataError(f"there is a dataset {name!r} already; choose another name")
-    if (root / name).exists():
+    work = root / f".{name}.gathered"
+    if (root / name).exists() and not work.exists():  # both, where a run was stopped at its end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
     table = read_captions(captions)
-    work = root / f".{name}.gathered"
     with sole_owner(work):
         arrays = _arrays(features, table, options)
         spec = _spec(name, table, arrays, options)
         text = _module_text(spec, features, captions)
         if module.exists() and module.read_text(encoding="utf-8") != text:
             raise DataError(f"{module} exists and says something else; delete it or choose another --module")
-        _gather(work, spec, table, arrays, progress)
-        if (features / ENCODING_FILE).is_file():
-            shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
+        try:
+            _gather(work, spec, table, arrays, progress)
+            if (features / ENCODING_FILE).is_file():
+                shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
+            prepare(register(spec).name, work, root, progress=progress)
+        except DataError:
+            DATASETS.pop(name, None)
+            shutil.rmtree(work, ignore_errors=True)
+            raise
         write_text(module, text)
-        prepare(register(spec).name, work, root, progress=progress)
         shutil.rmtree(work)
     return spec, len(table.captions) - sum(spec.images.values())
 
@@ -159,6 +164,7 @@ def read_captions(path: Path) -> CaptionTable:
             for row in rows:
                 where = f"{path} line {rows.line_num}"
                 cells = {column: " ".join((row[column] or "").split()) for column in columns}
+                cells["image"] = (row["image"] or "").strip()
                 empty = [column for column in columns if not cells[column]]
                 if empty or None in row:
                     fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
@@ -166,6 +172,8 @@ def read_captions(path: Path) -> CaptionTable:
                         f"{where}: {fault}; every row is an image and its caption in every language"
                     )
                 image, split = cells["image"], cells.get("split", "")
+                if len(image.splitlines()) > 1:
+                    raise DataError(f"{where}: the image {image!r} has a line end in its name; rename it")
                 if "split" in columns and split not in SPLITS:
                     raise DataError(
                         f"{where}: split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"

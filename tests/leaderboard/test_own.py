@@ -1,10 +1,9 @@
 """Rows of a dataset or method of one's own: they need its file, and the commands that are printed name it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Maker
 from typer.testing import CliRunner
 
 from leaderboard.add import add
@@ -14,6 +13,8 @@ from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
+
+Maker = Callable[..., Path]
 
 PLUGIN = """
 from dataclasses import replace

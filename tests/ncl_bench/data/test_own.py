@@ -174,6 +174,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no column image": (text("id,en\na,b\n"), r"has the columns id, en, expected image and one of captions"),
     "no captions": (text("image,split\na,train\n"), r"expected image and one of captions per language"),
     "empty": (text("image,en\n"), r"holds no captions"),
+    "line end in an id": (text('image,en\n"a\nb",c\n'), r"has a line end in its name; rename it"),
     "empty caption": (
         text("image,en\na,b\nb,\n"),
         r"line 3: en is empty; every row is an image and its caption",
@@ -240,6 +241,9 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case: str) -> N
     with pytest.raises(DataError, match=sentence):
         new()
     assert case == "prepared" or not Path("data/pets").exists()
+    assert case == "module" or not Path("pets.py").exists()
+    assert not Path("data/.pets.gathered").exists()
+    assert "pets" not in DATASETS
 
 
 def test_images_with_different_counts_of_captions_need_a_number() -> None:

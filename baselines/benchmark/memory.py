@@ -52,7 +52,7 @@ class ScoringMemory:
         images: scored.
         captions: scored.
         kept: image vectors and the matrix of similarities, which grow with the set, in MiB.
-        peak: measured, in MiB; the rest of it is a block of captions and the tensors of one block of pairs.
+        peak: measured, in MiB; the rest of it is a block of images or captions and the tensors of one block of pairs.
     """
 
     network: str

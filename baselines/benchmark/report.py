@@ -165,8 +165,8 @@ def _scoring_memory(content: Mapping[str, Any]) -> list[str]:
         return []
     lines = [
         *("", f"### {MEMORY}", ""),
-        "In MiB. Image vectors and the matrix of similarities grow with the set. The rest is bounded: at most 256 images "
-        "or captions are encoded at once, and the tensors of one block of pairs are kept.",
+        "In MiB. Image vectors and the matrix of similarities grow with the set. The rest is bounded: at most 256 "
+        "images or captions are encoded at once, and the tensors of one block of pairs are kept.",
         *(
             "",
             "| network | images x captions | vectors and matrix | peak | rest |",

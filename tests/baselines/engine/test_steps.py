@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
@@ -17,15 +18,25 @@ from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.engine.train import Trainer
 from baselines.kit.batches import Batch
 from baselines.methods import METHODS
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import selection_images
 
-STEPS = 13
+STEPS = 6
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+
+
+@pytest.fixture
+def unscored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dev is not compared: what steps are taken does not depend on it."""
+    n = selection_images(dataset_spec("digits"), "dev")
+    noise = np.random.default_rng(0).random((n, 5 * n), np.float32)
+    monkeypatch.setattr(Trainer, "_score_dev", lambda trainer: noise)
 
 
 def trainer(recipe: dict, folder: Path) -> Trainer:
@@ -40,17 +51,18 @@ def triplet(steps: int, **options: object) -> dict:
     method = {"name": "triplet", "epochs": 4, "lr_update": 1, "lr_decay": 0.5, "learning_rate": 0.008}
     return {
         "dataset": "digits",
-        "batch_size": 100,
+        "batch_size": 250,
         "steps": steps,
         "backbone": TINY,
         "method": method | options,
     }
 
 
+@pytest.mark.usefixtures("unscored")
 @pytest.mark.parametrize("name", METHODS)
 def test_every_network_of_every_method_takes_as_many_steps(name: str, tmp_path: Path) -> None:
     recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, rounds=[1, 1], freeze_epochs=1)
-    running = trainer(recipe | {"steps": STEPS}, tmp_path)
+    running = trainer(recipe | {"steps": STEPS, "batch_size": min(recipe["batch_size"] * 2, 200)}, tmp_path)
     found = running.run(quiet())
     assert found.steps == (STEPS,) * METHODS[name].n_networks
     assert running.history[-1].taken == found.steps
@@ -58,27 +70,30 @@ def test_every_network_of_every_method_takes_as_many_steps(name: str, tmp_path: 
     assert found.cost > 0
 
 
+@pytest.mark.usefixtures("unscored")
 def test_another_plan_is_stretched_over_the_same_steps(tmp_path: Path) -> None:
-    """Ten steps are an epoch: 80 steps repeat each of four learning rates once, 20 leave out every second one."""
+    """Four steps are an epoch: 32 steps repeat each of four learning rates once, 8 leave out every second one."""
     rates = {}
-    for steps in (80, 20):
+    for steps in (32, 8):
         running = trainer(triplet(steps), tmp_path / str(steps))
         running.run(quiet())
         rates[steps] = [entry.learning_rate for entry in running.history]
-    assert rates == {80: [0.008, 0.008, 0.004, 0.004, 0.002, 0.002, 0.001, 0.001], 20: [0.008, 0.002]}
+    assert rates == {32: [0.008, 0.008, 0.004, 0.004, 0.002, 0.002, 0.001, 0.001], 8: [0.008, 0.002]}
 
 
+@pytest.mark.usefixtures("unscored")
 def test_what_a_passed_over_epoch_makes_anew_is_made_anew(tmp_path: Path) -> None:
     rounds = few_digits_recipe("crcl", rounds=[1, 1, 1, 1], freeze_epochs=1)
     running = trainer(rounds | {"steps": 20}, tmp_path)
     running.run(quiet())
     assert [entry.round for entry in running.history] == [0, 2]
-    assert [entry.best for entry in running.history] == [False, True]  # the best of a network that is gone
+    assert [entry.best for entry in running.history] == [False, True]  # the first network is gone
 
 
+@pytest.mark.usefixtures("unscored")
 def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path: Path) -> None:
     orders = []
-    running = trainer(triplet(20, epochs=1), tmp_path)
+    running = trainer(triplet(8, epochs=1), tmp_path)
     train_epoch = running.method.train_epoch
 
     def listing(plan, batches, step):
@@ -93,7 +108,7 @@ def test_an_epoch_that_is_repeated_visits_the_pairs_in_another_order(tmp_path: P
 
 @pytest.mark.parametrize("name", ["ncr", "gsc_plus"])
 def test_a_stopped_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> None:
-    recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2) | {"steps": 25}
+    recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2) | {"steps": 13}
     trainer(recipe, tmp_path / "whole").run(quiet())
     trainer(recipe, tmp_path / "broken").run(quiet())
     newest = max((tmp_path / "broken" / "checkpoints").iterdir())
@@ -111,9 +126,9 @@ def without_seconds(folder: Path) -> dict[str, object]:
 
 
 def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer(triplet(12), tmp_path / "timed").run(quiet())
+    trainer(triplet(6), tmp_path / "timed").run(quiet())
     monkeypatch.setattr("baselines.engine.cost.Spent.time_plain_steps", lambda *arguments: None)
-    trainer(triplet(12), tmp_path / "untimed").run(quiet())
+    trainer(triplet(6), tmp_path / "untimed").run(quiet())
     timed, untimed = (tmp_path / name / "best.safetensors" for name in ("timed", "untimed"))
     assert timed.read_bytes() == untimed.read_bytes()
     assert RunFolder(tmp_path / "untimed").read_outcome().cost is None

@@ -332,9 +332,10 @@ def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
 
 
 def _notes(file: EntryFile) -> list[str]:
+    encoder, stated = file.submission.pretrained_encoder, file.submission.notes
+    begun = [f"Pre-trained encoder: {encoder}."] if encoder else []
     again = (("Recomputed", file.recomputed), ("Reproduced", file.reproduced))
-    how = [f"{status}: {text}" for status, text in again if text]
-    return [file.submission.notes, *how] if file.submission.notes else how
+    return [*begun, *([stated] if stated else []), *(f"{status}: {text}" for status, text in again if text)]
 
 
 def _check_recipes(submission: Submission, name: str) -> None:

@@ -366,3 +366,12 @@ def test_a_row_in_the_wrong_folder_is_refused(board: Path) -> None:
     shutil.move(board / "submissions" / "digits", board / "submissions" / "coco")
     with pytest.raises(SubmissionError, match=r"submission\.dataset is 'digits'"):
         build(board, board / "site", published=False)
+
+
+def test_a_row_says_which_pre_training_and_stands_apart(make: Maker, tmp_path: Path) -> None:
+    encoder = "CLIP ViT-B/32 (openai, sha256 0123456789ab)"
+    make(tmp_path / "clip", pretrained_encoder=encoder, notes="A remark.")
+    add(tmp_path / "clip", tmp_path / "board")
+    (entry,), _ = read_submissions(tmp_path / "board" / "submissions", read_families())
+    assert entry.features == "pretrained"
+    assert entry.notes == (f"Pre-trained encoder: {encoder}.", "A remark.")

@@ -86,6 +86,11 @@ class Board:
         return [(one.rank, entry) for one in ranked for entry in (one.entry, *one.also)]
 
     @property
+    def has_eccv(self) -> bool:
+        """Whether an entry was evaluated by the labels of ECCV Caption."""
+        return any(entry.eccv for entry in self.entries)
+
+    @property
     def entries(self) -> list[Entry]:
         """The entries of all divisions."""
         return [entry for _, entry in self.ranks]
@@ -197,6 +202,8 @@ def _merged(entries: list[Entry]) -> Entry:
         update={
             "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
             "intervals": {},
+            "eccv": _means([entry.eccv for entry in entries]),
+            "cxc": _means([entry.cxc for entry in entries]),
             "spread": spread,
             "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
             "status": min((entry.status for entry in entries), key=STATUSES.index),
@@ -209,6 +216,11 @@ def _merged(entries: list[Entry]) -> Entry:
             "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),
         }
     )
+
+
+def _means(values: Sequence[dict[str, float]]) -> dict[str, float]:
+    """By name; nothing where one of them has nothing."""
+    return {name: math.fsum(one[name] for one in values) / len(values) for name in values[0] if all(values)}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -178,6 +178,8 @@ class Entry(Record):
         spread: standard deviation over training seeds per recall and ``r_sum``, where there are several.
         seeds: training seeds, where known.
         printed_r_sum: the sum that the source prints, if any.
+        eccv, cxc: COCO 5K by the labels of ECCV Caption and of CxC in percent, such as ``i2t_map_at_r``, averaged over
+            seeds; as evaluated when the entry was added, since its evidence is about the dataset's own pairs alone.
         status: ``reported``; ``submitted``; ``recomputed``: we evaluated the scores again; ``reproduced``: we trained
             it again.
         source: key of the paper in published/sources.yaml, or ``submission``.
@@ -216,6 +218,8 @@ class Entry(Record):
     spread: dict[str, float] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     printed_r_sum: Annotated[float, Field(ge=0, le=600)] | None = None
+    eccv: dict[str, Percent] = Field(default_factory=dict)
+    cxc: dict[str, Percent] = Field(default_factory=dict)
     status: Status
     source: str
     own: bool = False

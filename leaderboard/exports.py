@@ -33,6 +33,7 @@ _FACTS = (
     "source",
     "table",
 )
+_ECCV = ("i2t_map_at_r", "t2i_map_at_r")
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "*": r"$^{*}$", "∞": r"$\infty$", "±": r"$\pm$"}
 
@@ -47,6 +48,7 @@ def csv_text(boards: Iterable[Board]) -> str:
         *RECALLS,
         "r_sum",
         "r_sum_std",
+        *(f"eccv_{name}" for name in _ECCV),
         "printed_r_sum",
         "seeds",
         "doubts",
@@ -64,6 +66,7 @@ def csv_text(boards: Iterable[Board]) -> str:
                 *(_shown(value) for value in entry.recalls.values.values()),
                 _shown(entry.r_sum),
                 _shown(entry.spread.get("r_sum")),
+                *(_shown(entry.eccv.get(name)) for name in _ECCV),
                 _shown(entry.printed_r_sum),
                 " ".join(map(str, entry.seeds)),
                 " ".join(entry.doubts),

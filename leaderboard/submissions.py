@@ -275,6 +275,8 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
         "cell": cell,
         "recalls": {name: values[name] for name in RECALLS},
         "intervals": _intervals(result),
+        "eccv": file.result.eccv if protocol == "5k" else {},
+        "cxc": file.result.cxc if protocol == "5k" else {},
         "seeds": submission.training_seeds,
         "status": file.status,
         "source": "submission",

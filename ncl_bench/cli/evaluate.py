@@ -83,7 +83,7 @@ def evaluate(
     pages = Pages(to or Path(), plot, examples, root) if to or plot or examples else None
     given = _read_scores(scores, similarity)
     evaluation, written = evaluate_scores(
-        given, dataset, split or "test", similarity=similarity or "cosine", pages=pages
+        given, dataset, split or "test", similarity=similarity or "cosine", root=root, pages=pages
     )
     _print_evaluation(evaluation, written)
     if Path("-") not in scores and evaluation.split == "test":
@@ -282,7 +282,7 @@ def _print_result(result: "Result", written: list[Path]) -> None:
 
     console = Console()
     for evaluation in result.splits.values():
-        console.print(evaluation)
+        _print_table(console, evaluation)
     if result.correspondence is not None:
         track = result.correspondence
         console.print(
@@ -299,9 +299,17 @@ def _print_evaluation(evaluation: "Evaluation", written: list[Path]) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(evaluation)
+    _print_table(console, evaluation)
     _print_notes(console, evaluation.notes)
     _print_written(console, written)
+
+
+def _print_table(console: "Console", evaluation: "Evaluation") -> None:
+    from ncl_bench.evaluation.results import lines_of_labels
+
+    console.print(evaluation)
+    for line in lines_of_labels(evaluation):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_written(console: "Console", written: list[Path]) -> None:

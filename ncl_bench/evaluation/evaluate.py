@@ -19,6 +19,7 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.arrays import as_array
 from ncl_bench.evaluation.claims import check_fingerprints, check_noise, check_order, local_split
+from ncl_bench.evaluation.eccv import available, metrics_of, read_labels
 from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
 from ncl_bench.evaluation.figures import plot_ranks
 from ncl_bench.evaluation.matrix import Similarity
@@ -67,6 +68,7 @@ class Opened:
         probabilities: clean probability of every training caption, or None.
         correspondence: the truth about them, or None where it is not known.
         notes: what could not be checked, and what is unusual.
+        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
     """
 
     folder: Path
@@ -76,6 +78,7 @@ class Opened:
     probabilities: NDArray[np.floating] | None
     correspondence: NDArray[np.bool_] | None
     notes: tuple[str, ...]
+    root: Path | None = None
 
 
 def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
@@ -108,7 +111,9 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
             )
     if any(isinstance(scores, MatrixScores) for scores in submission.scores.values()):
         notes += square_note(spec)
-    return Opened(folder, submission, spec, sources, probabilities, correspondence, (*notes, *noise_notes))
+    return Opened(
+        folder, submission, spec, sources, probabilities, correspondence, (*notes, *noise_notes), root
+    )
 
 
 def square_note(spec: DatasetSpec) -> list[str]:
@@ -158,7 +163,12 @@ def evaluate_submission(
     started = time.perf_counter()
     counted = {split: source.count(on_rows) for split, source in opened.sources.items()}
     splits = {
-        split: evaluate_counted(ranks, opened.spec, split, intervals=intervals)
+        split: with_more_matches(
+            evaluate_counted(ranks, opened.spec, split, intervals=intervals),
+            opened.sources[split],
+            opened.spec,
+            opened.root,
+        )
         for split, ranks in counted.items()
     }
     track = None
@@ -186,6 +196,36 @@ def evaluate_submission(
         peak_memory_mb=peak_memory_mb(),
     )
     return result, counted
+
+
+def with_more_matches(
+    evaluation: Evaluation, source: SplitScores, spec: DatasetSpec, root: Path | None
+) -> Evaluation:
+    """An evaluation of COCO 5K with ECCV Caption and CxC beside it, or with a note that says what they need.
+
+    Args:
+        evaluation: of a split of any dataset; all but COCO's test split are returned as they are.
+        source: the scores.
+        spec: the dataset.
+        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+
+    Raises:
+        ScoresError: the prepared images are others than those of the labels, or in another order.
+    """
+    if (spec.name, evaluation.split) != ("coco", "test"):
+        return evaluation
+    needed = ""
+    if source.places is None:
+        needed = "scores, embeddings or rankings, and ranks alone are given"
+    elif not available():
+        needed = "their labels; install them with: pip install 'ncl-bench[eccv]'"
+    elif (local := local_split(spec, "test", root)) is None:
+        needed = "COCO's image ids; prepare the dataset and name its folder with --root"
+    else:
+        eccv, cxc = metrics_of(read_labels(local.image_ids), source.places)
+        return evaluation.model_copy(update={"eccv": eccv, "cxc": cxc})
+    note = f"ECCV Caption and CxC were left out: they need {needed}"
+    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
 
 
 def peak_memory_mb() -> float | None:
@@ -259,6 +299,7 @@ def evaluate_scores(
     split: str = "test",
     *,
     similarity: Similarity = "cosine",
+    root: Path | None = None,
     pages: Pages | None = None,
 ) -> tuple[Evaluation, list[Path]]:
     """Evaluate scores without a statement of how they came about; such a number is no submission.
@@ -269,6 +310,7 @@ def evaluate_scores(
         dataset: its name.
         split: ``test`` or ``dev``.
         similarity: of embeddings.
+        root: folder of prepared datasets, for what COCO's image ids are needed for.
         pages: what to write beside ``evaluation.json``; nothing at all by default.
 
     Returns:
@@ -282,7 +324,7 @@ def evaluate_scores(
     source = open_scores_of(files, spec, split, similarity=similarity)
     with counting_bar(expected_shape(spec, split)[0]) as on_rows:
         counted = source.count(on_rows)
-    evaluation = evaluate_counted(counted, spec, split)
+    evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)
     said = (
         square_note(spec) if len(files) == 1 else [f"{similarity} of the embeddings was taken as similarity"]
     )

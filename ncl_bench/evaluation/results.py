@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
@@ -84,6 +84,8 @@ class Evaluation(_Finite):
         dataset: its name.
         split: ``test`` or ``dev``.
         protocols: name to result; the first one is the default. On dev there is one, named ``dev``.
+        eccv: metrics by the labels of ECCV Caption in percent, such as ``i2t_map_at_r``; empty but for COCO 5K.
+        cxc: recalls by the labels of Crisscrossed Captions, such as ``i2t_r1``; likewise.
         notes: reasons to look again before trusting the numbers.
     """
 
@@ -91,6 +93,8 @@ class Evaluation(_Finite):
     dataset: str
     split: str
     protocols: dict[str, ProtocolResult]
+    eccv: dict[str, float] = Field(default_factory=dict)
+    cxc: dict[str, float] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -233,6 +237,25 @@ def results_table(evaluation: Evaluation) -> "Table":
     return table
 
 
+def lines_of_labels(evaluation: Evaluation) -> list[str]:
+    """The numbers by other labels than the protocol's, a line for each set of labels."""
+    titles = {"map_at_r": "mAP@R", "r_precision": "R-Precision", "r1": "R@1", "r5": "R@5", "r10": "R@10"}
+    lines = []
+    for name, values in (("ECCV Caption", evaluation.eccv), ("CxC", evaluation.cxc)):
+        sides = [
+            f"{side} "
+            + ", ".join(
+                f"{title} {values[key]:.1f}"
+                for own, title in titles.items()
+                if (key := f"{side}_{own}") in values
+            )
+            for side in ("i2t", "t2i")
+        ]
+        if values:
+            lines.append(f"{name}: {'; '.join(sides)}")
+    return lines
+
+
 def as_text(evaluation: Evaluation) -> str:
     """The table and its notes as plain text."""
     from io import StringIO
@@ -241,6 +264,8 @@ def as_text(evaluation: Evaluation) -> str:
 
     console = Console(file=StringIO(), width=120, color_system=None)
     console.print(results_table(evaluation))
+    for line in lines_of_labels(evaluation):
+        console.print(line)
     for note in evaluation.notes:
         console.print(f"note: {note}")
     assert isinstance(console.file, StringIO)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os.path import realpath
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
+from ncl_bench.evaluation.eccv import Placer, places_in_rankings, places_in_rows
 from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_rankings
@@ -44,10 +46,12 @@ class SplitScores:
     Attributes:
         count: ranks of every query.
         retrieved: direction, query and a number to that many best items; None where only ranks are known.
+        places: of other true matches than the dataset's own; likewise.
     """
 
     count: Count
     retrieved: Callable[[str, int, int], list[int]] | None = None
+    places: Placer | None = None
 
 
 def open_file(folder: Path, entry: ArrayFile) -> tuple[Path, NpyHeader]:
@@ -110,7 +114,7 @@ def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -
 def matrix_source(matrix: NDArray[Any], spec: DatasetSpec, split: str, name: str) -> SplitScores:
     """Scores from one matrix, float ``(n_images, n_captions)``, that was checked; ``name`` stands in errors."""
     rows = ArrayRows(matrix)
-    return SplitScores(_counter(rows, spec, split, name), _retriever(rows))
+    return SplitScores(_counter(rows, spec, split, name), _retriever(rows), partial(places_in_rows, rows))
 
 
 def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> SplitScores:
@@ -163,7 +167,9 @@ def embeddings_source(
         check_embeddings(array, name, similarity)
     rows = EmbeddingRows(images, captions, similarity)
     return SplitScores(
-        _counter(rows, spec, split, f"{similarity} of {names[0]} and {names[1]}"), _retriever(rows)
+        _counter(rows, spec, split, f"{similarity} of {names[0]} and {names[1]}"),
+        _retriever(rows),
+        partial(places_in_rows, rows),
     )
 
 
@@ -204,7 +210,7 @@ def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str
     def retrieved(direction: str, query: int, n: int) -> list[int]:
         return [int(item) for item in (i2t if direction == "i2t" else t2i)[query, :n]]
 
-    return SplitScores(counted, retrieved)
+    return SplitScores(counted, retrieved, partial(places_in_rankings, i2t, t2i))
 
 
 def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> SplitScores:

@@ -88,3 +88,29 @@ def test_a_gap_names_what_the_two_rows_do_differently() -> None:
 def test_without_a_number_of_ours_there_is_no_gap() -> None:
     content = read_content(Path("/nonexistent"), published=True)
     assert method_page(content, [], "ncr") == []
+
+
+def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    paper = next(
+        entry
+        for entry in content.unmerged
+        if entry.cell.protocol == "5k" and entry.recalls.r_sum and entry.kind == "method"
+    )
+    sides = ({"i2t_map_at_r": 20.0, "t2i_map_at_r": 30.0}, {"i2t_map_at_r": 22.0, "t2i_map_at_r": 31.0})
+    measured = [ours(paper, -1.0 - seed, seed, eccv=values) for seed, values in enumerate(sides)]
+    (merged,) = merge_seeds(measured)
+    assert merged.eccv == {"i2t_map_at_r": 21.0, "t2i_map_at_r": 30.5}
+    assert merge_seeds([measured[0], ours(paper, -2.0, 1)])[0].eccv == {}
+    entries = (*content.entries, merged)
+    page = site_files(replace(content, entries=entries, boards=tuple(boards_of(entries))), CARDS)[
+        "index.html"
+    ]
+    tables = re.findall(r"<table class=\"board\">.*?</table>", page, re.S)
+    with_it = [table for table in tables if "ECCV mAP@R" in table]
+    assert 0 < len(with_it) < len(tables)
+    assert with_it[0].count("21.0 / 30.5") == 1
+    for table in tables:
+        body = re.findall(r"<tr class=\"(?:muted)?\" data-status.*?</tr>", table, re.S)
+        columns = 12 if table in with_it else 11
+        assert {len(re.findall(r"<t[hd][ >]", row)) for row in body} == {columns}

@@ -1,0 +1,219 @@
+"""COCO 5K by labels that know more true matches than the five captions of an image: ECCV Caption and CxC.
+
+Many captions of COCO's test split also describe other images, and count as wrong in every recall of the protocol. Two
+projects labelled such matches: Crisscrossed Captions (CxC, Parekh et al., EACL 2021) by human ratings, and ECCV Caption
+(Chun et al., ECCV 2022) by humans and five models, for 1,261 images and 1,332 captions as queries. The package
+``eccv_caption`` holds both; docs/protocol.md, "More true matches", says what is counted.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import ScoresError
+from ncl_bench.evaluation.matrix import BLOCK, Rows
+from ncl_bench.evaluation.metrics import CUTOFFS
+from ncl_bench.evaluation.ranks import Int64Array
+
+PACKAGE = "eccv_caption"
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """True matches of the queries of one direction.
+
+    Attributes:
+        query: int64 ``(n_matches,)``, ascending; an image of i2t, a caption of t2i, by its place in the split.
+        item: int64 ``(n_matches,)``, what is a true match of it, by its place in the split.
+        total: int64 ``(n_queries,)``, true matches of each query in ascending order of queries. Two captions of ECCV
+            Caption are no part of the split: they count here and can never be found.
+    """
+
+    query: Int64Array
+    item: Int64Array
+    total: Int64Array
+
+
+Places = tuple[Int64Array, Int64Array]
+Placer = Callable[[Matches, Matches], Places]
+"""For every match of i2t and of t2i, how many items of its query score as high or higher, itself among them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Both sets of labels, as ``(i2t, t2i)``."""
+
+    eccv: tuple[Matches, Matches]
+    cxc: tuple[Matches, Matches]
+
+
+def available() -> bool:
+    """Whether the package that holds the labels is installed."""
+    return find_spec(PACKAGE) is not None
+
+
+def read_labels(image_ids: Sequence[object] | NDArray[Any]) -> Labels:
+    """The labels of the package ``eccv_caption`` for COCO's test split.
+
+    Captions are taken to stand with their image in ascending order of their ids, as Karpathy's split lists them.
+
+    Args:
+        image_ids: COCO's ids of the 5,000 images, in the order of the split.
+
+    Raises:
+        ScoresError: these are other images, or in another order than that of Karpathy's split.
+    """
+    data = files(PACKAGE) / "data"
+    with (data / "coco_test_ids.npy").open("rb") as stream:
+        captions: Int64Array = np.load(stream, allow_pickle=False)
+    owners = _read(data / "original_caption_to_image.json")
+    per_image = len(captions) // len(image_ids)
+    images = [owners[caption][0] for caption in captions[::per_image].tolist()]
+    found = [str(image) for image in image_ids]
+    for place, (ours, expected) in enumerate(zip(found, images, strict=True)):
+        if ours != str(expected):
+            raise ScoresError(
+                f"image {place} of coco/test has the id {ours}, the labels of {PACKAGE} expect {expected}; prepare "
+                "COCO from files in the order of Karpathy's split, whose ids are those of COCO"
+            )
+    image_places = {image: place for place, image in enumerate(images)}
+    caption_places = {caption: place for place, caption in enumerate(captions.tolist())}
+
+    def both(name: str) -> tuple[Matches, Matches]:
+        return (
+            _matches(_read(data / f"{name}_image_to_caption.json"), image_places, caption_places),
+            _matches(_read(data / f"{name}_caption_to_image.json"), caption_places, image_places),
+        )
+
+    return Labels(both("eccv"), both("cxc"))
+
+
+def _read(path: Any) -> dict[int, list[int]]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return {int(query): [int(item) for item in items] for query, items in content.items()}
+
+
+def _matches(labels: dict[int, list[int]], queries: dict[int, int], items: dict[int, int]) -> Matches:
+    ordered = sorted((queries[query], matches) for query, matches in labels.items())
+    inside = [(query, items[item]) for query, matches in ordered for item in matches if item in items]
+    query, item = np.array(inside, np.int64).T
+    return Matches(query, item, np.array([len(matches) for _, matches in ordered], np.int64))
+
+
+def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
+    """Places of matches in similarities; see ``Placer``.
+
+    Args:
+        scores: ``(n_images, n_captions)``.
+        i2t: captions that match images.
+        t2i: images that match captions.
+
+    Returns:
+        int64 ``(n_matches,)`` of either direction, from 1.
+    """
+    n_images = scores.shape[0]
+    blocks = [(start, min(start + BLOCK, n_images)) for start in range(0, n_images, BLOCK)]
+    # The score of a t2i match stands in another row than most of what it is compared with, so all are read first.
+    by_image = np.argsort(t2i.item, kind="stable")
+    edges = np.searchsorted(t2i.item[by_image], np.arange(n_images + 1))
+    threshold = np.empty(len(t2i.item), scores.rows(0, 1).dtype)
+    for start, stop in blocks:
+        here = by_image[edges[start] : edges[stop]]
+        threshold[here] = scores.rows(start, stop)[t2i.item[here] - start, t2i.query[here]]
+        scores.release(start, stop)
+    captions, column = np.unique(t2i.query, return_inverse=True)
+    of_image = np.searchsorted(i2t.query, np.arange(n_images + 1))
+    at_or_above = np.empty(len(i2t.query), np.int64), np.zeros(len(t2i.query), np.int64)
+    for start, stop in blocks:
+        block = scores.rows(start, stop)
+        for row, line in enumerate(block, start):
+            mine = slice(of_image[row], of_image[row + 1])
+            found = line[i2t.item[mine], None]
+            at_or_above[0][mine] = np.count_nonzero(line >= found, axis=1)
+        at_or_above[1][:] += np.count_nonzero(block[:, captions][:, column] >= threshold, axis=0)
+        scores.release(start, stop)
+    return at_or_above
+
+
+def places_in_rankings(
+    i2t_rankings: NDArray[Any], t2i_rankings: NDArray[Any], i2t: Matches, t2i: Matches
+) -> Places:
+    """Places of matches in rankings; see ``Placer``.
+
+    Args:
+        i2t_rankings: integers ``(n_images, n_captions)``, every row a permutation of the captions, best first.
+        t2i_rankings: integers ``(n_captions, n_images)``, likewise.
+        i2t: captions that match images.
+        t2i: images that match captions.
+    """
+    return _places(i2t_rankings, i2t), _places(t2i_rankings, t2i)
+
+
+def _places(rankings: NDArray[Any], matches: Matches) -> Int64Array:
+    places = np.empty(len(matches.query), np.int64)
+    queries, starts = np.unique(matches.query, return_index=True)
+    position = np.empty(rankings.shape[1], np.int64)
+    for query, start, stop in zip(queries, starts, [*starts[1:], len(places)], strict=True):
+        position[rankings[query]] = np.arange(1, len(position) + 1)
+        places[start:stop] = position[matches.item[start:stop]]
+    return places
+
+
+def metrics_of(labels: Labels, place: Placer) -> tuple[dict[str, float], dict[str, float]]:
+    """The metrics of ECCV Caption and the recalls of CxC.
+
+    Args:
+        labels: of the split.
+        place: the places of matches in the scores, from 1; a wrong item of the same score counts before a match.
+
+    Returns:
+        In percent, for ``i2t`` and ``t2i``: ``i2t_map_at_r``, ``i2t_r_precision`` and ``i2t_r1`` by the labels of ECCV
+        Caption, and ``i2t_r1``, ``i2t_r5`` and ``i2t_r10`` by those of CxC.
+    """
+    eccv: dict[str, float] = {}
+    cxc: dict[str, float] = {}
+    for direction, matches, places in zip(("i2t", "t2i"), labels.eccv, place(*labels.eccv), strict=True):
+        order, number, rank = ranks_of_matches(matches, places)
+        total = matches.total[order]
+        found = rank <= total
+        weight = 100.0 / (total * len(matches.total))
+        eccv[f"{direction}_map_at_r"] = float((weight * found * number / rank).sum())
+        eccv[f"{direction}_r_precision"] = float((weight * found).sum())
+        eccv[f"{direction}_r1"] = 100.0 * int(np.count_nonzero(rank == 1)) / len(matches.total)
+    for direction, matches, places in zip(("i2t", "t2i"), labels.cxc, place(*labels.cxc), strict=True):
+        _, number, rank = ranks_of_matches(matches, places)
+        best = rank[number == 1]
+        for k in CUTOFFS:
+            cxc[f"{direction}_r{k}"] = 100.0 * int(np.count_nonzero(best <= k)) / len(matches.total)
+    return eccv, cxc
+
+
+def ranks_of_matches(matches: Matches, places: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Ranks of the matches of each query, best first.
+
+    The rank of a query's ``j``-th best match is ``j`` plus the number of wrong items that score as high or higher.
+
+    Args:
+        matches: of one direction.
+        places: int64 ``(n_matches,)``, how many items of the query score as high as the match or higher.
+
+    Returns:
+        For every match, query after query: the number of its query, its own number ``j`` from 1, and its rank, int64
+        ``(n_matches,)`` each.
+    """
+    ordered = np.lexsort((places, matches.query))
+    query, place = matches.query[ordered], places[ordered]
+    first = np.flatnonzero(np.diff(query, prepend=-1))
+    query_number = np.cumsum(np.diff(query, prepend=-1) > 0) - 1
+    number = np.arange(len(query)) - first[query_number] + 1
+    # Matches of one score have one place, which counts them all: the last of them has no other match behind it.
+    last_of_tie = np.append((np.diff(place) != 0) | (np.diff(query) != 0), True)
+    ends = np.flatnonzero(last_of_tie)
+    number_of_last = number[ends[np.searchsorted(ends, np.arange(len(query)))]]
+    return query_number, number, number + place - number_of_last

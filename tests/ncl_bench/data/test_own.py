@@ -1,6 +1,7 @@
 """``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ncl_bench import load_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.own import OwnOptions, new_dataset, read_captions
+from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
 from ncl_bench.errors import DataError
 from ncl_bench.plugins import load_plugins
@@ -93,6 +95,21 @@ def test_the_module_registers_the_same_dataset_elsewhere(place: Path) -> None:
     load_plugins([str(place / "pets.py")])
     assert DATASETS["pets"] == made
     assert load_dataset("pets", root="data", noise_ratio=0.5).image_features.dtype == np.float16
+
+
+def test_a_module_written_by_hand_reads_one_vector_per_image(place: Path) -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    new()
+    register(replace(DATASETS["pets"], name="others"))
+    (place / "from").mkdir()
+    for split, vectors in arrays(4).items():
+        np.save(f"from/{split}_ims.npy", vectors)
+        Path(f"from/{split}_ids.txt").write_text("\n".join(IDS[split]) + "\n")
+        Path(f"from/{split}_caps.txt").write_text("a pet\n" * 2 * SIZES[split])
+    prepare("others", place / "from", place / "data")
+    features = load_dataset("others", root="data").image_features
+    np.testing.assert_array_equal(features[np.arange(6)], arrays(4)["train"][:, None])
 
 
 def test_two_languages_have_their_texts_and_tokenizers() -> None:
@@ -285,6 +302,6 @@ def test_a_protocol_of_another_size_is_refused() -> None:
     split_files(arrays(4))
     table("image,caption", english)
     new()
-    wrong = type(DATASETS["pets"])(**{**vars(DATASETS["pets"]), "name": "others", "protocols": ("1k",)})
+    wrong = replace(DATASETS["pets"], name="others", protocols=("1k",))
     with pytest.raises(DataError, match="protocol 1k of others ranks among 1,000 images, and test has 4"):
         register(wrong)

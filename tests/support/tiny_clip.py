@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from support.torchvision_without_ops import define_missing_operators
 
 from baselines.backbones import build_backbone
-from baselines.backbones.clip import CLIP, CLIPConfig
+from baselines.backbones.clip import CLIP
+from baselines.backbones.clip_models import CLIPConfig
 from baselines.kit.batches import Batch
 
 define_missing_operators()

@@ -14,8 +14,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from support.tiny_clip import END, MODEL, START, WORDS, clip_batch, open_clip, random_weights, tiny_clip
 
-from baselines.backbones.clip import CLIP, CLIPConfig
+from baselines.backbones.clip import CLIP
 from baselines.backbones.clip_inputs import ImagePatches, patches_of, pixels_of, random_box
+from baselines.backbones.clip_models import CLIPConfig, architecture
 from baselines.kit.batches import TrainingBatches, collate
 from ncl_bench.data import load_dataset
 from ncl_bench.errors import DataError, TrainingError
@@ -244,8 +245,7 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
     [
         ({"model": "ViT-B-33"}, "ViT-B-33, which OpenCLIP does not know; did you mean ViT-B-32"),
         ({"model": "ViT-B-16-SigLIP"}, "whose text tower or tokenizer is not CLIP's own"),
-        ({"model": {"embed_dim": 3}}, "backbone.model lacks text_cfg, vision_cfg"),
-        ({"model": {**MODEL, "vision": 3}}, "backbone.model describes no CLIP of OpenCLIP"),
+        ({"model": {**MODEL, "vision_cfg": {"with": 3}}}, "backbone.model describes no CLIP of OpenCLIP"),
         ({"model": "ViT-B-32", "pretrained": "opanai"}, "opanai, which OpenCLIP does not know .* openai"),
         ({"pretrained": "openai", "model": MODEL}, "does not know for this model; leave it out"),
     ],
@@ -257,10 +257,8 @@ def test_an_unknown_model_is_refused_with_a_sentence(options: dict[str, Any], se
 
 def test_named_weights_bring_their_activation_and_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenAI's weights were trained with another GELU; nothing is fetched to know that."""
-    from baselines.backbones import clip
-
-    assert clip._architecture(CLIPConfig(pretrained="openai"))["quick_gelu"]
-    assert "quick_gelu" not in clip._architecture(CLIPConfig(pretrained="laion2b_s34b_b79k"))
+    assert architecture(CLIPConfig(pretrained="openai"))["quick_gelu"]
+    assert "quick_gelu" not in architecture(CLIPConfig(pretrained="laion2b_s34b_b79k"))
     config = CLIPConfig(model="ViT-L-14-336", pretrained="openai")
     assert CLIP.title_of(config) == "CLIP ViT-L/14-336"
     assert CLIP.title_of(CLIPConfig(model="ViT-B-32-quickgelu")) == "CLIP ViT-B/32"
@@ -311,3 +309,9 @@ def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() 
     assert CLIP.inputs(config, bare).n_regions == 16
     with pytest.raises(DataError, match=r"images without region features, which backbone sgr reads"):
         BACKBONES["sgr"].inputs(None, bare)
+
+
+def test_networks_with_statistics_of_a_batch_encode_it_whole() -> None:
+    convolutions = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16, "patch_size": 8}
+    assert not tiny_clip(model={**MODEL, "vision_cfg": convolutions}).shared_out
+    assert tiny_clip().shared_out

@@ -1,0 +1,181 @@
+"""What OpenCLIP, the package ``open_clip``, knows: architectures, its tokenizer and transforms, and weights."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from ncl_bench.errors import TrainingError
+
+
+class Architecture(BaseModel):
+    """An architecture as OpenCLIP's files describe one.
+
+    Attributes:
+        embed_dim: of the joint space.
+        vision_cfg: options of ``open_clip.CLIPVisionCfg``.
+        text_cfg: options of ``open_clip.CLIPTextCfg``.
+        quick_gelu: activations are those of OpenAI's weights.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    embed_dim: Annotated[int, Field(ge=1)]
+    vision_cfg: dict[str, Any]
+    text_cfg: dict[str, Any]
+    quick_gelu: bool = False
+
+
+class CLIPConfig(BaseModel):
+    """Which CLIP.
+
+    Attributes:
+        model: name of an architecture in OpenCLIP, such as ``ViT-B-32``, or an architecture of one's own.
+        pretrained: name of weights that OpenCLIP knows for this model, such as ``openai``; they are fetched once.
+            Without them and without ``weights`` the weights are drawn.
+        weights: a safetensors file with the weights under OpenCLIP's names, read in place of fetched ones.
+        smallest_crop: share of an image's area that its random crop in training keeps at least, in (0, 1]
+            (OpenCLIP: 0.9); 1 crops nothing. Evaluation never crops at random.
+        gradient_checkpointing: compute the towers' layers again in the backward pass instead of keeping them, which
+            costs about a third more time and changes no number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str | Architecture = "ViT-B-32"
+    pretrained: str = ""
+    weights: str = ""
+    smallest_crop: Annotated[float, Field(gt=0, le=1)] = 0.9
+    gradient_checkpointing: bool = False
+
+
+def open_clip_package() -> Any:
+    """The package; only those who use the backbone need it.
+
+    Raises:
+        TrainingError: it is not installed, or does not load.
+    """
+    try:
+        import open_clip
+    except (ImportError, RuntimeError) as error:  # the latter where torchvision was built for another torch
+        raise TrainingError(
+            f"backbone clip needs open_clip, which does not load ({error}); fix: pip install 'ncl-bench[clip]'"
+        ) from None
+    return open_clip
+
+
+@cache
+def byte_pairs() -> Any:
+    """CLIP's own tokenizer, ``open_clip.SimpleTokenizer``."""
+    return open_clip_package().SimpleTokenizer()
+
+
+def architecture(config: CLIPConfig) -> dict[str, Any]:
+    """What ``open_clip.CLIP`` is built from, with the sizes that other code reads spelled out.
+
+    Raises:
+        TrainingError: OpenCLIP does not know the model or its weights, or the model is of another kind.
+    """
+    found = named(config.model) if isinstance(config.model, str) else config.model.model_dump()
+    if _known_weights(config).get("quick_gelu"):
+        found["quick_gelu"] = True
+    words = byte_pairs().vocab_size
+    text = found["text_cfg"] = {"context_length": 77, "vocab_size": words} | found["text_cfg"]
+    found["vision_cfg"] = {"image_size": 224, "patch_size": 16} | found["vision_cfg"]
+    others = {"custom_text", "multimodal_cfg"} & set(found)
+    others |= {key for key in text if key.startswith(("hf_", "tokenizer_", "embed_cls", "pool_type"))}
+    if others or text["vocab_size"] != words:
+        raise TrainingError(
+            f"backbone.model is {config.model}, whose text tower or tokenizer is not CLIP's own; choose one such as "
+            "ViT-B-32, RN50 or ViT-L-14"
+        )
+    return found
+
+
+def named(name: str) -> dict[str, Any]:
+    """One of OpenCLIP's architectures.
+
+    Raises:
+        TrainingError: it has none of this name.
+    """
+    open_clip = open_clip_package()
+    if name not in open_clip.list_models():
+        near = get_close_matches(name, open_clip.list_models(), n=3) or ["ViT-B-32"]
+        raise TrainingError(
+            f"backbone.model is {name}, which OpenCLIP does not know; did you mean {' or '.join(near)}?"
+        )
+    found: dict[str, Any] = open_clip.get_model_config(name)
+    return found
+
+
+def _known_weights(config: CLIPConfig) -> dict[str, Any]:
+    """What OpenCLIP says of named weights: where they are, and how images were normalised and activations computed."""
+    if not config.pretrained:
+        return {}
+    open_clip = open_clip_package()
+    tags = open_clip.list_pretrained_tags_by_model(config.model) if isinstance(config.model, str) else []
+    if config.pretrained not in tags:
+        known = f"choose one of: {', '.join(tags)}" if tags else "leave it out, or give backbone.weights"
+        raise TrainingError(
+            f"backbone.pretrained is {config.pretrained}, which OpenCLIP does not know for this model; {known}"
+        )
+    found: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.pretrained)
+    return found
+
+
+def transform(config: CLIPConfig, size: int) -> Callable[[Any], Tensor]:
+    """OpenCLIP's own for evaluation, from an RGB image to ``(3, size, size)``: resize, crop the middle, normalise."""
+    from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+
+    found = merge_preprocess_dict(PreprocessCfg(), {**_known_weights(config), "size": size})
+    made: Callable[[Any], Tensor] = image_transform_v2(PreprocessCfg(**found), is_train=False)
+    return made
+
+
+def weights_file(config: CLIPConfig) -> Path | None:
+    """Where the weights lie, fetched if need be; None where they are drawn.
+
+    Raises:
+        TrainingError: there is no such file, or it cannot be fetched.
+    """
+    if config.weights:
+        if not Path(config.weights).is_file():
+            raise TrainingError(
+                f"backbone.weights is {config.weights}, which is no file; give a safetensors file"
+            )
+        return Path(config.weights)
+    if not config.pretrained:
+        return None
+    found = _known_weights(config)
+    try:
+        return Path(open_clip_package().download_pretrained(found))
+    except Exception as error:  # clients raise many classes: network, offline mode, a wrong checksum
+        raise TrainingError(
+            f"the weights {config.pretrained} of {config.model} cannot be fetched ({' '.join(str(error).split())}); "
+            "fix: fetch them where there is a network, and give their safetensors file as backbone.weights"
+        ) from None
+
+
+def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:
+    """The weights of :func:`weights_file` under OpenCLIP's names.
+
+    Raises:
+        TrainingError: the file is damaged.
+    """
+    if not config.weights:  # OpenCLIP's loader knows files of several forms
+        plain = open_clip_package().CLIP(**architecture(config))
+        open_clip_package().load_checkpoint(plain, str(path))
+        state: dict[str, Tensor] = plain.state_dict()
+        return state
+    try:
+        return load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(
+            f"{path} is no safetensors file ({error}); save the weights as safetensors"
+        ) from None

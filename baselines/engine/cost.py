@@ -51,7 +51,7 @@ class Spent:
         """Seconds of the training, over what ``steps`` plain steps take; None where none was timed."""
         if self.plain_steps == 0 or steps == 0:
             return None
-        return self.seconds / (steps * self.plain_seconds / self.plain_steps)
+        return round(self.seconds / (steps * self.plain_seconds / self.plain_steps), 3)
 
     @contextmanager
     def training(self, networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:

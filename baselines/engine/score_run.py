@@ -247,7 +247,7 @@ def _last_epoch(
         similarities[:, captions] = block
     if rank() > 0:
         return None
-    return evaluate(similarities, dataset=test.name, intervals=False).r_sum
+    return round(evaluate(similarities, dataset=test.name, intervals=False).r_sum, 4)
 
 
 def _blocks(

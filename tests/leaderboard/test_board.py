@@ -98,6 +98,22 @@ def test_the_same_numbers_in_several_papers_are_one_entry_led_by_the_own_paper()
     assert len(board.entries) == 3
 
 
+def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_all_remarks() -> None:
+    quoted = entry(400, method="GSC", backbone="SGR", source="later", notes=("as quoted",))
+    own = entry(400, method="GSC-SGR", backbone="SGR", source="own", own=True, notes=("as printed",))
+    other = entry(400, method="GSC-SAF", backbone="SAF", source="own", own=True)
+    doubted = entry(400, method="GSC", backbone="SGR", source="third", doubts=("odd",))
+    (board,) = boards_of([quoted, own, other, doubted])
+    rows = [one for division in board.divisions for one in division.ranked]
+    found = {(one.entry.source, one.entry.method): one for one in rows}
+    assert {name: [other.source for other in one.also] for name, one in found.items()} == {
+        ("own", "GSC-SGR"): ["later"],
+        ("own", "GSC-SAF"): [],
+        ("third", "GSC"): [],
+    }
+    assert found["own", "GSC-SGR"].entry.notes == ("as printed", "as quoted")
+
+
 def test_seeds_become_mean_deviation_and_count() -> None:
     measured = [
         entry(value, method="A", status=status, source="submission", seeds=(seed,), files=(f"{seed}.yaml",))

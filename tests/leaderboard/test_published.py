@@ -168,3 +168,16 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         import_published(
             collected(tmp_path, HEAD.replace("rsum_reported", "rsum"), CLEAN), tmp_path / "results.csv"
         )
+
+
+def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries: list[Entry]) -> None:
+    disagreeing = 0
+    for entry in entries:
+        same = [other for other in entries if other.quoted_as == entry.quoted_as and other.r_sum is not None]
+        sums = {f"{other.r_sum:.1f}" for other in same} - {f"{entry.r_sum or 0:.1f}"}
+        remarks = [note for note in entry.notes if note.startswith("Printed with another rSum too: ")]
+        assert len(remarks) == (entry.r_sum is not None and bool(sums))
+        if remarks:
+            disagreeing += 1
+            assert any(value in remarks[0] for value in sums)
+    assert disagreeing > 10

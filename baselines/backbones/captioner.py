@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
-
-def packed(sequences: Tensor, counts: Tensor) -> PackedSequence:
-    """The first ``counts`` entries of every row, without what is beyond."""
-    return pack_padded_sequence(sequences, counts.cpu(), batch_first=True, enforce_sorted=False)
+from baselines.backbones.encoders import packed, padded
+from baselines.kit.on_host import on_host, remember
 
 
 def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -27,7 +25,9 @@ def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tens
     ends = tokens.gather(1, lengths[:, None] - 1)
     is_last = torch.arange(labels.shape[1], device=tokens.device) == longest - 1
     labels = torch.where(is_last & (lengths > longest)[:, None], ends, labels)
-    return labels, lengths.clamp(max=longest - 1)
+    counts = lengths.clamp(max=longest - 1)
+    remember(counts, on_host(lengths).clamp(max=longest - 1))
+    return labels, counts
 
 
 def next_state(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Captioner(nn.Module):
         logits = self.logits(regions, labels, counts)
         written = packed(labels[:, 1:], counts)
         costs = functional.cross_entropy(logits.data, written.data, reduction="none")
-        return pad_packed_sequence(logits._replace(data=costs), batch_first=True)[0].sum(dim=1)
+        return padded(logits._replace(data=costs)).sum(dim=1)
 
     def logits(self, regions: Tensor, labels: Tensor, counts: Tensor) -> PackedSequence:
         """Of the words after labels 0 to ``counts - 1``, packed float ``(all words, vocabulary)``."""

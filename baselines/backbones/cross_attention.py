@@ -16,9 +16,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from baselines.backbones.encoders import EPSILON, WordEncoder, unit_length, valid_items, xavier_linear
-from baselines.backbones.pairwise import SLOPE, Block, in_given_order, memory_budget, recomputed
+from baselines.backbones.pairwise import (
+    SLOPE,
+    Block,
+    LongestFirst,
+    in_given_order,
+    longest_first,
+    memory_budget,
+    recomputed,
+)
 from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.on_host import on_host
 
 SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
 """Of two lengths in a cosine, and of one length; smaller ones count as this."""
@@ -133,12 +142,10 @@ def in_tiles(
     Returns:
         float ``(n_rows, n_columns)``.
     """
-    row_counts, column_counts = rows.lengths.tolist(), columns.lengths.tolist()
+    row_counts, by_length = on_host(rows.lengths).tolist(), longest_first(columns.lengths)
     items, budget = max(row_counts), memory_budget(rows.vectors.device)
-    height = max(1, min(len(rows), TILE_ROWS, budget // bytes_of_pair(items, max(column_counts))))
-    blocks = _blocks(
-        columns.lengths, column_counts, size, lambda n: budget // (height * bytes_of_pair(items, n))
-    )
+    height = max(1, min(len(rows), TILE_ROWS, budget // bytes_of_pair(items, by_length.counts[0])))
+    blocks = _blocks(by_length, size, lambda n: budget // (height * bytes_of_pair(items, n)))
     needed = sum(len(rows) * len(block.anchors) * bytes_of_pair(items, block.longest) for block in blocks)
     run = recomputed if needed > budget else _called
     parts = []
@@ -155,20 +162,15 @@ def in_tiles(
     return torch.cat(parts)
 
 
-def _blocks(
-    lengths: Tensor, counts: list[int], size: int | None, fitting: Callable[[int], int]
-) -> list[Block]:
+def _blocks(by_length: LongestFirst, size: int | None, fitting: Callable[[int], int]) -> list[Block]:
     """Columns of similar length, the longest first; ``fitting`` says how many of a length go at once."""
-    order = sorted(range(len(counts)), key=lambda k: -counts[k])
-    blocks, start = [], 0
-    while start < len(order):
-        longest = counts[order[start]]
-        fit = order[start : start + (size or max(1, fitting(longest)))]
-        chosen = [k for k in fit if counts[k] >= LEAST_FILLED * longest]  # the first ones, as they fall
-        anchors = torch.tensor(chosen, device=lengths.device)
-        padded = counts[chosen[-1]] < longest
-        blocks.append(Block(anchors, longest, valid_items(lengths[anchors], longest) if padded else None))
-        start += len(chosen)
+    counts, blocks, start = by_length.counts, [], 0
+    while start < len(counts):
+        longest = counts[start]
+        fit = counts[start : start + (size or max(1, fitting(longest)))]
+        end = start + sum(count >= LEAST_FILLED * longest for count in fit)  # the first ones, as they fall
+        blocks.append(by_length.block(start, end, whole=False))
+        start = end
     return blocks
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from baselines.backbones.encoders import unit_length, valid_items
+from baselines.kit.on_host import on_host, uploaded
 
 SHARPNESS = 9.0
 SLOPE = 0.1
@@ -26,14 +27,13 @@ GPU_BYTES = 2**30
 def memory_budget(device: torch.device) -> int:
     """Bytes that the temporary tensors of one block may take.
 
-    On a CPU a constant, so that results are equal from run to run; on a GPU a quarter of the free memory,
-    at most 1 GiB.
+    Blocks are summed one after the other, so their size is part of the last bits of a result. It therefore depends on
+    the device alone and never on what else lies in its memory: on a CPU it is a constant, on a GPU a sixteenth of all
+    of its memory, at most 1 GiB.
     """
     if device.type != "cuda":
         return CPU_BYTES
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(GPU_BYTES, (free + unused) // 4)
+    return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Block:
     Attributes:
         anchors: int64 ``(anchors,)``, positions in the caller's order.
         longest: positions of the longest anchor.
-        valid: bool ``(anchors, 1 + longest)``, the global node first; None where nothing is padding.
+        valid: bool ``(anchors, longest)``, or with a global node before the others ``(anchors, 1 + longest)``; None
+            where nothing is padding.
     """
 
     anchors: Tensor
@@ -62,21 +63,42 @@ def plan_blocks(
         bytes_per_position: temporary memory of one item and one anchor position.
         size: anchors per block; chosen from the memory budget by default.
     """
-    counts = lengths.tolist()
-    order = sorted(range(len(counts)), key=lambda k: -counts[k])
     budget = memory_budget(lengths.device)
-    blocks, start = [], 0
-    while start < len(order):
-        longest = counts[order[start]]
+    by_length = longest_first(lengths)
+    counts, blocks, start = by_length.counts, [], 0
+    while start < len(counts):
+        longest = counts[start]
         fitting = size or max(1, budget // (n_items * longest * bytes_per_position))
-        chosen = order[start : start + fitting]
-        anchors = torch.tensor(chosen, device=lengths.device)
-        padded = counts[chosen[-1]] < longest
-        blocks.append(
-            Block(anchors, longest, valid_items(1 + lengths[anchors], 1 + longest) if padded else None)
-        )
+        blocks.append(by_length.block(start, min(start + fitting, len(counts)), whole=True))
         start += fitting
     return blocks
+
+
+class LongestFirst(NamedTuple):
+    """Anchors by falling length; of equal ones the first comes first.
+
+    Attributes:
+        counts: their lengths, which the host knows.
+        order: int64 ``(anchors,)``, positions in the caller's order, on the device.
+        lengths: int64 ``(anchors,)``, in the caller's order, on the device.
+    """
+
+    counts: list[int]
+    order: Tensor
+    lengths: Tensor
+
+    def block(self, start: int, end: int, *, whole: bool) -> Block:
+        """The anchors from ``start`` to ``end``; with ``whole`` a global node stands before their own positions."""
+        longest, anchors = self.counts[start], self.order[start:end]
+        if self.counts[end - 1] == longest:
+            return Block(anchors, longest, None)
+        return Block(anchors, longest, valid_items(self.lengths[anchors] + int(whole), longest + int(whole)))
+
+
+def longest_first(lengths: Tensor) -> LongestFirst:
+    """The order in which blocks are made: on the host, so that nothing waits for the device."""
+    counts, order = torch.sort(on_host(lengths), descending=True, stable=True)
+    return LongestFirst(counts.tolist(), uploaded(order, lengths.device), lengths)
 
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:

@@ -18,6 +18,7 @@ nothing of the size images x captions x words x dim is kept, and terms that drop
 computed.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -43,6 +44,7 @@ from baselines.backbones.squared_difference import (
 from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
 from baselines.kit.distributed import own_strips, split_by_captions, summed_over_ranks
+from baselines.kit.on_host import on_host
 
 INTRA_MODAL_OFFSET = 1e-6
 
@@ -110,7 +112,7 @@ class SGRAF(Backbone):
             whole_images = self.autocast(self.image_vector, images.vectors)
         captions = self.with_pooled(captions)
         # the nodes of a part of the images fit into memory, those of all of them do not
-        rows = self._rows_at_once(len(images), captions)
+        rows = self._rows_at_once(*images.vectors.shape[:2], captions)
         logits = [
             self._attended_logits(part, whole, None, captions)
             for part, whole in zip(
@@ -137,7 +139,7 @@ class SGRAF(Backbone):
         captions = self.with_pooled(Encoded(captions.vectors, captions.lengths))
         vectors, lengths, whole = captions.vectors, captions.lengths, captions.pooled
         assert whole is not None
-        longest = int(lengths.max())
+        longest = int(on_host(lengths).max())
         if variant == "gsc+":
             return torch.sigmoid(self._positionwise_logits(vectors[:, :longest], whole, variant))
         valid = valid_items(lengths, longest)
@@ -222,15 +224,19 @@ class SGRAF(Backbone):
         width = wide * self.embed_size + narrow * self.head.in_features
         return width * vectors.element_size()
 
-    def _rows_at_once(self, n_images: int, captions: Encoded) -> int:
-        """Images compared at once: all in training, where batch statistics need them."""
+    def _rows_at_once(self, n_images: int, n_regions: int, captions: Encoded) -> int:
+        """Images compared at once: all in training, where batch statistics need them.
+
+        A block reads its regions and its words once, so of all blocks that fit into the memory those with as many
+        regions as words read least.
+        """
         if self.training or torch.is_grad_enabled():
             return n_images
-        longest = int(captions.lengths.max())
-        fitting = memory_budget(captions.vectors.device) // (
-            longest * self._bytes_per_position(captions.vectors)
-        )
-        return min(n_images, max(1, fitting))
+        longest = int(on_host(captions.lengths).max())
+        budget = memory_budget(captions.vectors.device)
+        pairs = budget // (longest * self._bytes_per_position(captions.vectors))
+        square = math.isqrt(pairs * longest // n_regions)
+        return min(n_images, max(1, square, pairs // len(captions)))
 
     @classmethod
     def _with_weights(

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
 from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.on_host import on_host, uploaded
 
 OUT_OF_RANGE = -10000.0
 
@@ -64,9 +65,10 @@ class GeneralizedPooling(nn.Module):
 
         They depend on the length alone, so the GRU runs once per distinct length.
         """
-        distinct, row = torch.unique(lengths, return_inverse=True)
+        distinct, row = torch.unique(on_host(lengths), return_inverse=True)
         weight = self.linear.weight
-        codes = position_codes(longest, self.gru.input_size).to(weight)
+        distinct, row = (uploaded(x, weight.device) for x in (distinct, row))
+        codes = uploaded(position_codes(longest, self.gru.input_size), weight.device).to(weight.dtype)
         states = both_directions(self.gru, codes.expand(len(distinct), -1, -1), distinct)
         scores = self.linear(states).squeeze(-1)
         scores = scores.masked_fill(~valid_items(distinct, longest), OUT_OF_RANGE)

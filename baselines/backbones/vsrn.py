@@ -36,8 +36,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.captioner import Captioner, packed
-from baselines.backbones.encoders import xavier_linear
+from baselines.backbones.captioner import Captioner
+from baselines.backbones.encoders import packed, xavier_linear
 from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
 from baselines.kit.batches import Batch

@@ -15,6 +15,7 @@ from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
+from baselines.backbones.pairwise import memory_budget
 from baselines.engine.records import Machine
 from baselines.kit.distributed import answered, world_size
 from ncl_bench.errors import TrainingError
@@ -78,14 +79,14 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
 
 
 def machine_of(fabric: Fabric) -> Machine:
-    """The version of ``torch``, and the ``device`` with its number where several share the work."""
+    """The version of ``torch``, the ``device`` with its number where several share the work, and its memory budget."""
     if fabric.device.type == "cuda":
         device = torch.cuda.get_device_name(fabric.device)
     else:
         threads = torch.get_num_threads()
         device = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     several = f"{world_size()} x {device}" if world_size() > 1 else device
-    return Machine(torch=str(torch.__version__), device=several)
+    return Machine(torch=str(torch.__version__), device=several, block_bytes=memory_budget(fabric.device))
 
 
 def set_products(precision: str) -> None:

@@ -18,10 +18,13 @@ class Machine(Record):
     Attributes:
         torch: its version.
         device: name of the GPU, or ``CPU, 2 threads``.
+        block_bytes: that the temporary tensors of one block of comparisons may take, see
+            :func:`baselines.backbones.pairwise.memory_budget`; None in runs of earlier versions.
     """
 
     torch: str
     device: str
+    block_bytes: int | None = None
 
 
 class PluginFile(Record):

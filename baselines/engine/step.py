@@ -1,19 +1,29 @@
 """One optimiser step: backward, mean over the ranks, clip, update; and what it saw and counted.
 
+What a step saw stays on the device for some steps: to read it, the host would have to wait until the device has done
+all its work. A loss that is not finite is therefore noticed late, but before anything made with it is written, and the
+step and the pairs that it came from are named all the same.
+
 A recipe may give every network the same number of steps. A network that has taken them stays as it is then, whatever
 the method goes on to do with it, and the epoch ends when all networks have.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import average_gradients
+from baselines.kit.on_host import on_host
 from ncl_bench.errors import TrainingError
+
+READ_EVERY = 50
+"""Steps after which the host reads what the device has seen."""
 
 
 class StepsSpent(Exception):
@@ -22,6 +32,22 @@ class StepsSpent(Exception):
 
 class Diverged(TrainingError):
     """The loss is not finite."""
+
+
+class Seen(NamedTuple):
+    """What a step saw.
+
+    Attributes:
+        number: of the step, from 1.
+        names: the loss, then its terms.
+        values: float64 ``(names,)``, on the device.
+        pair_ids: int64 ``(pairs,)``, of its batch.
+    """
+
+    number: int
+    names: tuple[str, ...]
+    values: Tensor
+    pair_ids: Tensor
 
 
 class OptimiserStep:
@@ -47,7 +73,8 @@ class OptimiserStep:
         self.networks: Sequence[nn.Module] = ()
         self.count = 0
         self.taken: list[int] = []
-        self._seen: dict[str, list[float]] = {}
+        self._unread: list[Seen] = []
+        self._read: dict[str, list[float]] = {}
         self._final: dict[int, dict[str, Tensor]] = {}
 
     def __call__(
@@ -62,18 +89,15 @@ class OptimiserStep:
         """Update modules by the scalar ``loss``; see :class:`baselines.kit.method.Step`.
 
         Raises:
-            Diverged: the loss is not finite.
+            Diverged: this loss, or one of the last steps, is not finite.
             StepsSpent: no network may take a further step.
         """
         trained = [modules] if isinstance(modules, nn.Module) else modules
         if self._most is not None and all(self._is_spent(module) for module in trained):
             return
         named = {"loss": loss, **terms}
-        seen = torch.stack([term.detach().mean().double() for term in named.values()]).tolist()
-        if not np.isfinite(seen[0]):
-            ids = batch.pair_ids.tolist()
-            shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-            raise Diverged(f"the loss is {seen[0]} at step {self.count + 1} (pairs {shown})")
+        seen = torch.stack([term.detach().mean().double() for term in named.values()])
+        self._unread.append(Seen(self.count + 1, tuple(named), seen, batch.pair_ids))
         updated = {module: _parameters(self.optimizers[module]) for module in trained}
         for module in updated:
             self.optimizers[module].zero_grad(set_to_none=True)
@@ -85,9 +109,40 @@ class OptimiserStep:
                 self._fabric.clip_gradients(module, optimizer, max_norm=self._clip, error_if_nonfinite=False)
             optimizer.step()
         self.count += 1
-        for name, value in zip(named, seen, strict=True):
-            self._seen.setdefault(name, []).append(value)
+        if len(self._unread) == READ_EVERY:
+            self.check()
         self._count_networks(trained)
+
+    def check(self) -> None:
+        """Read what the last steps saw.
+
+        Raises:
+            Diverged: one of their losses is not finite; the first of them is named.
+        """
+        unread, self._unread = self._unread, []
+        if not unread:
+            return
+        values = iter(torch.cat([seen.values for seen in unread]).tolist())
+        for seen in unread:
+            found = {name: next(values) for name in seen.names}
+            if not math.isfinite(found["loss"]):
+                ids = on_host(seen.pair_ids).tolist()
+                shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+                raise Diverged(f"the loss is {found['loss']} at step {seen.number} (pairs {shown})")
+            for name, value in found.items():
+                self._read.setdefault(name, []).append(value)
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Steps of which none stays unread, also where a method stumbles over what a loss that is not finite left.
+
+        Raises:
+            Diverged: as :meth:`check`.
+        """
+        try:
+            yield
+        finally:
+            self.check()
 
     @property
     def spent(self) -> bool:
@@ -119,9 +174,14 @@ class OptimiserStep:
             raise StepsSpent
 
     def epoch_means(self) -> dict[str, float]:
-        """Mean of the loss and of each term over the steps that named it since the last call."""
-        means = {name: sum(values) / len(values) for name, values in self._seen.items()}
-        self._seen = {}
+        """Mean of the loss and of each term over the steps that named it since the last call.
+
+        Raises:
+            Diverged: as :meth:`check`.
+        """
+        self.check()
+        means = {name: sum(values) / len(values) for name, values in self._read.items()}
+        self._read = {}
         return means
 
 

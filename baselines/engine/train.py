@@ -32,7 +32,7 @@ from baselines.engine.similarities import score
 from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Features, TrainingBatches
-from baselines.kit.distributed import copy_first_rank, from_first_rank
+from baselines.kit.distributed import copy_first_rank, from_first_rank, rank
 from baselines.kit.method import EpochPlan, Method, Setting
 from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
@@ -135,7 +135,8 @@ class Trainer:
         folder: where the run is kept.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
-        features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device.
+        features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
+            ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
 
     Raises:
         TrainingError: the devices are not there, or something is asked for that only CUDA has; nothing is written.
@@ -148,7 +149,7 @@ class Trainer:
         device: str = "auto",
         *,
         devices: int | None = None,
-        features: Features = "mapped",
+        features: Features = "auto",
     ) -> None:
         self.job, self.folder, self.features = job, folder, features
         if features == "gpu" and job.backbone.reads_images:
@@ -250,7 +251,11 @@ class Trainer:
                     clip = self.job.recipe.gradient_clip
                     self.spent.time_plain_steps(self.fabric, self.method.networks[0], batches, clip, index)
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
-                with suppress(StepsSpent), self.spent.training(self.step.networks, device):
+                with (
+                    suppress(StepsSpent),
+                    self.spent.training(self.step.networks, device),
+                    self.step.checked(),
+                ):
                     self.method.train_epoch(plan, batches, self.step)
             self.step.restore_spent()
             if budget is not None and sum(self.step.taken) == taken:
@@ -333,7 +338,7 @@ class Trainer:
         if self.job.recipe.clean_only and self.correspondence is not None:
             rows = np.flatnonzero(self.correspondence)
         rows = np.setdiff1d(rows, self.trusted, assume_unique=True)
-        return TrainingBatches(
+        batches = TrainingBatches(
             self.train_split,
             batch_size=self.job.recipe.batch_size,
             seed=self.job.seed,
@@ -342,6 +347,10 @@ class Trainer:
             on_batch=progress.advance,
             features=self.features,
         )
+        if self.features == "auto" and self.fabric.device.type == "cuda" and rank() == 0:
+            place = "on the GPU" if batches.features == "gpu" else "read from disk as needed"
+            print(f"training features: {place} (--features decides otherwise)", file=sys.stderr)
+        return batches
 
     def _state(self) -> dict[str, Any]:
         optimizers = [self.step.optimizers[module].state_dict() for module in self.method.trained_modules()]

@@ -1,7 +1,8 @@
 """Augmentation of training batches: words and regions are masked, replaced or left out at random.
 
 Every function returns a new batch and never writes to the tensors it was given, which may share memory with
-the loaded dataset. Random numbers come from torch's global generator.
+the loaded dataset. Random numbers come from torch's global generator on the host, whatever the device: so the host
+knows the new lengths, and a batch is changed alike on every device.
 """
 
 from dataclasses import replace
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from baselines.kit.batches import Batch
+from baselines.kit.on_host import on_host, sent, uploaded
 
 MASKED_SHARE = 0.5
 REPLACED_SHARE = 0.1
@@ -31,13 +33,14 @@ def change_words(batch: Batch, probability: float, *, mask_word: int, vocabulary
         The batch with new, shorter captions.
     """
     tokens = batch.caption_tokens
-    touched = _chance(tokens) < probability
-    fate = _chance(tokens)
+    touched = torch.rand(tokens.shape) < probability
+    fate = torch.rand(tokens.shape)
     masked = touched & (fate < MASKED_SHARE)
     replaced = touched & ~masked & (fate < MASKED_SHARE + REPLACED_SHARE)
-    any_word = torch.randint(vocabulary_size, tokens.shape, device=tokens.device)
-    changed = torch.where(replaced, any_word, tokens.masked_fill(masked, mask_word))
+    any_word = torch.randint(vocabulary_size, tokens.shape)
     kept = ~touched | masked | replaced
+    new_word = any_word.masked_fill(masked, mask_word)
+    changed = torch.where(sent(masked | replaced, tokens.device), sent(new_word, tokens.device), tokens)
     caption_tokens, caption_lengths = compacted(changed, batch.caption_lengths, kept)
     return replace(batch, caption_tokens=caption_tokens, caption_lengths=caption_lengths)
 
@@ -52,7 +55,7 @@ def drop_regions(batch: Batch, probability: float) -> Batch:
     Returns:
         The batch with fewer regions: the kept ones move up, ``image_lengths`` counts them.
     """
-    kept = _chance(batch.image_features[..., 0]) >= probability
+    kept = torch.rand(batch.image_features.shape[:2]) >= probability
     image_features, image_lengths = compacted(batch.image_features, batch.image_lengths, kept)
     return replace(batch, image_features=image_features, image_lengths=image_lengths)
 
@@ -67,8 +70,9 @@ def blank_regions(batch: Batch, probability: float) -> Batch:
     Returns:
         The batch with as many regions as before.
     """
-    blank = _chance(batch.image_features[..., 0]) < probability
-    return replace(batch, image_features=batch.image_features.masked_fill(blank[..., None], BLANK))
+    features = batch.image_features
+    blank = sent(torch.rand(features.shape[:2]) < probability, features.device)
+    return replace(batch, image_features=features.masked_fill(blank[..., None], BLANK))
 
 
 def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,21 +81,17 @@ def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Ten
     Args:
         items: ``(n, longest)`` or ``(n, longest, dim)``.
         lengths: int64 ``(n,)``, valid items of each row, at least 1.
-        kept: bool ``(n, longest)``; the first item stands in where a row would be empty.
+        kept: bool ``(n, longest)``, on the host; the first item stands in where a row would be empty.
 
     Returns:
         The kept items, zero beyond the new lengths and cut to the longest, and the new lengths.
     """
-    kept = kept & (torch.arange(kept.shape[1], device=kept.device) < lengths[:, None])
+    kept = kept & (torch.arange(kept.shape[1]) < on_host(lengths)[:, None])
     kept[:, 0] |= ~kept.any(dim=1)
-    new_lengths = kept.sum(dim=1)
-    order = (~kept).long().argsort(dim=1, stable=True)[:, : int(new_lengths.max())]
-    beyond = torch.arange(order.shape[1], device=kept.device) >= new_lengths[:, None]
+    counts = kept.sum(dim=1)
+    order = (~kept).long().argsort(dim=1, stable=True)[:, : int(counts.max())]
+    order, new_lengths = sent(order, items.device), uploaded(counts, items.device)
+    beyond = torch.arange(order.shape[1], device=items.device) >= new_lengths[:, None]
     if items.dim() == 3:
         order, beyond = order[..., None].expand(-1, -1, items.shape[2]), beyond[..., None]
     return items.gather(1, order).masked_fill(beyond, 0), new_lengths
-
-
-def _chance(like: Tensor) -> Tensor:
-    """Uniform numbers in [0, 1), float32, in the shape of ``like`` and on its device."""
-    return torch.rand(like.shape, device=like.device)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import split_by_captions
+from baselines.kit.on_host import rows_of
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
 
@@ -40,7 +41,7 @@ class Encoded:
     def __getitem__(self, rows: slice) -> "Encoded":
         """Some of the rows."""
         pooled = None if self.pooled is None else self.pooled[rows]
-        return Encoded(self.vectors[rows], self.lengths[rows], pooled)
+        return Encoded(self.vectors[rows], rows_of(self.lengths, rows), pooled)
 
 
 class Backbone(nn.Module, ABC):

@@ -12,16 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baselines.kit.on_host import remember, sent
 from baselines.kit.randomness import derive_seed
 from ncl_bench.data.paired import FloatArray, PairedDataset
 from ncl_bench.errors import TrainingError
 
 Ids = NDArray[np.int64]
-Features = Literal["mapped", "gpu"]
-"""Where training features lie: on disk, mapped into memory, or on the device."""
+Features = Literal["auto", "mapped", "gpu"]
+"""Where training features lie: on disk, mapped into memory, or on the device; ``auto`` chooses."""
 
-AHEAD = 3
-"""Batches that wait in page-locked memory for a GPU; a few even out the disk."""
+AHEAD, READERS = 6, 3
+"""Batches that wait in page-locked memory for a GPU, and threads that read them; a few even out the disk."""
+SHARE_OF_FREE = 0.5
+"""Of a GPU's free memory, what features may take where nobody asked for them to lie there; the rest is for networks."""
 IMAGES_AT_ONCE = 512
 
 Given = TypeVar("Given")
@@ -54,8 +57,11 @@ class Batch:
         return replace(self, **{name: x.pin_memory() for name, x in vars(self).items()})
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
-        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in vars(self).items()})
+        """The same batch on a device; lengths and pairs stay known on the host."""
+        moved = {name: sent(x, device) for name, x in vars(self).items()}
+        for name in ("image_lengths", "caption_lengths", "pair_ids"):
+            remember(moved[name], vars(self)[name])
+        return replace(self, **moved)
 
 
 @runtime_checkable
@@ -117,9 +123,13 @@ class TrainingBatches:
         device: where batches go.
         pair_rows: positions that may be visited; all by default.
         on_batch: called with the number of pairs of each batch handed out, for the progress bar.
-        features: ``mapped``, read batch by batch, or ``gpu``, kept on the device whole; batches are the same.
-        ahead: batches that a thread reads before they are asked for, at least 0; by default some for a GPU that
+        features: ``mapped``, read batch by batch, ``gpu``, kept on the device whole, or ``auto``, see
+            :func:`where_features_lie`; batches are the same.
+        ahead: batches that threads read before they are asked for, at least 0; by default some for a GPU that
             reads mapped features.
+
+    Attributes:
+        features: ``mapped`` or ``gpu``.
 
     Raises:
         TrainingError: the features do not fit on the device.
@@ -134,7 +144,7 @@ class TrainingBatches:
         device: torch.device | None = None,
         pair_rows: Ids | None = None,
         on_batch: Callable[[int], None] | None = None,
-        features: Features = "mapped",
+        features: Features = "auto",
         ahead: int | None = None,
     ) -> None:
         if dataset.split != "train":
@@ -145,7 +155,8 @@ class TrainingBatches:
         self._device = device or torch.device("cpu")
         self._rows = np.arange(len(dataset)) if pair_rows is None else pair_rows
         self._on_batch = on_batch
-        self._resident = features_on(self._device, dataset) if features == "gpu" else None
+        self.features = where_features_lie(features, self._device, dataset)
+        self._resident = features_on(self._device, dataset) if self.features == "gpu" else None
         self._pinned = self._device.type == "cuda" and self._resident is None
         self._ahead = (AHEAD if self._pinned else 0) if ahead is None else ahead
         self.epoch_key: tuple[object, ...] = ()
@@ -213,10 +224,11 @@ class TrainingBatches:
         return np.random.default_rng(seed).permutation(rows)
 
     def _read(self, wanted: Iterable[tuple[Ids, int | None]]) -> Iterator[Batch]:
-        for batch in made_ahead(wanted, self._collate, self._ahead):
+        read = made_ahead(wanted, self._collate, self._ahead, threads=READERS)
+        for batch in sent_ahead(read, self._device) if self._pinned else (x.to(self._device) for x in read):
             if self._on_batch is not None:
                 self._on_batch(len(batch))
-            yield batch.to(self._device)
+            yield batch
 
     def _collate(self, wanted: tuple[Ids, int | None]) -> Batch:
         rows, seed = wanted
@@ -229,6 +241,53 @@ class TrainingBatches:
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:
     """Consecutive blocks of at most ``size`` rows."""
     return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def sent_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """Batches on a GPU, each copied there while the one before is computed with.
+
+    Args:
+        batches: in page-locked memory.
+        device: a CUDA device.
+    """
+    copying = torch.cuda.Stream(device)
+    waiting: deque[tuple[Batch, torch.cuda.Event]] = deque()
+
+    def ready() -> Batch:
+        batch, copied = waiting.popleft()
+        computing = torch.cuda.current_stream(device)
+        computing.wait_event(copied)
+        for tensor in vars(batch).values():
+            tensor.record_stream(
+                computing
+            )  # its memory is not given to the next copy before it has been used
+        return batch
+
+    for batch in batches:
+        with torch.cuda.stream(copying):
+            waiting.append((batch.to(device), copying.record_event()))
+        if len(waiting) > 1:
+            yield ready()
+    while waiting:
+        yield ready()
+
+
+def where_features_lie(
+    asked: Features, device: torch.device, dataset: PairedDataset
+) -> Literal["mapped", "gpu"]:
+    """What ``auto`` chooses: a GPU where half of its free memory holds the features, else the disk.
+
+    Args:
+        asked: what is not ``auto`` is kept.
+        device: that trains.
+        dataset: the training split; images that are trained on themselves stay on disk.
+    """
+    if asked != "auto":
+        return asked
+    free = free_memory(device)
+    if free is None or isinstance(dataset.image_features, AugmentedImages):
+        return "mapped"
+    return "gpu" if dataset.image_features.nbytes <= SHARE_OF_FREE * free else "mapped"
 
 
 def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
@@ -265,22 +324,25 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
-def made_ahead(items: Iterable[Given], make: Callable[[Given], Made], depth: int) -> Iterator[Made]:
+def made_ahead(
+    items: Iterable[Given], make: Callable[[Given], Made], depth: int, *, threads: int = 1
+) -> Iterator[Made]:
     """``map(make, items)`` with up to ``depth`` results waiting before they are asked for.
 
-    One thread calls ``make``, so results and their order are those of ``map``; an error comes out where its result
-    would have. When the iteration is left early, nothing more is made and the thread ends.
+    Results come in the order of ``map``; an error comes out where its result would have. When the iteration is left
+    early, nothing more is made and the threads end.
 
     Args:
         items: what results are made from, read in the caller's thread.
         make: called once for each item.
         depth: at least 0; with 0 there is no thread.
+        threads: that call ``make``, which must not depend on the order of its calls.
     """
     if depth == 0:
         yield from map(make, items)
         return
     waiting: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as worker:
+    with ThreadPoolExecutor(threads, thread_name_prefix="prefetch") as worker:
         try:
             for item in items:
                 waiting.append(worker.submit(make, item))

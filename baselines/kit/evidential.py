@@ -5,7 +5,6 @@ https://arxiv.org/abs/1806.01768). ``alpha`` is ``(queries, candidates)`` and ab
 and a row of zeros says that none of the candidates is right.
 """
 
-import torch
 from torch import Tensor
 
 
@@ -27,7 +26,7 @@ def misleading_evidence(alpha: Tensor, labels: Tensor) -> Tensor:
     """
     wrong = (1 + (alpha - 1) * (1 - labels)).double()
     total = wrong.sum(dim=1)
-    n_candidates = torch.tensor(float(wrong.shape[1]), dtype=torch.float64, device=wrong.device)
+    n_candidates = wrong.new_full((), wrong.shape[1])
     normaliser = total.lgamma() - wrong.lgamma().sum(dim=1) - n_candidates.lgamma()
     slope = ((wrong - 1) * (wrong.digamma() - total.digamma()[:, None])).sum(dim=1)
     return (normaliser + slope).to(alpha)

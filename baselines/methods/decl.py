@@ -139,10 +139,17 @@ class DECL(Method):
         if not warming_up:
             self.refuse_small_batches(batches.batch_size)
             self.predict(batches)
-        for batch in batches.shuffled("train"):
-            if warming_up or len(batch) > self.config.fewest_negatives:
-                clean = torch.ones_like(batch.pair_ids) if warming_up else self.clean.read(batch.pair_ids)
-                self.train_step(batch, clean.bool(), batches.batch_size, step)
+        begun = int(self.steps)
+        trained = (
+            batch
+            for batch in batches.shuffled("train")
+            if warming_up or len(batch) > self.config.fewest_negatives
+        )
+        for number, batch in enumerate(trained, start=begun + 1):
+            clean = torch.ones_like(batch.pair_ids) if warming_up else self.clean.read(batch.pair_ids)
+            negatives = negatives_at(number, batches.batch_size, len(batch), self.config)
+            self.steps += 1
+            self.train_step(batch, clean.bool(), negatives, step)
 
     def refuse_small_batches(self, batch_size: int) -> None:
         """Every batch would be left out."""
@@ -153,16 +160,14 @@ class DECL(Method):
                 f"set batch_size to {mu + 1} or more, or fewest_negatives lower"
             )
 
-    def train_step(self, batch: Batch, clean: Tensor, batch_size: int, step: Step) -> None:
-        """Evidential loss of all pairs, triplet loss of the clean ones (bool ``(B,)``)."""
+    def train_step(self, batch: Batch, clean: Tensor, negatives: int, step: Step) -> None:
+        """Evidential loss of all pairs, triplet loss of the clean ones (bool ``(B,)``) on their hardest negatives."""
         c, network = self.config, cast(Backbone, self.networks[0].train())
-        self.steps += 1
         images, captions = network.encode(batch)
         signed = self.squash(network, network.compare(images, captions))
         evidential = cross_modal_evidential_loss(
             evidence(signed, c.temperature), clean, c.divergence_weight
         ).mean()
-        negatives = negatives_at(int(self.steps), batch_size, len(batch), c)
         triplet = hardest_mean_triplet(signed, c.margin, negatives)
         hinge = c.hinge_weight * triplet.masked_fill(~clean, 0).sum()
         auxiliary = network.auxiliary_losses(images, batch).masked_fill(~clean, 0).mean()

@@ -34,6 +34,7 @@ from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import min_max_normalised
+from baselines.kit.on_host import on_host, remember, sent
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 from baselines.kit.transport import partial_transport
@@ -81,7 +82,8 @@ class L2RMConfig(WarmUpThenStepDecay):
 
 def symmetric_cross_entropy(similarities: Tensor, temperature: float) -> Tensor:
     """Loss of the warm-up, ``(B,)``: cross entropy plus reversed cross entropy, mean of both directions."""
-    log_labels = (torch.eye(len(similarities)).to(similarities) + LABEL_FLOOR).log()
+    labels = torch.eye(len(similarities), dtype=similarities.dtype, device=similarities.device)
+    log_labels = (labels + LABEL_FLOOR).log()
     logits = similarities / temperature
     reversed_images = -(log_labels * logits.softmax(dim=1)).sum(dim=1)
     reversed_captions = -(log_labels * logits.softmax(dim=0)).sum(dim=0)
@@ -254,7 +256,9 @@ class L2RM(Method):
         places, rows = (
             random.choice(size, n, replace=False) for size in (len(self.queue), self.setting.batch_size)
         )
-        return torch.from_numpy(places).to(self.queue.device), torch.from_numpy(rows).to(self.queue.device)
+        return sent(torch.from_numpy(places), self.queue.device), sent(
+            torch.from_numpy(rows), self.queue.device
+        )
 
     def cost_step(self, clean: Batch, queued: Batch, places: Tensor, rows: Tensor, step: Step) -> None:
         """The cost function learns that some clean pairs, hidden in a copy of the queue, cost nothing."""
@@ -270,10 +274,13 @@ class L2RM(Method):
         """The queue with the noisy batch's images in front."""
         kept = len(self.queue)
         self.queue = torch.cat([noisy.pair_ids.to(self.queue), self.queue])[:kept]
+        both = noisy.image_lengths, queued.image_lengths
+        lengths = torch.cat(both)[:kept]
+        remember(lengths, torch.cat([on_host(x) for x in both])[:kept])
         return replace(
             queued,
             image_features=torch.cat([noisy.image_features, queued.image_features])[:kept],
-            image_lengths=torch.cat([noisy.image_lengths, queued.image_lengths])[:kept],
+            image_lengths=lengths,
             pair_ids=self.queue,
         )
 

@@ -44,6 +44,7 @@ from baselines.kit.beta_mixture import by_moments, fitted
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.on_host import sent
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import TrainingError
@@ -322,7 +323,7 @@ class MSCN(Method):
                 if len(rows) > 1:
                     captions, images, labels = items[:, rows]
                     batch = batches.read(captions, images)
-                    yield batch, labels.to(batch.pair_ids.device)
+                    yield batch, sent(labels, batch.pair_ids.device)
 
     def loss_after_virtual_step(
         self, network: nn.Module, learning_rate: float, batch: Batch, trusted: Batch, labels: Tensor

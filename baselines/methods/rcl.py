@@ -36,6 +36,7 @@ from torch import Tensor
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
+from baselines.kit.on_host import sent
 from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10
@@ -138,7 +139,7 @@ class RCL(Method):
         c, network = self.config, cast(Backbone, self.networks[0].train())
         for k, batch in enumerate(batches.shuffled("rcl")):
             seed = derive_seed(batches.seed, "negatives", plan.epoch, k)
-            negatives = random_negatives(len(batch), c.negative_ratio, seed).to(batch.pair_ids.device)
+            negatives = sent(random_negatives(len(batch), c.negative_ratio, seed), batch.pair_ids.device)
             images, captions = network.encode(batch)
             losses = complementary_contrastive(network.compare(images, captions), negatives, c)
             step(network, losses.mean() + network.auxiliary_losses(images, batch).mean(), batch)

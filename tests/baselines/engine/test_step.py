@@ -1,13 +1,14 @@
 """One optimiser step: which weights move, how gradients are cut, and what is remembered."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from baselines.engine.step import OptimiserStep
+from baselines.engine.step import READ_EVERY, OptimiserStep
 from baselines.kit.batches import Batch
 from ncl_bench.errors import TrainingError
 
@@ -59,7 +60,47 @@ def test_a_term_is_averaged_over_the_steps_that_name_it() -> None:
     assert step.epoch_means() == {}
 
 
-def test_a_loss_that_is_not_finite_names_its_pairs() -> None:
+def numbered(k: int) -> Batch:
+    return replace(BATCH, pair_ids=torch.arange(10 * k, 10 * k + 3))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_first_loss_that_is_not_finite_names_its_step_and_its_pairs(value: float) -> None:
     first = weight(2.0)
-    with pytest.raises(TrainingError, match=r"the loss is nan at step 1 \(pairs 0, 1, 2\)"):
-        stepping(first)(first, (first.weight * math.nan).sum(), BATCH)
+    step = stepping(first)
+    for k in range(4):
+        step(first, (first.weight * (1.0 if k == 0 else value)).sum(), numbered(k))
+    with pytest.raises(TrainingError, match=rf"the loss is {value} at step 2 \(pairs 10, 11, 12\)"):
+        step.epoch_means()
+
+
+def test_a_loss_that_is_not_finite_is_noticed_within_some_steps() -> None:
+    first = weight(2.0)
+    step = stepping(first)
+    step(first, first.weight.sum() * math.nan, numbered(0))
+    for k in range(1, READ_EVERY - 1):
+        step(first, first.weight.sum(), numbered(k))
+    with pytest.raises(TrainingError, match=r"at step 1 \(pairs 0, 1, 2\)"):
+        step(first, first.weight.sum(), numbered(0))
+
+
+def test_it_is_named_too_where_a_method_stumbles_over_what_it_left() -> None:
+    first = weight(2.0)
+    step = stepping(first)
+
+    def stumble() -> None:
+        with step.checked():
+            step(first, first.weight.sum() * math.nan, BATCH)
+            raise ValueError("Input contains NaN.")
+
+    with pytest.raises(TrainingError, match="the loss is nan at step 1"):
+        stumble()
+
+
+def test_means_are_those_of_every_step_however_often_they_are_read() -> None:
+    first = weight(2.0)
+    step = stepping(first)
+    values = [0.1 * k for k in range(2 * READ_EVERY + 3)]
+    for value in values:
+        step(first, first.weight.sum(), BATCH, seen=torch.tensor(value, dtype=torch.float64))
+    assert step.epoch_means()["seen"] == sum(values) / len(values)

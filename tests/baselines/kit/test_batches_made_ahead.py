@@ -13,13 +13,14 @@ def workers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("depth", [0, 1, 3, 100])
-def test_results_come_in_order_whatever_the_depth(depth: int) -> None:
+def test_results_come_in_order_whatever_the_depth(depth: int, threads: int) -> None:
     def make(item: int) -> int:
         time.sleep(0.002 * (item % 3 == 0))
         return item * item
 
-    assert list(made_ahead(range(20), make, depth)) == [item * item for item in range(20)]
+    assert list(made_ahead(range(20), make, depth, threads=threads)) == [item * item for item in range(20)]
     assert list(made_ahead([], make, depth)) == []
     assert workers() == []
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 from test_batches import dataset
 
-from baselines.kit.batches import TrainingBatches, features_on
+from baselines.kit.batches import TrainingBatches, features_on, where_features_lie
 from ncl_bench.errors import TrainingError
 
 CPU = torch.device("cpu")
+SIZE = 240
+"""Bytes of the features of ten images."""
 
 
 def test_features_keep_the_type_they_are_stored_in() -> None:
@@ -44,6 +46,19 @@ def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytes
         TrainingError, match=r"needs 8\.6 GB .* of toy, but cpu has 0\.1 GB free; use --features mapped"
     ):
         TrainingBatches(data, batch_size=2, seed=0, device=CPU, features="gpu")
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"), [(None, "mapped"), (2 * SIZE, "gpu"), (2 * SIZE - 1, "mapped"), (0, "mapped")]
+)
+def test_features_lie_on_the_device_where_half_of_its_free_memory_holds_them(
+    free: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.kit.batches.free_memory", lambda device: free)
+    data = dataset(n_images=10)
+    assert data.image_features.nbytes == SIZE
+    assert where_features_lie("auto", CPU, data) == expected
+    assert [where_features_lie(asked, CPU, data) for asked in ("mapped", "gpu")] == ["mapped", "gpu"]
 
 
 @pytest.mark.gpu

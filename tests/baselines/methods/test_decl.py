@@ -133,11 +133,11 @@ def test_losses_and_their_gradients_match_the_published_code(
         if labels != "warmup":
             clean = tensor(stored["preds." + labels.removeprefix("train.")])
         method = method_on(Given(raw), len(raw))
-        method.steps += STEPS[time] - 1
         step, start = RecordingStep(method, update=False), f"{matrix}.{labels}.{time}"
-        method.train_step(empty_batch(torch.arange(len(raw))), clean.bool(), len(raw), step)
+        negatives = negatives_at(STEPS[time], len(raw), len(raw), CONFIG)
+        method.train_step(empty_batch(torch.arange(len(raw))), clean.bool(), negatives, step)
         terms = step.calls[0][2]
-        assert negatives_at(STEPS[time], len(raw), len(raw), CONFIG) == stored[f"{start}.n_negatives"]
+        assert negatives == stored[f"{start}.n_negatives"]
         for name, found in (("loss", step.losses[0]), ("loss_edl", terms["evidential"])):
             assert found == pytest.approx(float(stored[f"{start}.{name}{suffix}"]), rel=value), start
         assert terms["hinge"] == pytest.approx(float(stored[f"{start}.loss_rdh"]), rel=1e-5, abs=1e-6), start
@@ -212,9 +212,9 @@ def test_one_step_on_a_network_matches_the_published_code(
     value, slope, least = {"": (1e-3, 2e-2, 1e-4), "__f64": (1e-9, 1e-7, 1e-9)}[suffix]
     method, batch = sgr_method(golden, dtype)
     clean = tensor(stored["preds.mixed"]) if case == "train_late" else torch.ones(len(batch))
-    method.steps += STEPS[case.split("_")[1]] - 1
+    negatives = negatives_at(STEPS[case.split("_")[1]], len(batch), len(batch), method.config)
     step = RecordingStep(method, update=False)
-    method.train_step(batch, clean.bool(), len(batch), step)
+    method.train_step(batch, clean.bool(), negatives, step)
     found = {
         "loss": step.losses[0],
         "loss_edl": step.calls[0][2]["evidential"],

@@ -38,9 +38,11 @@ Precision = Annotated[
     Literal["32-true", "tf32", "bf16-mixed"], typer.Option("--precision", help="Arithmetic of the networks.")
 ]
 Features = Annotated[
-    Literal["mapped", "gpu"],
+    Literal["auto", "mapped", "gpu"],
     typer.Option(
-        "--features", help="Read training features from disk as needed, or keep them on the device."
+        "--features",
+        help="Read training features from disk as needed (mapped), or keep them on the device (gpu); auto keeps them "
+        "there where half of the free memory of a GPU holds them.",
     ),
 ]
 Settings = Annotated[
@@ -136,7 +138,7 @@ def train(
     device: Device = "auto",
     precision: Precision = "32-true",
     devices: Devices = None,
-    features: Features = "mapped",
+    features: Features = "auto",
     settings: Settings = None,
 ) -> None:
     """Train a method; the same command goes on where an interrupted run stopped.
@@ -368,7 +370,7 @@ def sweep(
     root: Root = None,
     device: Device = "auto",
     precision: Precision = "32-true",
-    features: Features = "mapped",
+    features: Features = "auto",
     settings: Settings = None,
     table: Annotated[
         str, typer.Option(help="Train a measured table at equal compute: digits, digits_sgr, or a file.")

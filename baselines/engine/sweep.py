@@ -159,7 +159,7 @@ def sweep(
     *,
     jobs: int = 2,
     device: str = "auto",
-    features: Features = "mapped",
+    features: Features = "auto",
 ) -> dict[Cell, float]:
     """Train, score and evaluate every cell that is not finished yet, and write ``table.csv``.
 
@@ -168,7 +168,7 @@ def sweep(
         cells: what to do, from :func:`cells_of`.
         jobs: processes; each uses one thread, since networks as small as those of digits gain nothing from more.
         device: ``auto``, ``cpu`` or ``cuda``.
-        features: ``mapped`` or ``gpu``, see :class:`baselines.engine.train.Trainer`.
+        features: ``auto``, ``mapped`` or ``gpu``, see :class:`baselines.engine.train.Trainer`.
 
     Returns:
         Each cell's rSum on test.

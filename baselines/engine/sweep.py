@@ -279,7 +279,7 @@ def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
 
 
 def _check_training(cell: Cell) -> None:
-    from baselines.engine.score_run import stated_settings
+    from baselines.engine.statement import stated_settings
 
     training = read_submission(cell.submission).training
     if training is None:

@@ -1,0 +1,219 @@
+"""What a submission states of the runs that it comes from: method, noise, seeds, steps, cost, and how dev went."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from baselines.engine.recipe import Recipe, own_name, shipped_name
+from baselines.engine.records import Epoch, Imported, Run
+from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.kit.method import Method
+from baselines.methods import METHODS
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.evaluation.claims import known_order
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.evaluation.submission import Noise, Scores, Submission, Training, TrainingCurve
+from ncl_bench.noise.draw import NoiseRecord
+
+CLEAN_PROBABILITY = "clean_probability"
+"""The one of a method's estimates that a table compares."""
+_SELECTIONS = ("dev", "none", "test")
+
+
+def statement_of(
+    jobs: Sequence[TrainingJob],
+    folders: Sequence[RunFolder],
+    described: Sequence[Run],
+    test: PairedDataset,
+    networks: int,
+    scores: Scores,
+    last_epoch: float | None,
+) -> Submission:
+    """The statement of finished runs whose networks are scored together.
+
+    Args:
+        jobs: of the runs.
+        folders: of the runs, in the same order.
+        described: their ``run.json``.
+        test: the split that was scored.
+        networks: how many were averaged.
+        scores: the files of scores, as written.
+        last_epoch: rSum on test of the networks of the last epoch; None where they were not scored.
+    """
+    recipe = jobs[0].recipe
+    imported = [run.imported for run in described if run.imported is not None]
+    training = _training(jobs, folders, described, last_epoch)
+    spec = dataset_spec(test.name)
+    order = known_order(spec, "test", jobs[0].root)
+    assert order is not None  # the split was just scored
+    language = recipe.language or spec.languages[0]
+    method = METHODS[recipe.method["name"]]
+    title = method.title_of(recipe.method_config)
+    backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
+    return Submission(
+        protocol_version=PROTOCOL_VERSION,
+        method=f"{title} (clean pairs only)" if recipe.clean_only else title,
+        paper=method.paper,
+        code="",
+        backbone="SGRAF" if backbones == ["SAF", "SGR"] else " + ".join(backbones),
+        networks=networks,
+        dataset=test.name,
+        order_fingerprint={"test": order},
+        fingerprint={"train": described[0].fingerprint},
+        language=language,
+        tokenizer=jobs[0].backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
+        noise=_noise(described[0].noise, spec.noise),
+        training_seeds=tuple(sorted({run.seed for run in described})),
+        selection_split=max((each.selection for each in imported), key=_SELECTIONS.index, default="dev"),
+        extra_clean_data=_clean_data(method, recipe),
+        pretrained_encoder=" + ".join(
+            dict.fromkeys(x.pretrained_encoder for x in described if x.pretrained_encoder)
+        ),
+        hardware="unknown" if training is None else training.device,
+        hours=None,
+        recipes=() if imported else _recipes(jobs),
+        training=training,
+        notes=" ".join(map(_origin, imported)),
+        scores={"test": scores},
+    )
+
+
+def statement_of_zero_shot(
+    job: TrainingJob, pretrained: str, test: PairedDataset, scores: Scores
+) -> Submission:
+    """The statement of a pre-trained network that was trained on none of the dataset's pairs."""
+    recipe, spec = job.recipe, dataset_spec(test.name)
+    order = known_order(spec, "test", job.root)
+    assert order is not None  # the split was just scored
+    language = recipe.language or spec.languages[0]
+    return Submission(
+        protocol_version=PROTOCOL_VERSION,
+        method=f"{job.backbone.title} zero-shot",
+        paper="",
+        code="",
+        backbone=job.backbone.title_of(recipe.backbone_config),
+        networks=1,
+        dataset=test.name,
+        order_fingerprint={"test": order},
+        fingerprint={},
+        language=language,
+        tokenizer=job.backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
+        noise=Noise(unit="natural", ratio=None) if spec.noise == "natural" else Noise(unit="none", ratio=0.0),
+        training_seeds=(0,),
+        selection_split="none",
+        extra_clean_data="",
+        pretrained_encoder=pretrained,
+        hardware="none",
+        hours=0.0,
+        notes="Nothing was trained on this dataset. The seed and the noise stand for none.",
+        scores={"test": scores},
+    )
+
+
+def _clean_data(method: type[Method], recipe: Recipe) -> str:
+    if recipe.clean_only:
+        return "the true correspondence of the training pairs"
+    trusted = method.extra_clean_data(recipe.method_config)
+    return f"{trusted} training pairs that are known to match" if trusted else ""
+
+
+def _origin(imported: Imported) -> str:
+    seed = "" if imported.seed_known else " The seed of that training is unknown; 0 stands for it."
+    return (
+        f"Weights imported from {imported.file} (sha256 {imported.sha256}), trained by code outside this "
+        f"repository; noise and selection are as stated at the import.{seed}"
+    )
+
+
+def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
+    names = [
+        shipped_name(job.recipe)
+        or shipped_name(job.recipe, job.settings)
+        or own_name(job.recipe, job.settings)
+        for job in jobs
+    ]
+    known = [name for name in names if name is not None]
+    return tuple(known) if len(known) == len(names) else ()
+
+
+def _noise(record: NoiseRecord, kind: str) -> Noise:
+    if kind == "natural":
+        return Noise(unit="natural", ratio=None)
+    if record.unit is None:
+        return Noise(unit="none", ratio=0.0)
+    keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
+    stated: dict[str, Any] = {key: getattr(record, key) for key in keys}
+    return Noise(**stated)
+
+
+def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
+    """How the runs' recipes were changed, by name; nothing where the outcome is a shipped recipe.
+
+    The number of steps is no such change: it is stated for itself. Lists are written as text, and several values of one
+    name are joined.
+    """
+    stated: dict[str, list[Any]] = {}
+    for job in jobs:
+        settings = {name: value for name, value in job.settings.items() if name != "steps"}
+        if settings and shipped_name(job.recipe) is None:
+            for name, value in settings.items():
+                stated.setdefault(name, []).append(json.dumps(value) if isinstance(value, list) else value)
+    return {
+        name: values[0] if len(set(values)) == 1 else " + ".join(dict.fromkeys(map(str, values)))
+        for name, values in stated.items()
+    }
+
+
+def _training(
+    jobs: Sequence[TrainingJob],
+    folders: Sequence[RunFolder],
+    described: Sequence[Run],
+    last_epoch: float | None,
+) -> Training | None:
+    """What the runs say of their training; None where one says nothing, as imported weights do."""
+    if any(run.trained_on is None for run in described):
+        return None
+    machines = [machine for run in described for machine in run.trained_on or ()]
+    torches, devices = (
+        " + ".join(dict.fromkeys(getattr(machine, key) for machine in machines))
+        for key in ("torch", "device")
+    )
+    return Training(
+        precision=described[0].precision,
+        torch=torches,
+        device=devices,
+        settings=stated_settings(jobs),
+        plugins=tuple(dict.fromkeys(plugin.name for run in described for plugin in run.plugins)),
+        **_compute(jobs, folders),
+        last_epoch=last_epoch,
+    )
+
+
+def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[str, Any]:
+    """Steps, captions and cost of the training: means over the runs, as far as all of them counted."""
+    outcomes = [folder.read_outcome() for folder in folders]
+    if any(not outcome.steps for outcome in outcomes):
+        return {}
+    budgets = {job.recipe.steps for job in jobs}
+    costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
+    seen = [outcome.pairs_seen for outcome in outcomes if outcome.pairs_seen is not None]
+    return {
+        "budget": budgets.pop() if len(budgets) == 1 else None,
+        "steps": max(max(outcome.steps) for outcome in outcomes),
+        "pairs_seen": sum(seen) / len(seen),
+        "cost": sum(costs) / len(costs) if len(costs) == len(outcomes) else None,
+        "curve": _curve(folders[0].read_history()) if len(folders) == 1 else None,
+    }
+
+
+def _curve(history: Sequence[Epoch]) -> TrainingCurve:
+    known = [entry.diagnosis.get(CLEAN_PROBABILITY) for entry in history]
+    found = [each for each in known if each is not None]
+    whole = found if len(found) == len(history) else []
+    return TrainingCurve(
+        steps=tuple(max(entry.taken, default=0) for entry in history),
+        dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),
+        auroc=tuple(round(each.auroc, 4) for each in whole),
+        average_precision=tuple(round(each.average_precision, 4) for each in whole),
+    )

@@ -53,6 +53,21 @@ Settings = Annotated[
         help="Set an option of the recipe otherwise, such as method.epochs=10; may be given again.",
     ),
 ]
+Executor = Annotated[
+    Literal["here", "local", "slurm"],
+    typer.Option(
+        "--executor",
+        help="Where runs go: processes of this command (here), jobs on this machine (local), or SLURM's queue (slurm).",
+    ),
+]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        metavar="NAME=VALUE",
+        help="Of every job, such as partition=gpu, time=600 (minutes) or gpus_per_node=1; may be given again.",
+    ),
+]
 Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 
 
@@ -317,10 +332,13 @@ def tune(
     study: Annotated[
         str,
         typer.Option(
-            help="Database that several processes share, such as sqlite:///study.db; in --to by default."
+            help="Database that several processes share, such as sqlite:///study.db; several machines need one such "
+            "as postgresql+psycopg://USER:PASSWORD@HOST/NAME. By default study.db in --to."
         ),
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 2,
+    executor: Executor = "here",
+    slurm: Slurm = None,
     root: Root = None,
     device: Device = "auto",
     settings: Settings = None,
@@ -338,17 +356,20 @@ def tune(
     _require_torch()
     if find_spec("optuna") is None:
         raise NclBenchError("this command needs optuna; install it with: pip install 'ncl-bench[tune]'")
+    from baselines.engine.jobs import JobSystem
     from baselines.engine.tables import Table, Tuning
     from baselines.engine.tune import Search
     from baselines.engine.tune import tune as run_tune
 
+    system = JobSystem.parse(executor, slurm or ())
     tuning, chosen = Tuning(trials=trials, noise=noise, seed=seed), settings or []
     if table:
         found = Table.load(table)
         recipe, tuning, chosen = list(found.recipes), found.tuning, [f"steps={found.steps}", *chosen]
     for name in recipe or ():
         search = Search(name, to, tuning, tuple(chosen), study or None, root, device)
-        typer.echo(f"wrote {run_tune(search, jobs=jobs)} and every trial beside it")
+        path = run_tune(search, jobs=jobs, system=system)
+        typer.echo(f"wrote {path} and every trial beside it")
 
 
 def sweep(
@@ -367,6 +388,8 @@ def sweep(
         typer.Option(min=0, max=LARGEST_SEED, help="Training seeds; 0, 1 and 2 by default."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 2,
+    executor: Executor = "here",
+    slurm: Slurm = None,
     root: Root = None,
     device: Device = "auto",
     precision: Precision = "32-true",
@@ -387,6 +410,7 @@ def sweep(
     _require_torch()
     from rich.console import Console
 
+    from baselines.engine.jobs import JobSystem
     from baselines.engine.sweep import NOISES, SEEDS, cells_of, digits_recipes, table_to_print
     from baselines.engine.sweep import sweep as run_sweep
     from baselines.engine.tables import Table
@@ -400,7 +424,8 @@ def sweep(
         names, noises, seeds = recipe or found.trained(), noise or found.noises, seed or found.seeds
         chosen = [f"steps={found.steps}", *chosen]
     cells = cells_of(to, names, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
-    results = run_sweep(to, cells, jobs=jobs, device=device, features=features)
+    system = JobSystem.parse(executor, slurm or ())
+    results = run_sweep(to, cells, jobs=jobs, device=device, features=features, system=system)
     Console().print(table_to_print(results))
     typer.echo(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")
 

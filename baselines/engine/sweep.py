@@ -10,7 +10,8 @@ import multiprocessing
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -19,6 +20,7 @@ from typing import Any, Self, cast
 from rich.console import Console
 from rich.table import Column, Table
 
+from baselines.engine.jobs import Jobs, JobSystem, job_pool
 from baselines.engine.progress import TrainingProgress, progress_bar
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.records import Precision
@@ -34,7 +36,7 @@ from ncl_bench.processes import worker_pool
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
-_FILES = ("runs", "submissions", "leaderboard", "table.csv")
+_FILES = ("runs", "submissions", "leaderboard", "jobs", "table.csv")
 
 
 def digits_recipes() -> list[str]:
@@ -160,15 +162,17 @@ def sweep(
     jobs: int = 2,
     device: str = "auto",
     features: Features = "auto",
+    system: JobSystem | None = None,
 ) -> dict[Cell, float]:
     """Train, score and evaluate every cell that is not finished yet, and write ``table.csv``.
 
     Args:
         folder: to write.
         cells: what to do, from :func:`cells_of`.
-        jobs: processes; each uses one thread, since networks as small as those of digits gain nothing from more.
+        jobs: runs at a time; each uses one thread, since networks as small as those of digits gain nothing from more.
         device: ``auto``, ``cpu`` or ``cuda``.
         features: ``auto``, ``mapped`` or ``gpu``, see :class:`baselines.engine.train.Trainer`.
+        system: where runs go as jobs; processes of this command do them by default.
 
     Returns:
         Each cell's rSum on test.
@@ -181,11 +185,20 @@ def sweep(
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
     console = Console(stderr=True)
     shares = shared_shares(len(cells))
-    with sole_owner(folder), worker_pool(jobs, begin_worker, (shares,)) as pool, progress_bar(console) as bar:
-        futures = [pool.submit(_finish, index, cell, device, features) for index, cell in enumerate(cells)]
+    workers = pool_of(system, folder / "jobs", jobs, shares)
+    with sole_owner(folder), workers as pool, progress_bar(console) as bar:
+        futures: list[Future[float]] = []
+        for index, cell in enumerate(cells):
+            if system is not None and (cell.submission / SUBMISSION_FILE).exists():
+                shares[index] = 1.0
+                futures.append(Future())  # the queue is for runs
+                futures[-1].set_result(_evaluated(cell))
+            else:
+                futures.append(pool.submit(_finish, index, cell, device, features))
         task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
         for index in as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
             console.print(f"{cells[index].name}: rSum {futures[index].result():.1f} on test", highlight=False)
+            shares[index] = 1.0
         results = {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
         write_text(folder / "table.csv", table_as_csv(results))
     return results
@@ -235,6 +248,15 @@ def shared_shares(n: int) -> Shares:
     return multiprocessing.get_context("spawn").Array("d", n, lock=False)
 
 
+def pool_of(
+    system: JobSystem | None, folder: Path, n: int, shares: Shares
+) -> AbstractContextManager[ProcessPoolExecutor | Jobs]:
+    """Workers for trainings: processes of this command, or jobs, which tell of nothing before they are done."""
+    if system is None:
+        return worker_pool(n, begin_worker, (shares,))
+    return job_pool(system, folder, n, begin_worker, ([0.0] * len(shares),))
+
+
 def begin_worker(shares: Shares) -> None:
     """Begin a worker: keep where it reports."""
     import torch
@@ -265,16 +287,21 @@ def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
     from baselines.engine.score_run import submit
     from baselines.engine.train import Trainer
 
-    if (cell.submission / SUBMISSION_FILE).exists():
-        _check_training(cell)
-    else:
+    if not (cell.submission / SUBMISSION_FILE).exists():
         trainer = Trainer(cell.job, cell.run, device, features=features)
         with SharedProgress(len(trainer.plans), index) as progress:
             trainer.run(progress)
         quiet = Console(quiet=True)
         submit([cell.run.path], cell.submission, root=cell.root, device=device, console=quiet)
-    report, _ = evaluate_folder(cell.submission, cell.submission, root=cell.root)
+    r_sum = _evaluated(cell)
     _shares[index] = 1.0
+    return r_sum
+
+
+def _evaluated(cell: Cell) -> float:
+    """rSum on test of a cell that has been trained, as it is asked for now."""
+    _check_training(cell)
+    report, _ = evaluate_folder(cell.submission, cell.submission, root=cell.root)
     return report.splits["test"].r_sum
 
 

@@ -3,7 +3,8 @@
 The first trial is the recipe as it is; what the others draw depends on the seed and their number, so any number of
 processes, on any number of machines, does the same trials. Optuna keeps the study, in SQLite or in any database whose
 URL it understands. A worker that is killed leaves a trial without heartbeat, which another one begins again; its run
-goes on from the last epoch.
+goes on from the last epoch. One that loses the database goes on training and waits for it; a run that was finished
+meanwhile is told to the study, and not done again.
 
 ``FOLDER/study.db``                 the study, unless it is kept elsewhere
 ``FOLDER/runs/RECIPE/trial-03``     the training of a trial
@@ -13,6 +14,8 @@ goes on from the last epoch.
 import csv
 import io
 import json
+import re
+import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,22 +29,27 @@ import optuna
 import yaml
 from optuna.trial import FrozenTrial, Trial, TrialState
 from rich.console import Console
+from sqlalchemy import Dialect, event
 
+from baselines.engine.jobs import JobSystem
 from baselines.engine.progress import progress_bar
 from baselines.engine.recipe import Between, OneOf, Recipe, with_settings, with_values
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.step import Diverged
-from baselines.engine.sweep import NoiseCell, SharedProgress, as_finished, begin_worker, shared_shares
+from baselines.engine.sweep import NoiseCell, SharedProgress, as_finished, pool_of, shared_shares
 from baselines.engine.tables import TUNED, Tuning
 from baselines.engine.train import Trainer
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
-from ncl_bench.processes import worker_pool
 
 STUDY_FILE = "study.db"
 HEARTBEAT = 20
 """Seconds between signs of life of a trial; after three times as many it counts as abandoned."""
+PATIENCE = 600
+"""Seconds to wait for a database that does not answer any more."""
+MOST_LOST = 10
+"""How often in a row the database may go away in the middle of a statement."""
 _OPEN = (TrialState.WAITING, TrialState.RUNNING, TrialState.COMPLETE)
 
 
@@ -118,12 +126,13 @@ def drawn(among: Between | OneOf, seed: int, number: int, name: str) -> Any:
     return round(value) if isinstance(among.low, int) and isinstance(among.high, int) else value
 
 
-def tune(search: Search, *, jobs: int = 1) -> Path:
+def tune(search: Search, *, jobs: int = 1, system: JobSystem | None = None) -> Path:
     """Do all trials that are not done yet, and write the best one's values with the table of all.
 
     Args:
         search: what to tune, and how.
         jobs: trials at a time, one thread each.
+        system: where the workers go as jobs; they are processes of this command by default.
 
     Returns:
         The YAML file with the values of the best trial.
@@ -142,10 +151,15 @@ def tune(search: Search, *, jobs: int = 1) -> Path:
     for number in set(finished(study)) & set(range(trials)):
         shares[number] = 1.0
     console = Console(stderr=True)
-    with worker_pool(min(jobs, trials), begin_worker, (shares,)) as pool, progress_bar(console) as bar:
+    workers = pool_of(system, search.folder / "jobs", min(jobs, trials), shares)
+    with workers as pool, progress_bar(console) as bar:
         futures: list[Future[None]] = [pool.submit(_work, search) for _ in range(min(jobs, trials))]
         task = bar.add_task(f"{search.name}: {trials} trials", total=trials, state="")
-        for index in as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
+
+        def show() -> None:
+            bar.update(task, completed=sum(shares) if system is None else len(finished(study)))
+
+        for index in as_finished(futures, show):
             futures[index].result()
     done = finished(study)
     return _write(search, [done[number] for number in range(trials)])
@@ -166,11 +180,13 @@ def _study(search: Search) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search.folder.mkdir(parents=True, exist_ok=True)
     url = search.url or f"sqlite:///{search.folder / STUDY_FILE}"
+    shown = re.sub(r":[^:@/]+@", ":***@", url)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
             storage = optuna.storages.RDBStorage(
                 url,
+                engine_kwargs={"pool_pre_ping": True},  # a connection that was lost is opened again
                 heartbeat_interval=HEARTBEAT,
                 grace_period=3 * HEARTBEAT,
                 heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
@@ -181,17 +197,38 @@ def _study(search: Search) -> optuna.Study:
         except Exception as error:  # every database has its own
             problem = str(error).strip().splitlines()[0]
             raise NclBenchError(
-                f"cannot open the study at {url}: {problem}; fix: give another --study"
+                f"cannot open the study at {shown}: {problem}; fix: give another --study"
             ) from None
+    event.listen(storage.engine, "do_connect", _connect_patiently)
     stated = study.user_attrs.get("statement")
     if stated is None:
         study.set_user_attr("statement", search.statement())
     elif stated != search.statement():
         raise NclBenchError(
-            f"the study of {search.name} at {url} is of another recipe, search, noise or seed; fix: give another "
+            f"the study of {search.name} at {shown} is of another recipe, search, noise or seed; fix: give another "
             "--study, or another --to"
         )
     return study
+
+
+def _connect_patiently(dialect: Dialect, _: object, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """Connect to a database that answered before, and may be away for a while."""
+    gone_since = None
+    while True:
+        try:
+            connection = dialect.connect(*given, **named)
+        except dialect.loaded_dbapi.Error:
+            gone_since = gone_since or time.monotonic()
+            if time.monotonic() - gone_since > PATIENCE:
+                raise
+            time.sleep(1)
+            continue
+        if gone_since is not None and threading.current_thread() is threading.main_thread():
+            connection.close()  # signs of life, which other threads give, come before anyone looks for them
+            gone_since = None
+            time.sleep(HEARTBEAT)
+            continue
+        return connection
 
 
 def _enqueue(study: optuna.Study, search: Search) -> None:
@@ -209,14 +246,31 @@ def _work(search: Search) -> None:
     def objective(trial: Trial) -> float:
         return _dev_of(study, search, trial)
 
-    while len(finished(study)) < trials:
-        if study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            study.optimize(objective, n_trials=1)
-        else:  # another process has the rest; what it abandons comes back
-            time.sleep(min(HEARTBEAT / 4, 2.0))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                optuna.storages.fail_stale_trials(study)
+    lost = 0
+    while True:
+        try:
+            if len(finished(study)) >= trials:
+                return
+            if study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+                study.optimize(objective, n_trials=1)
+            else:  # another process has the rest; what it abandons comes back
+                time.sleep(min(HEARTBEAT / 4, 2.0))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                    optuna.storages.fail_stale_trials(study)
+            lost = 0
+        except optuna.exceptions.StorageInternalError as error:
+            # a trial that could not be told counts as abandoned later, and its finished run is found in its folder
+            lost += 1
+            if lost > MOST_LOST:
+                raise NclBenchError(
+                    f"the database of the study does not answer ({error.__cause__ or error}); run the same command "
+                    "again when it does, it goes on where it stopped"
+                ) from None
+        except ValueError as error:
+            # the database was away for so long that another process took the trial over, and finds the run
+            if not str(error).startswith("Cannot tell a FAIL trial"):
+                raise
 
 
 def _dev_of(study: optuna.Study, search: Search, trial: Trial) -> float:

@@ -45,7 +45,7 @@ TUNING = Tuning(trials=3, noise="caption-60", seed=1000)
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     """A search whose workers are threads of this process, on few pairs."""
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
-    monkeypatch.setattr(baselines.engine.tune, "worker_pool", in_this_process)
+    monkeypatch.setattr(baselines.engine.sweep, "worker_pool", in_this_process)
     path = tmp_path / "info_nce" / "few.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(CONTENT))

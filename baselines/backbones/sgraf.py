@@ -112,7 +112,7 @@ class SGRAF(Backbone):
             whole_images = self.autocast(self.image_vector, images.vectors)
         captions = self.with_pooled(captions)
         # the nodes of a part of the images fit into memory, those of all of them do not
-        rows = self._rows_at_once(*images.vectors.shape[:2], captions)
+        rows = self._rows_at_once(len(images), images.vectors.shape[1], captions)
         logits = [
             self._attended_logits(part, whole, None, captions)
             for part, whole in zip(

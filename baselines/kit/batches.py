@@ -250,7 +250,7 @@ def sent_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch
         batches: in page-locked memory.
         device: a CUDA device.
     """
-    copying = torch.cuda.Stream(device)
+    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     waiting: deque[tuple[Batch, torch.cuda.Event]] = deque()
 
     def ready() -> Batch:
@@ -287,7 +287,7 @@ def where_features_lie(
     free = free_memory(device)
     if free is None or isinstance(dataset.image_features, AugmentedImages):
         return "mapped"
-    return "gpu" if dataset.image_features.nbytes <= SHARE_OF_FREE * free else "mapped"
+    return "gpu" if size_of_features(dataset) <= SHARE_OF_FREE * free else "mapped"
 
 
 def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
@@ -305,8 +305,7 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
     """
     features = dataset.image_features
     dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
-    needed = int(np.prod(features.shape)) * dtype.itemsize
-    free = free_memory(device)
+    needed, free = size_of_features(dataset), free_memory(device)
     if free is not None and needed > free:
         raise TrainingError(
             f"--features gpu needs {needed / 1e9:.1f} GB for the features of {dataset.name}, but {device} has "
@@ -317,6 +316,12 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
         rows = np.arange(start, min(start + IMAGES_AT_ONCE, dataset.n_images))
         resident[start : start + len(rows)] = torch.from_numpy(features[rows])
     return resident
+
+
+def size_of_features(dataset: PairedDataset) -> int:
+    """Bytes of all image features, in the type they are stored in."""
+    features = dataset.image_features
+    return int(np.prod(features.shape)) * np.dtype(features.dtype).itemsize
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 LOG_FLOOR = 1e-10
 FORBIDDEN = -1e6
-ROUNDS_UNASKED = 64
+ROUNDS_UNASKED = 128
 """Most problems of a training step end in fewer rounds."""
 
 

@@ -117,7 +117,7 @@ def test_image_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch)
     with torch.no_grad():
         expected = network.similarities(images, captions)
         monkeypatch.setattr(pairwise, "CPU_BYTES", 20_000)
-        assert 1 <= network._rows_at_once(*images.vectors.shape[:2], captions) < 9
+        assert 1 <= network._rows_at_once(9, images.vectors.shape[1], captions) < 9
         torch.testing.assert_close(network.similarities(images, captions), expected, rtol=0, atol=1e-12)
 
 

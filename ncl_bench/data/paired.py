@@ -89,7 +89,8 @@ class TokenTable:
         Returns:
             tokens int64 ``(n, longest)`` padded with 0, lengths int64 ``(n,)``.
         """
-        starts, lengths = self.offsets[rows], self.lengths[rows]
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts  # the lengths of all captions would be made for every batch
         columns = np.arange(lengths.max(initial=0))
         valid = columns < lengths[:, None]
         tokens = np.zeros(valid.shape, dtype=np.int64)
@@ -98,7 +99,7 @@ class TokenTable:
 
     def take(self, rows: Int64Array) -> "TokenTable":
         """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
-        lengths = self.lengths[rows]
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return TokenTable(self.ids[np.arange(offsets[-1]) + shift], offsets)

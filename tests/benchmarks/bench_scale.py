@@ -1,0 +1,124 @@
+"""From 125 thousand pairs to a million: time per pair stays the same, and each pair adds few bytes of memory.
+
+A pass that measures every pair and remembers its value, the division of the pairs by a mixture, and a pass over the
+clean ones in random order, over features on disk of one region with four numbers each. A mean over words stands for
+the network, so that what is measured is everything that grows with the set: orders, tables, memories, the mixture.
+
+    pytest tests/benchmarks/bench_scale.py -m benchmark -s
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from baselines.kit.batches import TrainingBatches
+from baselines.kit.mixture import clean_posterior, is_clean
+from baselines.kit.pair_memory import PairMemory
+from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.vocabulary import Vocabulary
+from ncl_bench.noise.draw import NoiseRecord
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
+
+SIZES = (125_000, 250_000, 500_000, 1_000_000)
+WORDS, BATCH, ROUNDS = 2_000, 128, 3
+MOST_BYTES = 300
+"""Per pair: tables of captions and images, mapped features, an order, a remembered value, and what a mixture needs."""
+MOST_RATIO = 1.4
+"""Of two times per pair on one machine; caches hold less of a larger set."""
+
+
+def pairs_on_disk(n_pairs: int, folder: Path) -> PairedDataset:
+    """Pairs whose image and caption agree, but for two fifths; features mapped from disk."""
+    random = np.random.default_rng(0)
+    topics = random.integers(0, WORDS, n_pairs)
+    path = folder / "features.npy"
+    features = np.lib.format.open_memmap(path, "w+", np.float16, (n_pairs, 1, 4))
+    features[:] = (topics / WORDS)[:, None, None]
+    features.flush()
+    del features
+    lengths = 3 + np.arange(n_pairs) % 5
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    images = np.arange(n_pairs)
+    moved = random.permutation(n_pairs)[: 2 * n_pairs // 5]
+    images[moved] = np.roll(moved, 1)
+    return PairedDataset(
+        name="pairs",
+        split="train",
+        image_features=np.load(path, mmap_mode="r"),
+        image_ids=np.arange(n_pairs),
+        caption_to_image=images,
+        pair_ids=np.arange(n_pairs),
+        tokens=TokenTable(np.repeat(topics, lengths).astype(np.int32), offsets),
+        captions=None,
+        vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), WORDS),
+        captions_per_image=1,
+        noise=NoiseRecord("caption", ratio=0.4, seed=0, sha256="", realised_ratio=0.4),
+        fingerprint="",
+    )
+
+
+def measure(n_pairs: int, folder: Path) -> dict[str, float]:
+    """One epoch: nanoseconds per pair of each part, and bytes per pair at the peak over what was there before it."""
+    dataset = pairs_on_disk(1_000, folder)
+    list(TrainingBatches(dataset, batch_size=BATCH, seed=0).covering("warm"))
+    clean_posterior(torch.rand(1_000), random_state=0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    dataset = pairs_on_disk(n_pairs, folder)
+    batches = TrainingBatches(dataset, batch_size=BATCH, seed=0)
+    memory, times = PairMemory(n_pairs, initial=0.0), {}
+    for _ in range(ROUNDS):
+        marks = [time.process_time()]
+        for batch in batches.covering("divide"):
+            words = batch.caption_tokens.sum(dim=1) / batch.caption_lengths / WORDS
+            memory.write(batch.pair_ids, (batch.image_features.mean(dim=(1, 2)) - words).abs())
+        marks.append(time.process_time())
+        clean = is_clean(clean_posterior(memory.values, random_state=0), 0.5)
+        marks.append(time.process_time())
+        visited = 0
+        for batch in batches.shuffled("clean", pair_ids=batches.pair_ids[clean]):
+            visited += len(batch)
+        marks.append(time.process_time())
+        for part, begin, end, pairs in zip(
+            ("divide", "mixture", "train"), marks, marks[1:], (n_pairs, n_pairs, visited), strict=False
+        ):
+            times[part] = min(times.get(part, np.inf), 1e9 * (end - begin) / pairs)
+    found = clean.numpy() == (dataset.caption_to_image == np.arange(n_pairs))
+    assert found.mean() > 0.9
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    return times | {"bytes": grown / n_pairs}
+
+
+def test_time_and_memory_per_pair_do_not_grow_with_the_set() -> None:
+    rows = {}
+    for size in SIZES:
+        ran = subprocess.run(
+            [sys.executable, __file__, str(size)], capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        rows[size] = json.loads(ran.stdout)
+    smallest = rows[SIZES[0]]
+    print(
+        f"\n{'pairs':>9}  {'divide':>7} {'mixture':>8} {'train':>6}  bytes per pair (time per pair, smallest set = 1)"
+    )
+    for size, row in rows.items():
+        parts = [row[name] / smallest[name] for name in ("divide", "mixture", "train")]
+        print(f"{size:>9,}  {parts[0]:>7.2f} {parts[1]:>8.2f} {parts[2]:>6.2f}  {row['bytes']:.0f}")
+    for size, row in rows.items():
+        for part in ("divide", "mixture", "train"):
+            assert row[part] <= MOST_RATIO * smallest[part], (size, part)
+        assert row["bytes"] <= MOST_BYTES, size
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as made:
+        print(json.dumps(measure(int(sys.argv[1]), Path(made))))

@@ -29,7 +29,8 @@ text = open(sys.argv[1]).read()
 log = re.search("--output=(.*)", text)[1].replace("%j", "7").replace("%x", "x")
 environment = os.environ | {{"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}}
 environment |= {{"SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_NUM_NODES": "1"}}
-subprocess.Popen(["bash", sys.argv[1]], env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+quiet = {{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}}
+subprocess.Popen(["bash", sys.argv[1]], env=environment, start_new_session=True, **quiet)
 print("Submitted batch job 7")
 """
 SRUN = """#!/bin/bash

@@ -76,12 +76,13 @@ class GeneralizedPooling(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""
-        valid = valid_items(lengths, features.shape[1])[..., None]
-        # padding sinks below every value in the ranking, and is zero before it is weighted
-        ranked = features.masked_fill(~valid, OUT_OF_RANGE).sort(dim=1, descending=True).values
-        ranked = ranked.masked_fill(~valid, 0.0)
-        weights = self.weights(lengths, features.shape[1])
-        return (ranked * weights[..., None]).sum(dim=1)
+        longest = features.shape[1]
+        if int(on_host(lengths).min()) < longest:
+            # padding sinks below every value in the ranking, where its weight is zero
+            features = features.masked_fill(~valid_items(lengths, longest)[..., None], OUT_OF_RANGE)
+        ranked = features.sort(dim=1, descending=True).values
+        weights = self.weights(lengths, longest)
+        return (weights[:, None] @ ranked.to(weights.dtype)).squeeze(1)
 
 
 class RegionEncoder(nn.Module):

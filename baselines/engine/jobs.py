@@ -2,7 +2,8 @@
 
 Jobs are submitted with submitit, which keeps their logs in a folder. SLURM may stop a job and begin it again, on any
 node: a run goes on from its last whole epoch. The command waits for its jobs. If it is interrupted it cancels them; if
-it is killed they go on, and the same command finds what they finished.
+it is killed they go on, and the same command finds what they finished: a run that is still at work keeps the folder to
+itself on one machine, and in SLURM's queue has a name of which one job runs at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,6 +90,7 @@ class Jobs:
         threads: as many as jobs may be submitted at a time; each waits for one.
         begin: called first in every job.
         begin_with: what ``begin`` is called with.
+        name_of: names a job of SLURM by what it is called with; of one name one runs at a time.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class Jobs:
         threads: ThreadPoolExecutor,
         begin: Callable[..., None],
         begin_with: tuple[Any, ...],
+        name_of: Callable[..., str] | None = None,
     ) -> None:
+        self._name_of = name_of
         self._executor, self._threads = executor, threads
         self._begin, self._begin_with = begin, begin_with
         self._submitting = Lock()
@@ -125,6 +129,10 @@ class Jobs:
         with self._submitting:
             if self._closed:
                 raise NclBenchError("the jobs were cancelled; run the same command again, it goes on")
+            if self._name_of is not None:
+                # what a killed command has left in the queue ends first, and its work is found
+                name = self._name_of(*call.arguments)
+                self._executor.update_parameters(job_name=name, dependency="singleton")
             job = self._executor.submit(call)
             self._submitted.append(job)
         try:
@@ -146,6 +154,7 @@ def job_pool(
     n_jobs: int,
     begin: Callable[..., None],
     begin_with: tuple[Any, ...],
+    name_of: Callable[..., str] | None = None,
 ) -> Iterator[Jobs]:
     """Jobs for the length of a block; those that are not done when it raises are cancelled.
 
@@ -155,13 +164,14 @@ def job_pool(
         n_jobs: how many are submitted at a time.
         begin: called first in every job.
         begin_with: what ``begin`` is called with.
+        name_of: see :class:`Jobs`.
 
     Raises:
         NclBenchError: submitit or SLURM is not installed, or an option is unknown; a job died.
     """
     executor = _executor(system, folder)
     with ThreadPoolExecutor(n_jobs) as threads:
-        jobs = Jobs(executor, threads, begin, begin_with)
+        jobs = Jobs(executor, threads, begin, begin_with, name_of if system.kind == "slurm" else None)
         try:
             yield jobs
         except BaseException:

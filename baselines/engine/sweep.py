@@ -5,6 +5,7 @@ Interrupted, the same command goes on where it stopped.
 """
 
 import csv
+import hashlib
 import io
 import multiprocessing
 import re
@@ -185,7 +186,7 @@ def sweep(
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
     console = Console(stderr=True)
     shares = shared_shares(len(cells))
-    workers = pool_of(system, folder / "jobs", jobs, shares)
+    workers = pool_of(system, folder / "jobs", jobs, shares, _job_name)
     with sole_owner(folder), workers as pool, progress_bar(console) as bar:
         futures: list[Future[float]] = []
         for index, cell in enumerate(cells):
@@ -249,12 +250,22 @@ def shared_shares(n: int) -> Shares:
 
 
 def pool_of(
-    system: JobSystem | None, folder: Path, n: int, shares: Shares
+    system: JobSystem | None,
+    folder: Path,
+    n: int,
+    shares: Shares,
+    name_of: Callable[..., str] | None = None,
 ) -> AbstractContextManager[ProcessPoolExecutor | Jobs]:
     """Workers for trainings: processes of this command, or jobs, which tell of nothing before they are done."""
     if system is None:
         return worker_pool(n, begin_worker, (shares,))
-    return job_pool(system, folder, n, begin_worker, ([0.0] * len(shares),))
+    return job_pool(system, folder, n, begin_worker, ([0.0] * len(shares),), name_of)
+
+
+def _job_name(_: int, cell: Cell, *others: object) -> str:
+    """Of the job that does a cell, the same whoever asks for it."""
+    folder = hashlib.sha256(str(cell.folder.absolute()).encode()).hexdigest()[:8]
+    return f"ncl-bench-{folder}-{cell.name}"
 
 
 def begin_worker(shares: Shares) -> None:

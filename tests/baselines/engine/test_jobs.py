@@ -155,11 +155,12 @@ def test_a_queue_like_slurm_gets_the_options_and_gives_the_result(
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     system = JobSystem("slurm", {"partition": "gpu", "time": 600, "gpus_per_node": 1})
-    with job_pool(system, tmp_path / "jobs", 1, print, ()) as jobs:
+    with job_pool(system, tmp_path / "jobs", 1, print, (), lambda numbers: f"sum-{len(numbers)}") as jobs:
         assert jobs.submit(sum, (2, 3)).result() == 5
     (script,) = (tmp_path / "jobs").glob("*_submission.sh")
     lines = [line.removeprefix("#SBATCH --") for line in script.read_text().splitlines()]
-    assert {"partition=gpu", "time=600", "gpus-per-node=1", "job-name=ncl-bench"} <= set(lines)
+    assert {"partition=gpu", "time=600", "gpus-per-node=1", "job-name=sum-2"} <= set(lines)
+    assert "dependency=singleton" in lines  # one of a name at a time
     unknown = JobSystem("slurm", {"colour": "red"})
     with pytest.raises(NclBenchError, match=r"--slurm: .*colour"), job_pool(unknown, tmp_path, 1, print, ()):
         pass

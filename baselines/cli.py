@@ -320,7 +320,9 @@ def tune(
     to: Target = Path("tuning"),
     table: Annotated[
         str,
-        typer.Option(help="Tune the recipes of a measured table, as it says: digits, digits_sgr, or a file."),
+        typer.Option(
+            help="Tune the recipes of a measured table, as it says: digits, digits_sgr, pictograms, or a file."
+        ),
     ] = "",
     trials: Annotated[
         int, typer.Option(min=1, help="Trials of each recipe, the recipe as it is among them.")
@@ -396,7 +398,10 @@ def sweep(
     features: Features = "auto",
     settings: Settings = None,
     table: Annotated[
-        str, typer.Option(help="Train a measured table at equal compute: digits, digits_sgr, or a file.")
+        str,
+        typer.Option(
+            help="Train a measured table at equal compute: digits, digits_sgr, pictograms, or a file."
+        ),
     ] = "",
 ) -> None:
     """Train, score and evaluate recipes under several noises with several seeds, and print the table of means.

@@ -86,6 +86,9 @@ def described(name: str) -> str:
     """
     recipe = Recipe.load(name)
     content = {key: value for key, value in recipe.model_dump(mode="json").items() if value is not None}
+    if recipe.search:
+        drawn = {option: values.model_dump(mode="json") for option, values in recipe.search.items()}
+        content["search"] = drawn
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip()
     if Path(name).is_file():
         return text

@@ -157,7 +157,7 @@ def test_pages_are_well_formed_and_load_nothing_from_elsewhere(whole: Path) -> N
         assert not page.open, path
         assert len(page.ids) == len(set(page.ids)), path
         for target in page.loads:
-            assert target == "data:," or (path.parent / target).is_file(), (path, target)
+            assert target.startswith("data:") or (path.parent / target).is_file(), (path, target[:80])
     css = (whole / "site" / "site.css").read_text(encoding="utf-8")
     assert "url(" not in css
     assert "@import" not in css

@@ -17,12 +17,13 @@ from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
 
 TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
+TINY_SGR = {"name": "sgr", "embed_size": 8, "word_dim": 8, "sim_dim": 8, "sgr_steps": 1}
 
 
 def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
     """A method's recipe on digits, made small: every registered method has one that trains in seconds.
 
-    The backbone is tiny VSE-infinity, or that of the shipped recipe where the method needs another one.
+    The backbone is tiny VSE-infinity, or tiny SGR for a method that has no recipe on VSE-infinity.
 
     Args:
         method: its name.
@@ -31,7 +32,7 @@ def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
     shipped = [name for name in recipe_names() if name.startswith(f"{method}/digits_")]
     plain = f"{method}/digits_vse_infinity"
     recipe = Recipe.load(plain if plain in shipped else shipped[0])
-    backbone = TINY if plain in shipped else recipe.backbone
+    backbone = TINY if plain in shipped else TINY_SGR
     chosen = recipe.method | {name: value for name, value in options.items() if name in recipe.method}
     changed = {"backbone": backbone, "method": chosen, "batch_size": min(recipe.batch_size, 100)}
     return recipe.model_dump() | changed

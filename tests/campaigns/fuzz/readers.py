@@ -358,7 +358,7 @@ def run_folder(folder: Path) -> Reader:
 
 
 def packed_evidence(folder: Path) -> Reader:
-    path = packed_path(folder, ArrayFile(file="a.npy", sha256="0" * 64))
+    path = packed_path(folder, ArrayFile(file="a.npy", sha256="0123456789abcdef" * 4))
 
     def read(content: bytes) -> None:
         path.write_bytes(content)

@@ -129,7 +129,7 @@ def test_what_a_job_refuses_and_how_it_dies_are_sentences(tmp_path: Path) -> Non
             futures[1].result()
 
 
-@pytest.mark.usefixtures("found_by_jobs")
+@pytest.mark.usefixtures("found_by_jobs", "signals_heard")
 def test_jobs_end_with_an_interrupted_command(tmp_path: Path) -> None:
     def interrupt(jobs: Jobs) -> None:
         jobs.submit(begun, str(tmp_path))

@@ -30,7 +30,7 @@ from baselines.backbones.clip_models import (
     weights,
     weights_file,
 )
-from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import encoded_in_shares
 from ncl_bench.data.paired import PairedDataset
@@ -39,7 +39,7 @@ from ncl_bench.errors import DataError, TrainingError
 from ncl_bench.files import sha256_of_file
 
 
-class CLIP(Backbone):
+class CLIP(CosineBackbone):
     """Cosine of the two towers' outputs, in [-1, 1]. The patches of an image are its regions.
 
     Args:
@@ -55,9 +55,6 @@ class CLIP(Backbone):
     name = "clip"
     title = "CLIP"
     Config = CLIPConfig
-    similarity_range = (-1.0, 1.0)
-    pools = True
-    dot_products = True
     fixed_regions = True
     reads_images = True
     tokenizer = "OpenCLIP byte pairs"
@@ -115,18 +112,6 @@ class CLIP(Backbone):
     def compare(self, images: Encoded, captions: Encoded) -> Tensor:
         """Cosines on every rank: each holds all vectors, and needs the whole gradient of its own."""
         return self.similarities(images, captions)
-
-    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Cosines, float ``(n_images, n_captions)``."""
-        return images.vectors @ captions.vectors.T
-
-    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Cosines between images; both variants agree."""
-        return images.vectors @ images.vectors.T
-
-    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Cosines between captions; both variants agree."""
-        return captions.vectors @ captions.vectors.T
 
     @classmethod
     def inputs(cls, config: CLIPConfig, dataset: PairedDataset) -> PairedDataset:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
 from baselines.backbones.weight_names import size_of, translate
-from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.on_host import on_host, uploaded
 
 OUT_OF_RANGE = -10000.0
@@ -102,7 +102,7 @@ class RegionEncoder(nn.Module):
         return embedded.view(*image_features.shape[:2], -1)
 
 
-class VSEInfinity(Backbone):
+class VSEInfinity(CosineBackbone):
     """Cosine of pooled embeddings, in [-1, 1].
 
     Args:
@@ -115,9 +115,6 @@ class VSEInfinity(Backbone):
     name = "vse_infinity"
     title = "VSE-infinity"
     Config = VSEInfinityConfig
-    similarity_range = (-1.0, 1.0)
-    pools = True
-    dot_products = True
     weight_prefix = "img_enc.gpool."
 
     def __init__(
@@ -143,18 +140,6 @@ class VSEInfinity(Backbone):
         pooled = self.word_pooling(words, caption_lengths)
         vectors = unit_length(pooled)
         return Encoded(vectors, caption_lengths, vectors)
-
-    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Cosines, float ``(n_images, n_captions)``."""
-        return images.vectors @ captions.vectors.T
-
-    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Cosines between images; both variants agree."""
-        return images.vectors @ images.vectors.T
-
-    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Cosines between captions; both variants agree."""
-        return captions.vectors @ captions.vectors.T
 
     @classmethod
     def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:

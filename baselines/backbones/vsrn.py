@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from baselines.backbones.captioner import Captioner
 from baselines.backbones.encoders import packed, xavier_linear
 from baselines.backbones.weight_names import size_of, translate
-from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
 
 
@@ -148,7 +148,7 @@ class CaptionEncoder(nn.Module):
         return scaled(last[0])
 
 
-class VSRN(Backbone):
+class VSRN(CosineBackbone):
     """Cosine of one vector per image and one per caption, in [-1, 1].
 
     Args:
@@ -162,9 +162,6 @@ class VSRN(Backbone):
     title = "VSRN"
     Config = VSRNConfig
     config: VSRNConfig
-    similarity_range = (-1.0, 1.0)
-    pools = True
-    dot_products = True
     fixed_regions = True
     weight_prefix = "img_enc.Rs_GCN_"
 
@@ -194,10 +191,6 @@ class VSRN(Backbone):
         vectors = self.autocast(self.captions, caption_tokens, caption_lengths)
         return Encoded(vectors, caption_lengths, vectors)
 
-    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Cosines, float ``(n_images, n_captions)``."""
-        return images.vectors @ captions.vectors.T
-
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
         """Weighted caption loss of each pair, float ``(pairs,)``; the published loss has their mean.
 
@@ -211,14 +204,6 @@ class VSRN(Backbone):
         assert regions is not None
         losses = self.autocast(self.captioner, regions, batch.caption_tokens, batch.caption_lengths)
         return self.config.caption_weight * losses
-
-    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Cosines between images; both variants agree."""
-        return images.vectors @ images.vectors.T
-
-    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Cosines between captions; both variants agree."""
-        return captions.vectors @ captions.vectors.T
 
     @classmethod
     def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:

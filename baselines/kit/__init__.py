@@ -1,6 +1,6 @@
 """All that the author of a method or a backbone imports: ``from baselines.kit import Method, StepDecay``."""
 
-from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.backbone import Backbone, CosineBackbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import hardest_triplet, hinge_costs, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay, WarmUpThenStepDecay
@@ -10,6 +10,7 @@ from baselines.kit.randomness import derive_seed
 __all__ = [
     "Backbone",
     "Batch",
+    "CosineBackbone",
     "Encoded",
     "EpochPlan",
     "Method",

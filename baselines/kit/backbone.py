@@ -69,7 +69,7 @@ class Backbone(nn.Module, ABC):
     reads_images: ClassVar[bool] = False
     """Images themselves, and caption texts, come in place of region features and of the dataset's tokens."""
     tokenizer: ClassVar[str] = ""
-    """What cuts the captions where the dataset's tokens are not read."""
+    """What tokenizes the captions where the dataset's tokens are not read."""
     weight_prefix: ClassVar[str] = ""
     """What the names of this network's weights, and of no other's, begin with in a checkpoint of the papers' code;
     empty where no such checkpoint is read."""
@@ -200,3 +200,23 @@ class Backbone(nn.Module, ABC):
         except RuntimeError as error:
             found = " ".join(str(error).split())
             raise TrainingError(f"the weights do not fit {type(self).__name__}: {found}") from None
+
+
+class CosineBackbone(Backbone):
+    """A backbone that makes one unit vector of each image and caption; similarities are cosines, in [-1, 1]."""
+
+    similarity_range = (-1.0, 1.0)
+    pools = True
+    dot_products = True
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Cosines, float ``(n_images, n_captions)``."""
+        return images.vectors @ captions.vectors.T
+
+    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Cosines between images; both variants agree."""
+        return images.vectors @ images.vectors.T
+
+    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
+        """Cosines between captions; both variants agree."""
+        return captions.vectors @ captions.vectors.T

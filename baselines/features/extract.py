@@ -30,8 +30,8 @@ from baselines.features.listing import Listing
 from baselines.features.pictures import read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
+from ncl_bench.data.image_table import draw_splits
 from ncl_bench.data.layout import Journal
-from ncl_bench.data.own import draw_splits
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 from ncl_bench.files import atomic_path, sole_owner, write_text

@@ -1,14 +1,12 @@
 """Which images, under which names, in which split."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncl_bench.data.image_table import Splits, note_split, noted_splits, open_table
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
-
-Splits = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -69,33 +67,24 @@ def _files_below(folder: Path) -> list[str]:
 
 
 def _read_table(path: Path) -> Listing:
-    separator = "," if path.suffix.lower() == ".csv" else "\t"
-    names: dict[str, str] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = csv.DictReader(stream, delimiter=separator, strict=True)
-            columns = rows.fieldnames or ()
-            if "image" not in columns:
+    split_of: dict[str, str] = {}
+    with open_table(path) as rows:
+        columns = rows.fieldnames or ()
+        if "image" not in columns:
+            raise DataError(
+                f"{path} has the columns {', '.join(columns)}, none of them named image; name it so"
+            )
+        for row in rows:
+            where = f"{path} line {rows.line_num}"
+            name, split = row["image"] or "", row.get("split") or ""
+            if not name:
+                raise DataError(f"{where} names no image; fill in the column image")
+            if "split" in columns and split not in SPLITS:
                 raise DataError(
-                    f"{path} has the columns {', '.join(columns)}, none of them named image; name it so"
+                    f"{where}: the split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
                 )
-            for row in rows:
-                name, split = row["image"] or "", row.get("split") or ""
-                where = f"{path} line {rows.line_num}"
-                if not name:
-                    raise DataError(f"{where} names no image; fill in the column image")
-                if "split" in columns and split not in SPLITS:
-                    raise DataError(
-                        f"{where}: the split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
-                    )
-                if names.setdefault(name, split) != split:
-                    raise DataError(
-                        f"{where}: {name} is in {split} here and in {names[name]} above; choose one"
-                    )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
-    splits = {s: [name for name, split in names.items() if split == s] for s in SPLITS}
-    return Listing(path.parent, list(names), splits if "split" in columns else None)
+            note_split(split_of, name, split, where)
+    return Listing(path.parent, list(split_of), noted_splits(split_of) if "split" in columns else None)
 
 
 def _parsed(lists: Sequence[str]) -> dict[str, Path]:

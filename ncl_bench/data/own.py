@@ -1,6 +1,5 @@
 """A dataset of one's own, from features and a table of captions: its module, and its prepared folder."""
 
-import csv
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout, read_lines
 from ncl_bench.data.encoding import ENCODING_FILE
+from ncl_bench.data.image_table import Splits, draw_splits, note_split, noted_splits, open_table
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.errors import DataError, ScoresError
@@ -36,7 +36,6 @@ _NAMES = {
     "zh": "Chinese",
 }
 
-Splits = dict[str, list[str]]
 Array = NDArray[Any]
 
 
@@ -149,47 +148,35 @@ def read_captions(path: Path) -> CaptionTable:
     """
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_of: dict[str, str] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = csv.DictReader(
-                stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
+    with open_table(path) as rows:
+        columns = list(rows.fieldnames or ())
+        languages = [column for column in columns if column not in ("image", "split")]
+        if "image" not in columns or not languages:
+            raise DataError(
+                f"{path} has the columns {', '.join(columns) or 'none'}, expected image and one of captions per "
+                "language, such as image,en; name them so in its first line"
             )
-            columns = list(rows.fieldnames or ())
-            languages = [column for column in columns if column not in ("image", "split")]
-            if "image" not in columns or not languages:
+        for row in rows:
+            where = f"{path} line {rows.line_num}"
+            cells = {column: " ".join((row[column] or "").split()) for column in columns}
+            cells["image"] = (row["image"] or "").strip()
+            empty = [column for column in columns if not cells[column]]
+            if empty or None in row:
+                fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
+                raise DataError(f"{where}: {fault}; every row is an image and its caption in every language")
+            image, split = cells["image"], cells.get("split", "")
+            if len(image.splitlines()) > 1:
+                raise DataError(f"{where}: the image {image!r} has a line end in its name; rename it")
+            if "split" in columns and split not in SPLITS:
                 raise DataError(
-                    f"{path} has the columns {', '.join(columns) or 'none'}, expected image and one of captions per "
-                    "language, such as image,en; name them so in its first line"
+                    f"{where}: split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
                 )
-            for row in rows:
-                where = f"{path} line {rows.line_num}"
-                cells = {column: " ".join((row[column] or "").split()) for column in columns}
-                cells["image"] = (row["image"] or "").strip()
-                empty = [column for column in columns if not cells[column]]
-                if empty or None in row:
-                    fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
-                    raise DataError(
-                        f"{where}: {fault}; every row is an image and its caption in every language"
-                    )
-                image, split = cells["image"], cells.get("split", "")
-                if len(image.splitlines()) > 1:
-                    raise DataError(f"{where}: the image {image!r} has a line end in its name; rename it")
-                if "split" in columns and split not in SPLITS:
-                    raise DataError(
-                        f"{where}: split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
-                    )
-                if split_of.setdefault(image, split) != split:
-                    raise DataError(
-                        f"{where}: {image} is in {split} here and in {split_of[image]} above; choose one"
-                    )
-                captions.setdefault(image, []).append(tuple(cells[language] for language in languages))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
+            note_split(split_of, image, split, where)
+            captions.setdefault(image, []).append(tuple(cells[language] for language in languages))
     if not captions:
         raise DataError(f"{path} holds no captions; write one row per caption")
-    splits = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
     named = ("en",) if languages == ["caption"] else tuple(languages)
-    return CaptionTable(path, named, captions, splits if "split" in columns else None)
+    return CaptionTable(path, named, captions, noted_splits(split_of) if "split" in columns else None)
 
 
 @dataclass(frozen=True)
@@ -312,32 +299,6 @@ def _file_of(folder: Path, image: str) -> Path | None:
     candidates = (folder / f"{image}.npy", (folder / image).with_suffix(".npy"))
     inside = (file for file in candidates if file.resolve().is_relative_to(folder.resolve()))
     return next((file for file in inside if file.is_file()), None)
-
-
-def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: int) -> Splits:
-    """Draw dev and test; the rest is train. Each split keeps the order of the names.
-
-    Args:
-        names: of the images.
-        dev: images to draw; a tenth of them, rounded down, where None.
-        test: likewise.
-        seed: of the draw.
-
-    Raises:
-        DataError: a split would be empty.
-    """
-    tenth = len(names) // 10
-    sizes = {"dev": tenth if dev is None else dev, "test": tenth if test is None else test}
-    sizes["train"] = len(names) - sum(sizes.values())
-    for split, size in sizes.items():
-        if size < 1:
-            raise DataError(
-                f"of {len(names)} images {size} would be {split}; choose other numbers with --dev and --test"
-            )
-    order = np.random.RandomState(seed).permutation(len(names))
-    cuts = np.cumsum([sizes["test"], sizes["dev"]])
-    rows = dict(zip(("test", "dev", "train"), np.split(order, cuts), strict=True))
-    return {split: [names[row] for row in sorted(rows[split])] for split in SPLITS}
 
 
 def _spec(

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from baselines.backbones.encoders import packed, padded
+from baselines.backbones.gru import all_states, packed, padded
 from baselines.kit.on_host import on_host, remember
 
 
@@ -88,9 +88,9 @@ class Captioner(nn.Module):
 
     def logits(self, regions: Tensor, labels: Tensor, counts: Tensor) -> PackedSequence:
         """Of the words after labels 0 to ``counts - 1``, packed float ``(all words, vocabulary)``."""
-        seen, last = self.encoder(self.dropout(self.regions(regions)))
+        seen = all_states(self.encoder, self.dropout(self.regions(regions)))
         read = packed(labels, counts)
-        seen, state = seen[read.sorted_indices], last[0][read.sorted_indices]
+        seen, state = seen[read.sorted_indices], seen[read.sorted_indices, -1]
         n_word, n_hidden = self.embedding.embedding_dim, self.cell.hidden_size
         of_word, of_context = self.cell.weight_ih[:, :n_word], self.cell.weight_ih[:, n_word:]
         of_seen, of_state = self.attention.weight[:, :n_hidden], self.attention.weight[:, n_hidden:]

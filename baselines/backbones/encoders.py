@@ -4,9 +4,8 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from baselines.kit.on_host import on_host, uploaded
+from baselines.backbones.gru import both_directions
 
 EPSILON = 1e-8
 
@@ -61,39 +60,6 @@ class WordEncoder(nn.Module):
         """
         words = self.dropout(self.embedding(tokens))
         return both_directions(self.gru, words, lengths)
-
-
-def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
-    """Mean of a bidirectional GRU's outputs, float ``(n, longest, hidden_size)``, zero beyond the lengths."""
-    states = padded(gru(packed(sequences, lengths))[0], sequences.shape[1])
-    return (states[..., : gru.hidden_size] + states[..., gru.hidden_size :]) / 2
-
-
-def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
-    """The first ``lengths`` entries of every row, without what is beyond.
-
-    As ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is made on the host.
-    """
-    falling, order = torch.sort(on_host(lengths), descending=True)
-    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-    order, back = (uploaded(x, sequences.device) for x in (order, back))
-    data, batch_sizes, _, _ = pack_padded_sequence(
-        sequences.index_select(0, order), falling, batch_first=True
-    )
-    return PackedSequence(data, batch_sizes, order, back)
-
-
-def padded(sequences: PackedSequence, longest: int | None = None) -> Tensor:
-    """Rows in the order that they were packed in, zero beyond their lengths.
-
-    Args:
-        sequences: of :func:`packed`.
-        longest: entries of a row; those of the longest by default.
-    """
-    in_order = sequences._replace(sorted_indices=None, unsorted_indices=None)
-    rows, _ = pad_packed_sequence(in_order, batch_first=True, total_length=longest)
-    assert sequences.unsorted_indices is not None
-    return rows.index_select(0, sequences.unsorted_indices)
 
 
 class GlobalVector(nn.Module):

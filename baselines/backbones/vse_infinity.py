@@ -18,7 +18,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
+from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
+from baselines.backbones.gru import both_directions
 from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.on_host import on_host, uploaded

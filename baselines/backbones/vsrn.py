@@ -37,7 +37,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import Captioner
-from baselines.backbones.encoders import packed, xavier_linear
+from baselines.backbones.encoders import xavier_linear
+from baselines.backbones.gru import all_states, last_state
 from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
@@ -129,8 +130,7 @@ class ImageEncoder(nn.Module):
 
     def whole(self, related: Tensor) -> Tensor:
         """Global semantic reasoning (section 3.3): unit vectors, float ``(n, embed_size)``."""
-        _, last = self.gru(related)
-        return scaled(self.norm(last[0]))
+        return scaled(self.norm(all_states(self.gru, related)[:, -1]))
 
 
 class CaptionEncoder(nn.Module):
@@ -144,8 +144,7 @@ class CaptionEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Unit vectors, float ``(n, embed_size)``, of captions in any order."""
-        _, last = self.gru(packed(self.embedding(tokens), lengths))
-        return scaled(last[0])
+        return scaled(last_state(self.gru, self.embedding(tokens), lengths))
 
 
 class VSRN(CosineBackbone):

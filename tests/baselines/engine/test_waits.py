@@ -16,7 +16,7 @@ from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
 from support.tiny_clip import MODEL, WORDS, clip_batch
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.backbones.encoders import both_directions
+from baselines.backbones.gru import both_directions
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import TrainingJob
 from baselines.engine.step import READ_EVERY, OptimiserStep

@@ -1,0 +1,217 @@
+"""Gated recurrent units over sequences of different lengths, one layer, in one direction or both.
+
+On a GPU, cuDNN runs ``torch.nn.GRU``. On a CPU that module walks back through a graph of about twenty small operations
+per item, which takes most of a step of a small network; there, :func:`states` computes the same from the module's
+parameters with matrix products of its own: 7 operations per item forwards and 4 backwards, both directions at once.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from baselines.kit.on_host import on_host, uploaded
+
+
+def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """Mean of a bidirectional GRU's states, float ``(n, longest, hidden_size)``, zero beyond the lengths."""
+    forwards, backwards = states(gru, sequences, lengths).unbind(dim=2)
+    return (forwards + backwards) / 2
+
+
+def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """State of a GRU of one direction after each sequence's last item, float ``(n, hidden_size)``."""
+    rows = torch.arange(len(sequences), device=sequences.device)
+    return states(gru, sequences, lengths)[rows, lengths - 1, 0]
+
+
+def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
+    """States of a GRU of one direction over sequences of one length, float ``(n, length, hidden_size)``."""
+    if _is_left_to_torch(sequences):
+        found: Tensor = gru(sequences)[0]
+        return found
+    n, length, _ = sequences.shape
+    return states(gru, sequences, torch.full((n,), length)).squeeze(2)
+
+
+def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """States of a GRU, float ``(n, longest, directions, hidden_size)``, zero beyond the lengths.
+
+    Args:
+        gru: of one layer, with biases, ``batch_first``.
+        sequences: float ``(n, longest, input_size)``.
+        lengths: int64 ``(n,)``, at least 1, in any order.
+    """
+    n, longest, _ = sequences.shape
+    if _is_left_to_torch(sequences):
+        return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
+    endings = ("", "_reverse") if gru.bidirectional else ("",)
+    parameters = (
+        torch.stack([getattr(gru, f"{name}_l0{ending}") for ending in endings])
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    run = cast("Callable[..., Tensor]", _States.apply)
+    return run(sequences, *parameters, _order(lengths, longest, len(endings)))
+
+
+def _is_left_to_torch(sequences: Tensor) -> bool:
+    """On devices other than the CPU, and where autocast decides on the precision of products."""
+    return sequences.device.type != "cpu" or torch.is_autocast_enabled("cpu")
+
+
+def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
+    """The first ``lengths`` entries of every row, without what is beyond.
+
+    As ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is made on the host.
+    """
+    falling, order = torch.sort(on_host(lengths), descending=True)
+    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    order, back = (uploaded(x, sequences.device) for x in (order, back))
+    data, batch_sizes, _, _ = pack_padded_sequence(
+        sequences.index_select(0, order), falling, batch_first=True
+    )
+    return PackedSequence(data, batch_sizes, order, back)
+
+
+def padded(sequences: PackedSequence, longest: int | None = None) -> Tensor:
+    """Rows in the order that they were packed in, zero beyond their lengths.
+
+    Args:
+        sequences: of :func:`packed`.
+        longest: entries of a row; those of the longest by default.
+    """
+    in_order = sequences._replace(sorted_indices=None, unsorted_indices=None)
+    rows, _ = pad_packed_sequence(in_order, batch_first=True, total_length=longest)
+    assert sequences.unsorted_indices is not None
+    return rows.index_select(0, sequences.unsorted_indices)
+
+
+class _Order(NamedTuple):
+    """The order in which items are read: all first items, then all second ones, those of longer sequences first.
+
+    Attributes:
+        items: int64 ``(directions, total)``, the place of each item among all ``n * longest``.
+        sizes: items at each time, falling.
+    """
+
+    items: Tensor
+    sizes: list[int]
+
+
+def _order(lengths: Tensor, longest: int, directions: int) -> _Order:
+    falling, rows = torch.sort(lengths, descending=True)
+    times = torch.arange(int(falling[0]))[:, None]
+    read = times < falling
+    items = [rows * longest + times, rows * longest + falling - 1 - times][:directions]
+    return _Order(torch.stack([x[read] for x in items]), read.sum(dim=1).tolist())
+
+
+class _States(torch.autograd.Function):
+    """With input x, state h and ``*`` between elements (Cho et al., 2014, in the form of cuDNN):
+
+    r = sigmoid(W_r x + b_r + U_r h + c_r), z = sigmoid(W_z x + b_z + U_z h + c_z),
+    m = U_n h + c_n, n = tanh(W_n x + b_n + r * m), and the next state is n + z * (h - n).
+
+    A gradient that is to be differentiated again is left to autograd.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor, order: _Order
+    ) -> Tensor:
+        hidden = u.shape[2]
+        items = sequences.flatten(0, 1)[order.items]
+        from_items = torch.cat([c[:, : 2 * hidden], torch.zeros_like(c[:, 2 * hidden :])], dim=1) + b
+        gates = torch.baddbmm(from_items[:, None], items, w.transpose(1, 2))
+        kept, found = (gates.new_empty(*gates.shape[:2], hidden) for _ in range(2))
+        h = gates.new_zeros(len(u), order.sizes[0], hidden)
+        room = gates.new_empty(h.numel() * 3)
+        new_bias, u_back = c[:, None, 2 * hidden :], u.transpose(1, 2)
+        at = [
+            torch.split(x, order.sizes, dim=1)
+            for x in (gates[..., : 2 * hidden], gates[..., 2 * hidden :], kept, found)
+        ]
+        for both, n, m, h_next in zip(*at, strict=True):
+            h = h[:, : n.shape[1]]
+            from_state = room[: 3 * h.numel()].view(*h.shape[:2], -1)
+            torch.bmm(h, u_back, out=from_state)
+            both.add_(from_state[..., : 2 * hidden]).sigmoid_()
+            torch.add(from_state[..., 2 * hidden :], new_bias, out=m)
+            n.addcmul_(both[..., :hidden], m).tanh_()
+            h = torch.lerp(n, h, both[..., hidden:], out=h_next)
+        ctx.order = order
+        ctx.save_for_backward(sequences, w, u, b, c, gates, kept, found)
+        return _in_place(found, sequences, order)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, gates, kept, found = ctx.saved_tensors
+        order: _Order = ctx.order
+        if torch.is_grad_enabled():
+            with torch.enable_grad():
+                again = _by_autograd(order, *inputs)
+            needed = [x for x, wanted in zip(inputs, ctx.needs_input_grad, strict=False) if wanted]
+            grads = iter(torch.autograd.grad(again, needed, grad, create_graph=True))
+            return *(next(grads) if wanted else None for wanted in ctx.needs_input_grad[:5]), None
+        sequences, w, u, _, _ = inputs
+        hidden = u.shape[2]
+        r, z, n = gates.chunk(3, dim=-1)
+        of_new = (1 - z).addcmul_(n * n, z - 1)
+        slopes = gates.new_empty(*found.shape[:2], 3, hidden)  # of r, z and m, by the state
+        torch.mul(of_new, r, out=slopes[:, :, 2])
+        torch.mul(found - n, 1 - z, out=slopes[:, :, 1])
+        torch.mul(slopes[:, :, 2], kept * (1 - r), out=slopes[:, :, 0])
+        d_states = torch.stack([x[i] for x, i in zip(grad.flatten(0, 1).unbind(1), order.items, strict=True)])
+        d_gates = torch.empty_like(gates)
+        room = gates.new_empty(len(u) * order.sizes[0] * hidden)
+        carried = room[:0].view(len(u), 0, hidden)
+        at = [torch.split(x, order.sizes, dim=1) for x in (d_states, slopes, d_gates.view(slopes.shape), z)]
+        for d_h, slope, d_gate, z_now in zip(*(x[::-1] for x in at), strict=True):
+            d_h[:, : carried.shape[1]].add_(carried)
+            torch.mul(d_h[:, :, None], slope, out=d_gate)
+            carried = room[: d_h.numel()].view(d_h.shape)
+            torch.mul(d_h, z_now, out=carried)
+            carried.baddbmm_(d_gate.flatten(2), u)
+        d_u = d_gates[:, order.sizes[0] :].transpose(1, 2) @ found[:, _before(order.sizes)]
+        d_c = d_gates.sum(dim=1)
+        torch.mul(d_states, of_new, out=d_gates[..., 2 * hidden :])
+        items = sequences.flatten(0, 1)[order.items]
+        d_w, d_b = d_gates.transpose(1, 2) @ items, d_gates.sum(dim=1)
+        d_sequences = None
+        if ctx.needs_input_grad[0]:
+            d_sequences = torch.zeros_like(sequences)
+            for of_items, places in zip(d_gates @ w, order.items, strict=True):
+                d_sequences.flatten(0, 1).index_add_(0, places, of_items)
+        return d_sequences, d_w, d_u, d_b, d_c, None
+
+
+def _before(sizes: list[int]) -> Tensor:
+    """For all items but the first ones, the place of the item before it in its sequence, int64."""
+    counts = torch.tensor(sizes)
+    return torch.arange(sizes[0], sum(sizes)) - counts[:-1].repeat_interleave(counts[1:])
+
+
+def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
+    """States ``(directions, total, hidden)`` as ``(n, longest, directions, hidden)``, zero beyond the lengths."""
+    n, longest, _ = sequences.shape
+    out = found.new_zeros(n * longest, len(found), found.shape[2])
+    for direction, (rows, places) in enumerate(zip(found, order.items, strict=True)):
+        out[:, direction] = out[:, direction].index_copy(0, places, rows)
+    return out.view(n, longest, *out.shape[1:])
+
+
+def _by_autograd(order: _Order, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The equations one after the other."""
+    from_items = torch.baddbmm(b[:, None], sequences.flatten(0, 1)[order.items], w.transpose(1, 2))
+    h = from_items.new_zeros(len(u), order.sizes[0], u.shape[2])
+    found = []
+    for entering in torch.split(from_items, order.sizes, dim=1):
+        h = h[:, : entering.shape[1]]
+        r, z, n = entering.chunk(3, dim=-1)
+        r_kept, z_kept, m = torch.baddbmm(c[:, None], h, u.transpose(1, 2)).chunk(3, dim=-1)
+        n = torch.tanh(n + torch.sigmoid(r + r_kept) * m)
+        h = n + torch.sigmoid(z + z_kept) * (h - n)
+        found.append(h)
+    return _in_place(torch.cat(found, dim=1), sequences, order)

@@ -1,0 +1,104 @@
+"""The GRU of the CPU against torch's own module, and its gradients of first and second order."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from baselines.backbones.gru import all_states, both_directions, last_state, packed, padded, states
+
+LENGTHS = torch.tensor([3, 7, 1, 5, 7, 2])
+
+
+def by_torch(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """States of torch's module on packed sequences."""
+    n, longest, _ = sequences.shape
+    return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
+
+
+def a_gru(*, both: bool, dtype: torch.dtype = torch.float64) -> nn.GRU:
+    torch.manual_seed(0)
+    return nn.GRU(5, 4, batch_first=True, bidirectional=both).to(dtype)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=7),
+    padding=st.integers(0, 3),
+    both=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_states_and_gradients_are_those_of_torch(
+    lengths: list[int], padding: int, both: bool, seed: int
+) -> None:
+    gru = a_gru(both=both)
+    random = torch.Generator().manual_seed(seed)
+    sequences = torch.randn(
+        len(lengths), max(lengths) + padding, 5, generator=random, dtype=torch.float64, requires_grad=True
+    )
+    expected = by_torch(gru, sequences, torch.tensor(lengths))
+    weight = torch.randn(expected.shape, generator=random, dtype=torch.float64)
+    found = states(gru, sequences, torch.tensor(lengths))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    by = [sequences, *gru.parameters()]
+    ours, theirs = (torch.autograd.grad((x * weight).sum(), by) for x in (found, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("both", [True, False], ids=["both", "one"])
+def test_gradients_can_be_differentiated_again(both: bool) -> None:
+    gru = a_gru(both=both)
+    names, values = zip(*gru.named_parameters(), strict=True)
+    sequences = torch.randn(6, 7, 5, dtype=torch.float64, requires_grad=True)
+
+    def of(sequences: Tensor, *parameters: Tensor) -> Tensor:
+        run = Functional(gru, LENGTHS)
+        return torch.func.functional_call(
+            run, dict(zip((f"gru.{x}" for x in names), parameters, strict=True)), sequences
+        )
+
+    assert torch.autograd.gradgradcheck(of, (sequences, *values))
+
+
+class Functional(nn.Module):
+    """The states as a module, whose parameters a test replaces."""
+
+    def __init__(self, gru: nn.GRU, lengths: Tensor) -> None:
+        super().__init__()
+        self.gru, self.lengths = gru, lengths
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return states(self.gru, sequences, self.lengths)
+
+
+def test_what_lies_beyond_a_sequence_counts_for_nothing() -> None:
+    gru = a_gru(both=True)
+    sequences = torch.randn(6, 7, 5, dtype=torch.float64)
+    beyond = torch.arange(7) >= LENGTHS[:, None]
+    sequences.masked_fill_(beyond[..., None], torch.nan).requires_grad_()
+    found = states(gru, sequences, LENGTHS)
+    assert not found[beyond].any()
+    assert torch.isfinite(found).all()
+    (gradient,) = torch.autograd.grad(found.sum(), sequences)
+    assert not gradient[beyond].any()
+    assert gradient[~beyond].all()
+
+
+def test_both_directions_are_averaged_and_the_last_state_is_that_of_the_last_item() -> None:
+    sequences = torch.randn(6, 7, 5, dtype=torch.float64)
+    gru = a_gru(both=True)
+    expected = by_torch(gru, sequences, LENGTHS).mean(dim=2)
+    torch.testing.assert_close(both_directions(gru, sequences, LENGTHS), expected)
+    gru = a_gru(both=False)
+    torch.testing.assert_close(last_state(gru, sequences, LENGTHS), gru(packed(sequences, LENGTHS))[1][0])
+    torch.testing.assert_close(all_states(gru, sequences), gru(sequences)[0])
+
+
+def test_products_in_bfloat16_are_left_to_torch() -> None:
+    gru = a_gru(both=True, dtype=torch.float32)
+    sequences = torch.randn(6, 7, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = states(gru, sequences, LENGTHS), by_torch(gru, sequences, LENGTHS)
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, states(gru, sequences, LENGTHS))

@@ -28,14 +28,15 @@ TABLES = RECIPES / "tables"
 
 def recipe_names() -> list[str]:
     """Names of all shipped recipes, sorted."""
-    by_hand = [
-        f"{path.stem}/{key}"
-        for path in RECIPES.glob("*.yaml")
-        if path != EVERY_METHOD
-        for key in read_yaml(path)
-        if key not in DATASETS
-    ]
-    return sorted([*by_hand, *(f"{path.parent.name}/{path.stem}" for path in TUNED.glob("*/*.yaml"))])
+    return sorted(name for path in RECIPES.glob("*.yaml") for name in _names_of(path.stem))
+
+
+def _names_of(method: str) -> list[str]:
+    """Names of a method's shipped recipes; none where it has no file."""
+    own = RECIPES / f"{method}.yaml"
+    keys = read_yaml(own) if own.is_file() and own != EVERY_METHOD else ()
+    tuned = (path.stem for path in (TUNED / method).glob("*.yaml"))
+    return [f"{method}/{key}" for key in (*keys, *tuned) if key not in DATASETS]
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -58,10 +59,10 @@ def is_shipped(name: str) -> bool:
     Raises:
         RecipeError: no recipe can have this name.
     """
-    names = recipe_names()
-    if name in names:
-        return True
     method, dataset, _ = split_name(name)
+    if name in _names_of(method):
+        return True
+    names = recipe_names()
     shipped = [split_name(each) for each in names]
     own_method = method not in {each[0] for each in shipped} and "baselines.methods" in sys.modules
     own_dataset = dataset not in {each[1] for each in shipped}

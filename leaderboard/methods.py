@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from baselines.recipes import recipe_names
+from baselines.recipes import beginning, recipe_names, split_name
 from leaderboard.entries import Cell, checked
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
@@ -19,7 +19,18 @@ METHODS_FILE = Path(__file__).parent / "methods.yaml"
 
 
 class Family(Record):
-    """One page: a method in all its published spellings."""
+    """One page: a method in all its published spellings.
+
+    Attributes:
+        title, summary: for readers.
+        names: that results give it.
+        single, ensemble: those that stand for one network, and for an average of several.
+        source: key in ``published/sources.yaml`` of the paper that introduced it.
+        recipes: the method that its recipes are of; empty where there are none.
+        ensemble_recipes: likewise, of an average of several networks.
+        recipe_suffixes: how the recipe of a name ends; None where it has none.
+        backbones: of a plain model, whose recipes are those of these backbones alone.
+    """
 
     title: Annotated[str, Field(max_length=120)]
     summary: Annotated[str, Field(max_length=900)]
@@ -30,6 +41,7 @@ class Family(Record):
     recipes: str = ""
     ensemble_recipes: str = ""
     recipe_suffixes: dict[str, str | None] = Field(default_factory=dict)
+    backbones: tuple[str, ...] = ()
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
         """Whether a result stands for one network, for an average of several, or nobody says."""
@@ -127,11 +139,12 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
     """
     found = []
     for name in known_recipes():
-        method, ending = name.split("/")
-        if method in (family.recipes, family.ensemble_recipes):
-            synthetic = DATASETS[ending.split("_")[0]].noise == "synthetic"
-            options = drawn_noise(0.4 if synthetic else 0.0, "caption")
-            found.append((name, command_lines([name], options, ending)))
+        method, dataset, rest = split_name(name)
+        if method not in (family.recipes, family.ensemble_recipes):
+            continue
+        if not family.backbones or beginning(rest, family.backbones):
+            options = drawn_noise(0.4 if DATASETS[dataset].noise == "synthetic" else 0.0, "caption")
+            found.append((name, command_lines([name], options, f"{dataset}_{rest}")))
     return found
 
 

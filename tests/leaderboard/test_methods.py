@@ -78,6 +78,22 @@ def test_every_command_names_a_recipe_that_exists() -> None:
     assert named <= set(recipe_names())
 
 
+@pytest.mark.parametrize("name", ["SCAN", "VSRN", "IMRAM"])
+def test_a_plain_model_is_trained_by_the_recipes_of_its_backbone_alone(name: str) -> None:
+    families = read_families()
+    printed = [
+        entry
+        for entry in read_published(families)
+        if entry.method == name and entry.cell.noise_unit in ("none", "caption", "image")
+    ]
+    assert {entry.cell.dataset for entry in printed} >= {"flickr30k", "coco"}
+    for entry in printed:
+        assert f"ncl-bench train triplet/{entry.cell.dataset}_{name.lower()} " in entry.command
+    listed = [recipe for recipe, _ in family_recipes(families[name.lower()])]
+    assert f"triplet/flickr30k_{name.lower()}" in listed
+    assert all(f"_{name.lower()}" in recipe for recipe in listed)
+
+
 def test_every_method_with_recipes_has_a_page() -> None:
     families = read_families().values()
     assert {name.split("/")[0] for name in recipe_names()} <= {

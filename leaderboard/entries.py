@@ -61,7 +61,8 @@ class Cell(Record):
         protocol: ``1k``, ``5fold-1k``, ``5k`` or ``200``.
         noise_unit: ``none`` (ratio 0), ``caption``, ``image``, ``natural``, or ``unknown``: nobody says.
         noise_ratio: nominal ratio of synthetic noise in [0, 1); None under natural noise.
-        text: language and tokenizer, named only where they are not the usual ones (always for NoW).
+        text: language and tokenizer, named only where they are not the usual ones (always for NoW); a tokenizer that is
+            part of a network, as of CLIP, is not named.
     """
 
     dataset: str

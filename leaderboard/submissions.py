@@ -25,6 +25,7 @@ from leaderboard.methods import (
     own_key,
 )
 from ncl_bench.data import DATASETS
+from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
@@ -368,8 +369,10 @@ def recipe_commands(submission: Submission, cell: Cell) -> tuple[str, ...]:
 
 
 def _text(submission: Submission) -> str:
+    """See :class:`~leaderboard.entries.Cell`; a network that splits captions in a way of its own changes nothing."""
     spec = DATASETS[submission.dataset]
-    usual = submission.tokenizer == spec.tokenizers[submission.language]
+    own = submission.tokenizer not in TOKENIZERS
+    usual = own or submission.tokenizer == spec.tokenizers[submission.language]
     if submission.language != spec.languages[0]:
         return submission.language if usual else f"{submission.language}-{submission.tokenizer}"
-    return "" if usual and not spec.shipped_tokenizers else submission.tokenizer
+    return "" if own or (usual and not spec.shipped_tokenizers) else submission.tokenizer

@@ -375,3 +375,12 @@ def test_a_row_says_which_pre_training_and_stands_apart(make: Maker, tmp_path: P
     (entry,), _ = read_submissions(tmp_path / "board" / "submissions", read_families())
     assert entry.features == "pretrained"
     assert entry.notes == (f"Pre-trained encoder: {encoder}.", "A remark.")
+
+
+@pytest.mark.parametrize(("tokenizer", "text"), [("OpenCLIP byte pairs", ""), ("word-punkt", "word-punkt")])
+def test_a_network_that_reads_captions_in_its_own_way_stands_beside_the_others(
+    make: Maker, tmp_path: Path, tokenizer: str, text: str
+) -> None:
+    add(make(tmp_path / "a", tokenizer=tokenizer), tmp_path / "board")
+    (entry,), _ = read_submissions(tmp_path / "board" / "submissions", read_families())
+    assert entry.cell.text == text

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baselines.kit.batches import Ids
-from ncl_bench.data.paired import EncodedImages
+from ncl_bench.data.paired import EncodedImages, ImageIds, row_numbers
 from ncl_bench.errors import DataError
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -52,7 +52,7 @@ class ImagePatches:
     """
 
     files: EncodedImages
-    image_ids: NDArray[np.generic]
+    image_ids: ImageIds
     transform: Callable[[Any], Tensor]
     side: int
     patch: int
@@ -70,7 +70,7 @@ class ImagePatches:
 
     def __getitem__(self, rows: Ids, /) -> NDArray[np.floating]:
         """Chosen images as they are evaluated, in the order asked for."""
-        return self._decoded([(row, None) for row in np.arange(self.shape[0])[rows].tolist()])
+        return self._decoded([(row, None) for row in row_numbers(rows, self.shape[0]).tolist()])
 
     def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> NDArray[np.floating]:
         """Chosen images, each randomly cropped as its seed says.

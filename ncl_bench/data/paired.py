@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, SupportsIndex
+from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,22 @@ class ImageFeatures(Protocol):
 
     def __getitem__(self, rows: Int64Array, /) -> FloatArray:
         """A fresh, writable copy of the chosen rows, in the order asked for (repeats allowed)."""
+        ...
+
+
+class ImageIds(Protocol):
+    """Source ids of images, ``(n_images,)``: an array in memory, or text on disk that is read when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __getitem__(self, rows: Any, /) -> Any:
+        """One id, or those that a slice or an array of rows chooses."""
+        ...
+
+    def tolist(self) -> list[Any]:
+        """Every id."""
         ...
 
 
@@ -106,6 +122,81 @@ class TokenTable:
 
 
 @dataclass(frozen=True, eq=False)
+class ChosenTokens:
+    """Some captions of others; no token id is copied before a caption is asked for.
+
+    Attributes:
+        tokens: all captions.
+        rows: int64 ``(n,)``, which of them, in any order.
+    """
+
+    tokens: CaptionTokens
+    rows: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> Int64Array:
+        """Length of each caption, int64 ``(n_captions,)``."""
+        return self.tokens.lengths[self.rows]
+
+    def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
+        return self.tokens.padded(self.rows[rows])
+
+    def take(self, rows: Int64Array) -> "ChosenTokens":
+        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        return ChosenTokens(self.tokens, self.rows[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenCaptions(Sequence[str]):
+    """Some texts of others; none is read before it is asked for.
+
+    Attributes:
+        captions: all texts.
+        rows: int64 ``(n,)``, which of them, in any order.
+    """
+
+    captions: Sequence[str]
+    rows: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self.captions[row] for row in self.rows[index].tolist()]
+        return self.captions[int(self.rows[index])]
+
+
+def row_numbers(rows: Any, n: int) -> Int64Array:
+    """Rows as numbers from 0 on: a mask, a slice and rows that count from the end as what they stand for.
+
+    An array of numbers is only looked at, so that a few rows of many cost what a few rows of few do.
+
+    Args:
+        rows: what an array of ``n`` rows can be indexed with along its first axis.
+        n: rows there are.
+
+    Raises:
+        IndexError: there is no such row.
+    """
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.size == 0:
+        numbers: Int64Array = np.arange(n)[rows]
+        return numbers
+    low, high = int(rows.min()), int(rows.max())
+    if low < -n or high >= n:
+        raise IndexError(f"row {high if high >= n else low} is outside the {n} rows")
+    return rows if low >= 0 else np.where(rows < 0, rows + n, rows)
+
+
+@dataclass(frozen=True, eq=False)
 class LeadingImages:
     """The first images of other features; nothing is read before a row is asked for.
 
@@ -129,7 +220,7 @@ class LeadingImages:
 
     def __getitem__(self, rows: Int64Array, /) -> FloatArray:
         """A fresh, writable copy of the chosen rows."""
-        return self.features[np.arange(self.n_images)[rows]]
+        return self.features[row_numbers(rows, self.n_images)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +276,7 @@ class PairedDataset:
     name: str
     split: str
     image_features: ImageFeatures
-    image_ids: NDArray[np.generic]
+    image_ids: ImageIds
     caption_to_image: Int64Array
     pair_ids: Int64Array
     tokens: CaptionTokens
@@ -230,7 +321,8 @@ class PairedDataset:
         Args:
             rows: int64 ``(n,)``, positions in this dataset, in any order.
         """
-        captions = None if self.captions is None else [self.captions[row] for row in rows.tolist()]
+        rows = np.array(row_numbers(rows, len(self)))  # texts and tokens are read by it later
+        captions = None if self.captions is None else ChosenCaptions(self.captions, rows)
         part = replace(
             self,
             caption_to_image=self.caption_to_image[rows],
@@ -252,7 +344,9 @@ class PairedDataset:
         """
         if not 0 <= index < n_shards:
             raise DataError(f"shard index is {index}, expected 0 to {n_shards - 1} for {n_shards} shards")
-        return self.subset(np.array_split(np.arange(len(self)), n_shards)[index])
+        size, rest = divmod(len(self), n_shards)
+        start = index * size + min(index, rest)
+        return self.subset(np.arange(start, start + size + (index < rest)))
 
     def first_images(self, n_images: int) -> "PairedDataset":
         """The first images and the pairs that hold them; all of them where there are no more.

@@ -7,7 +7,7 @@ projects labelled such matches: Crisscrossed Captions (CxC, Parekh et al., EACL 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
@@ -58,7 +58,7 @@ def available() -> bool:
     return find_spec(PACKAGE) is not None
 
 
-def read_labels(image_ids: Sequence[object] | NDArray[Any]) -> Labels:
+def read_labels(image_ids: Iterable[object]) -> Labels:
     """The labels of the package ``eccv_caption`` for COCO's test split.
 
     Captions are taken to stand with their image in ascending order of their ids, as Karpathy's split lists them.
@@ -73,9 +73,9 @@ def read_labels(image_ids: Sequence[object] | NDArray[Any]) -> Labels:
     with (data / "coco_test_ids.npy").open("rb") as stream:
         captions: Int64Array = np.load(stream, allow_pickle=False)
     owners = _read(data / "original_caption_to_image.json")
-    per_image = len(captions) // len(image_ids)
-    images = [owners[caption][0] for caption in captions[::per_image].tolist()]
     found = [str(image) for image in image_ids]
+    per_image = len(captions) // len(found)
+    images = [owners[caption][0] for caption in captions[::per_image].tolist()]
     for place, (ours, expected) in enumerate(zip(found, images, strict=True)):
         if ours != str(expected):
             raise ScoresError(

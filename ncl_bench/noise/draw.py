@@ -96,25 +96,25 @@ def inject_noise(
             "noise is drawn once, on clean pairs"
         )
     units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
-    moved = _permute_some(units.astype(np.int64), noise_ratio, seed)
+    moved = _permute_some(units, noise_ratio, seed)
     return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
 
 
 def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
+    """The given array, in which some values have changed places."""
     random = np.random.RandomState(seed)
     order = np.arange(len(values))
     random.shuffle(order)
     chosen = order[: int(ratio * len(values))]
     moved = values[chosen]
     random.shuffle(moved)
-    values = values.copy()
     values[chosen] = moved
     return values
 
 
 def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
     """sha256 (hex) of the little-endian int64 array, as protocol.md lists it."""
-    return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").data).hexdigest()
 
 
 def standard_seed(dataset: str, unit: NoiseUnit, ratio: float) -> int:

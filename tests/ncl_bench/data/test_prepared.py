@@ -3,13 +3,14 @@
 import json
 import shutil
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from support import miniatures
 
-from ncl_bench.data import write
+from ncl_bench.data import DATASETS, write
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.write import PrepareOptions
@@ -23,6 +24,7 @@ def root(tmp_path, monkeypatch):
     """A prepared miniature of Flickr30K whose train features lie in several files and record batches."""
     monkeypatch.setattr(write, "BLOCK_ROWS", 2)
     monkeypatch.setattr(write, "SHARD_BYTES", 200)
+    monkeypatch.setattr(write, "CAPTION_ROWS", 7)
     prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
     return tmp_path / "root"
 
@@ -57,8 +59,6 @@ def test_opening_does_not_read_the_features(tmp_path, monkeypatch):
     spec = miniatures.SPECS["flickr30k"]
     wide = type(spec)(**{**vars(spec), "n_regions": 36, "feature_dim": 2048})
     monkeypatch.setitem(miniatures.SPECS, "flickr30k", wide)
-    from ncl_bench.data import DATASETS
-
     monkeypatch.setitem(DATASETS, "flickr30k", wide)
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     for prefix, rows in (("train", 12), ("dev", 20), ("test", 15)):
@@ -88,6 +88,93 @@ def test_captions_are_a_sequence(root):
     assert len(captions) == 20
     assert list(captions[3:5]) == [captions[3], captions[4]]
     assert captions[-1] == captions[19]
+
+
+def caption_file(root):
+    return root / "flickr30k" / "captions" / "train" / "data-00000-of-00001.arrow"
+
+
+def token_lists(root):
+    """Token ids of every caption, as Arrow itself reads them."""
+    with caption_file(root).open("rb") as stream:
+        return pa.ipc.open_stream(stream).read_all()["tokens_word"].to_pylist()
+
+
+@pytest.mark.parametrize("rows", [range(60), [59, 0, 6, 7, 7, 13, 14], [], [-1, 3]])
+def test_tokens_come_from_every_record_batch_in_the_order_asked_for(root, rows):
+    lists, tokens = token_lists(root), load_prepared(root, SPEC, "train").tokens
+    index = np.array(rows, np.int64)
+    for found in (tokens.padded(index), tokens.take(index).padded(np.arange(len(index)))):
+        padded, lengths = found
+        assert padded.dtype == lengths.dtype == np.int64
+        assert lengths.tolist() == [len(lists[row]) for row in rows]
+        assert padded.shape == (len(rows), max(map(len, (lists[row] for row in rows)), default=0))
+        for caption, row in zip(padded, rows, strict=True):
+            assert caption[: len(lists[row])].tolist() == lists[row]
+            assert not caption[len(lists[row]) :].any()
+    assert len(tokens) == 60
+    assert tokens.lengths.tolist() == [len(own) for own in lists]
+    assert tokens.take(index).lengths.tolist() == [len(lists[row]) for row in rows]
+
+
+def test_a_caption_that_does_not_exist_is_an_index_error(root):
+    tokens = load_prepared(root, SPEC, "train").tokens
+    for row in (60, -61):
+        with pytest.raises(IndexError, match=f"row {row} is outside the 60 rows"):
+            tokens.padded(np.array([row]))
+
+
+def rewritten_captions(root, **options):
+    """The captions table in a file of the same kind that is written in another way."""
+    path = caption_file(root)
+    with path.open("rb") as stream:
+        table = pa.ipc.open_stream(stream).read_all()
+    with pa.ipc.new_stream(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as stream:
+        stream.write_table(table)
+    manifest = root / "flickr30k" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    for record in content["splits"]["train"]["files"]:
+        if record["name"].startswith("captions/"):
+            record["bytes"] = path.stat().st_size
+    manifest.write_text(json.dumps(content))
+
+
+def test_captions_that_cannot_be_mapped_are_refused(root):
+    rewritten_captions(root)
+    assert len(load_prepared(root, SPEC, "train").tokens) == 60
+    rewritten_captions(root, compression="zstd")
+    with pytest.raises(DataError, match=r"token ids cannot be read .*; prepare the dataset again"):
+        load_prepared(root, SPEC, "train")
+
+
+def test_ids_are_read_when_they_are_asked_for(root):
+    ids = load_prepared(root, SPEC, "train").image_ids
+    expected = [str(7 * i) for i in range(12)]
+    assert list(ids) == ids.tolist() == np.asarray(ids).tolist() == expected
+    assert (len(ids), ids[3], ids[np.int64(3)], ids[-1]) == (12, expected[3], expected[3], expected[-1])
+    assert ids[2:9:3].tolist() == expected[2:9:3]
+    assert ids[np.array([5, 5, -2])].tolist() == [expected[row] for row in (5, 5, -2)]
+
+
+def test_a_pair_costs_its_index_entries_and_no_more(tmp_path, monkeypatch):
+    """Ids, texts, tokens and features stay in the files: what is kept for a pair is its image and its id."""
+    n = 6_000
+    large = replace(SPEC, images={"train": n, "dev": 4, "test": 3})
+    monkeypatch.setitem(miniatures.IMAGES, "train", n)
+    monkeypatch.setitem(DATASETS, "flickr30k", large)
+    prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
+    load_prepared(tmp_path / "root", large, "dev")  # what is imported stays
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    dataset = load_prepared(tmp_path / "root", large, "train")
+    kept, _ = tracemalloc.get_traced_memory()
+    shard = dataset.shard(4, 3)
+    kept_with_shard, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert pa.total_allocated_bytes() == before
+    assert kept - 16 * len(dataset) < 100_000
+    assert kept_with_shard - kept < 24 * len(shard) + 10_000
+    assert shard.captions[0] == dataset.captions[len(dataset) * 3 // 4]
 
 
 def test_no_noise_is_recorded_as_none(root):

@@ -319,6 +319,7 @@ def use(folder: Path) -> None:
     rows = np.arange(len(dataset))
     dataset.tokens.padded(rows)
     list(dataset.captions or ())
+    dataset.image_ids.tolist()
     dataset.image_features[np.arange(4)].sum()
 
 

@@ -1,18 +1,42 @@
 """The resumable state of a run: written whole, checked when read, the last two kept."""
 
 import hashlib
-import io
+import os
 import re
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ncl_bench.errors import TrainingError
-from ncl_bench.files import write_bytes
+from ncl_bench.files import atomic_path, sha256_of_file
 
 KEPT = 2
 _NAME = re.compile(r"epoch-(\d{6})\.([0-9a-f]{16})\.pt")
+
+
+class _HashedFile(BufferedWriter):
+    """A file that is hashed while it is written, so that a state with much to remember is in memory but once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(FileIO(path, "w"))
+        self.digest = hashlib.sha256()
+        self._problem: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        self.digest.update(content)
+        try:
+            if self._problem is None:
+                super().write(content)
+        except OSError as error:
+            self._problem = error
+        return memoryview(content).nbytes
+
+    def refuse_partial(self) -> None:
+        """Raise what writing met with: torch, in the midst of its work, would say something else of a full disk."""
+        if self._problem is not None:
+            raise self._problem
 
 
 def save_state(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
@@ -26,11 +50,12 @@ def save_state(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
     Returns:
         The file; its name carries the epoch and the start of its sha256.
     """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    content = buffer.getvalue()
-    target = folder / f"epoch-{epoch:06d}.{hashlib.sha256(content).hexdigest()[:16]}.pt"
-    write_bytes(target, content)
+    unnamed = folder / f"epoch-{epoch:06d}.pt"
+    with atomic_path(unnamed) as temporary, _HashedFile(temporary) as file:
+        torch.save(state, file)
+        file.refuse_partial()
+    target = unnamed.with_suffix(f".{file.digest.hexdigest()[:16]}.pt")
+    os.replace(unnamed, target)
     for old in sorted(path for path in _checkpoints(folder) if path != target)[: -(KEPT - 1)]:
         old.unlink()
     return target
@@ -47,17 +72,16 @@ def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     """
     damaged: list[Path] = []
     for path in sorted(_checkpoints(folder), reverse=True):
-        content = path.read_bytes()
         match = _NAME.fullmatch(path.name)
-        if match and hashlib.sha256(content).hexdigest().startswith(match[2]):
-            return _parsed(content, path), damaged
+        if match and sha256_of_file(path).startswith(match[2]):
+            return _parsed(path), damaged
         damaged.append(path)
     return None, damaged
 
 
-def _parsed(content: bytes, path: Path) -> dict[str, Any]:
+def _parsed(path: Path) -> dict[str, Any]:
     try:
-        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        state = torch.load(path, weights_only=True, map_location="cpu")
         if not isinstance(state, dict):
             raise TypeError(f"it holds a {type(state).__name__}")
     except Exception as error:  # torch raises many classes

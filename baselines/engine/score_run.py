@@ -10,10 +10,11 @@ file block by block, which takes its final name when it is whole.
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -30,13 +31,14 @@ from baselines.engine.embeddings import embed
 from baselines.engine.progress import progress_bar
 from baselines.engine.records import Run
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.similarities import RankingScores, score_blocks
+from baselines.engine.similarities import IMAGE_BLOCK, RankingScores, score_blocks
 from baselines.engine.statement import statement_of, statement_of_zero_shot
 from baselines.engine.train import build_method, initial_network
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.matrix import release_pages
 from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
@@ -101,7 +103,7 @@ def submit(
     if embeddings:
         _check_dot_products(jobs, methods)
     with _scored(to, records, networks, test, embeddings, fabric.device, console):
-        last_epoch = _last_epoch(jobs, folders, methods, networks, test, fabric.device)
+        last_epoch = _last_epoch(jobs, folders, methods, networks, test, to, fabric.device)
 
         def describe(scores: Scores) -> Submission:
             return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
@@ -223,6 +225,7 @@ def _last_epoch(
     methods: Sequence[Method],
     networks: Networks,
     test: PairedDataset,
+    to: Path,
     device: torch.device,
 ) -> float | None:
     """rSum on test of the networks of the last epoch; None where a recipe gives no steps, or checkpoints are gone."""
@@ -233,12 +236,30 @@ def _last_epoch(
         if state is None:
             return None
         method.load_state_dict(state["method"])
-    similarities = np.empty((test.n_images, len(test)) if rank() == 0 else (0, 0), np.float32)
-    for captions, block in _blocks(networks, test, device):
-        similarities[:, captions] = block
-    if rank() > 0:
-        return None
-    return round(evaluate(similarities, dataset=test.name, intervals=False).r_sum, 4)
+    with TemporaryFile(dir=to) if rank() == 0 else nullcontext() as file:
+        matrix = None if file is None else _matrix_in(file, test, to)
+        for captions, block in _blocks(networks, test, device):
+            _fill(matrix, captions, block)
+        if matrix is None:
+            return None
+        return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
+
+
+def _matrix_in(file: IO[bytes], test: PairedDataset, folder: Path) -> np.memmap[Any, np.dtype[np.float32]]:
+    """Room for the scores of a split in a file without a name."""
+    shape = (test.n_images, len(test))
+    _take_space(file, 4 * shape[0] * shape[1], folder)
+    return np.memmap(file, np.float32, "r+", shape=shape)
+
+
+def _fill(
+    matrix: np.memmap[Any, np.dtype[np.float32]] | None, captions: slice, block: NDArray[np.float32]
+) -> None:
+    """Write a block of captions, and keep none of its pages in memory."""
+    assert matrix is not None
+    matrix[:, captions] = block
+    matrix.flush()
+    release_pages(matrix, 0, len(matrix))
 
 
 def _blocks(
@@ -280,13 +301,12 @@ def _score_the_rest(
     if rank() == 0:
         options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
-        _take_space(to / _PART)
+        with (to / _PART).open("r+b") as part:
+            _take_space(part, (to / _PART).stat().st_size, to / _PART)
     with progress_bar(console) as bar:
         task = bar.add_task("score", total=len(test), completed=done, state="")
         for captions, block in _blocks(networks, test, device, done):
-            assert matrix is not None
-            matrix[:, captions] = block
-            matrix.flush()
+            _fill(matrix, captions, block)
             write_text(to / _JOURNAL, json.dumps({"key": key, "captions": captions.stop}))
             bar.update(task, completed=captions.stop)
 
@@ -321,15 +341,23 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
             )
 
 
-def _take_space(part: Path) -> None:
-    """A page of a mapped file that the disk cannot hold would kill the process when it is written."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            with part.open("r+b") as stream:
-                os.posix_fallocate(stream.fileno(), 0, part.stat().st_size)
-        except OSError as error:
-            part.unlink()
-            raise TrainingError(f"cannot write {part}: {error.strerror}") from None
+def _take_space(file: IO[bytes], size: int, place: Path) -> None:
+    """A page of a mapped file that the disk cannot hold would kill the process when it is written.
+
+    Args:
+        file: to become so large.
+        size: in bytes.
+        place: of the file, or its folder where it has no name.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        file.truncate(size)
+        return
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if place.is_file():
+            place.unlink()
+        raise TrainingError(f"cannot write {place}: {error.strerror}") from None
 
 
 def _whole_scores(to: Path) -> Scores:
@@ -339,8 +367,11 @@ def _whole_scores(to: Path) -> Scores:
         return EmbeddingScores(similarity="dot", images=images, captions=captions)
     target, part = to / SCORES_FILE, to / _PART
     if not target.is_file():
-        if not np.isfinite(np.load(part, mmap_mode="r", allow_pickle=False)).all():
-            raise TrainingError(f"scores of {to} are not finite; the networks cannot be submitted")
+        matrix = np.load(part, mmap_mode="r", allow_pickle=False)
+        for start in range(0, len(matrix), IMAGE_BLOCK):
+            if not np.isfinite(matrix[start : start + IMAGE_BLOCK]).all():
+                raise TrainingError(f"scores of {to} are not finite; the networks cannot be submitted")
+            release_pages(matrix, start, min(start + IMAGE_BLOCK, len(matrix)))
         os.replace(part, target)
     return MatrixScores(matrix=ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target)))
 

@@ -164,7 +164,8 @@ class Trainer:
         self.trusted = trusted_rows(
             METHODS[recipe.method["name"]], recipe.method_config, self.train_split, job.seed
         )
-        self.train_split = with_own_images(self.train_split, self.trusted)
+        if len(self.trusted):
+            self.train_split = with_own_images(self.train_split, self.trusted)
         self.correspondence = hidden_correspondence(self.train_split)
         self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
         self.plans = list(self.method.plan())
@@ -337,7 +338,8 @@ class Trainer:
         rows = np.arange(len(self.train_split))
         if self.job.recipe.clean_only and self.correspondence is not None:
             rows = np.flatnonzero(self.correspondence)
-        rows = np.setdiff1d(rows, self.trusted, assume_unique=True)
+        if len(self.trusted):
+            rows = np.setdiff1d(rows, self.trusted, assume_unique=True)
         batches = TrainingBatches(
             self.train_split,
             batch_size=self.job.recipe.batch_size,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.submission import Training, read_submission
+from ncl_bench.evaluation.submission import MatrixScores, Training, read_submission
+from ncl_bench.files import sha256_of_file
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +188,21 @@ def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_pat
     with pytest.raises(TrainingError, match="exists and is no submission"):
         submit(runs[:1], tmp_path, device="cpu")
     assert (tmp_path / "test.npy").read_bytes() == before
+
+
+def test_whole_scores_are_checked_in_blocks(tmp_path: Path) -> None:
+    part = tmp_path / ".test.npy.part"
+    matrix = np.lib.format.open_memmap(part, "w+", "<f4", (4_000, 1_000))
+    matrix[3_999, 999] = np.inf
+    matrix.flush()
+    tracemalloc.start()
+    with pytest.raises(TrainingError, match="are not finite"):
+        baselines.engine.score_run._whole_scores(tmp_path)
+    matrix[3_999, 999] = 0
+    matrix.flush()
+    scores = baselines.engine.score_run._whole_scores(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(scores, MatrixScores)
+    assert scores.matrix.sha256 == sha256_of_file(tmp_path / "test.npy")
+    assert peak < matrix.size / 4

@@ -1,0 +1,67 @@
+"""Writing the state of a run: the bytes that torch writes, in memory but once, and nothing of it on a full disk."""
+
+import hashlib
+import io
+import resource
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from baselines.engine.checkpoint import latest_state, save_state
+from ncl_bench.errors import NclBenchError
+
+PAIRS = 1_000_000
+
+
+def state_with_memory(n_pairs: int) -> dict[str, object]:
+    return {"epochs": 3, "method": {"values": torch.arange(n_pairs, dtype=torch.float32)}, "history": [0.5]}
+
+
+def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -> None:
+    state, expected = state_with_memory(1_000), io.BytesIO()
+    torch.save(state, expected)
+    path = save_state(tmp_path, 3, state)
+    assert path.read_bytes() == expected.getvalue()
+    assert path.name == f"epoch-000003.{hashlib.sha256(expected.getvalue()).hexdigest()[:16]}.pt"
+    assert list(tmp_path.iterdir()) == [path]
+    found, damaged = latest_state(tmp_path)
+    assert damaged == []
+    assert found is not None
+    torch.testing.assert_close(found, state)
+
+
+def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked(tmp_path: Path) -> None:
+    """Memory of tensors is not Python's, which only a copy of their bytes would be."""
+    state = state_with_memory(PAIRS)
+    tracemalloc.start()
+    save_state(tmp_path, 3, state)
+    latest_state(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < PAIRS
+
+
+@pytest.mark.parametrize("n_pairs", [1_000, PAIRS])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs: int, tmp_path: Path) -> None:
+    state = state_with_memory(n_pairs)
+    with (
+        largest_file(2_000),
+        pytest.raises(NclBenchError, match=r"cannot write .*epoch-000003.*: File too large"),
+    ):
+        save_state(tmp_path, 3, state)
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """A disk on which no file may become larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -73,8 +73,9 @@ def is_clean(probability: Tensor, threshold: float) -> Tensor:
     """The division of the pairs, bool ``(n,)``: probability above the threshold.
 
     If every pair exceeds the threshold, the lowest hundredth is counted as noisy all the same, so that both sides
-    exist (published code).
+    exist (published code). If fewer than two do, the mixture has told nothing apart, and all are clean.
     """
     if probability.min() > threshold:
         threshold = float(probability.sort().values[len(probability) // 100])
-    return probability > threshold
+    clean = probability > threshold
+    return clean if clean.sum() > 1 else torch.ones_like(clean)

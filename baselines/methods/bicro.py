@@ -20,7 +20,8 @@ The published code is followed; the paper's text was not at hand. Deviations:
     threshold becomes the probability of an arbitrary pair; repaired, the lowest hundredth is noisy.
   * Two anchors' similarities that are both 0 agree by 0; the code goes on with NaN.
   * A warm-up batch too small for the kept share keeps one pair. A batch of one ends the code's epoch; we leave a single
-    left-over pair out. A side of the division with fewer than two pairs, with which the code stops, is skipped.
+    left-over pair out. A single noisy pair, with which the code stops, is skipped; if fewer than two pairs are clean,
+    all are.
 """
 
 from collections.abc import Sequence

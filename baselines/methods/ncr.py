@@ -19,8 +19,8 @@ Deviations between paper and published code; we follow the code unless said othe
   * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a
     second optimiser step of its own.
   * If every clean probability exceeds the threshold the code counts the lowest hundredth as noisy; so do we.
-  * A batch of one ends the code's epoch; we leave a single left-over pair out. A side of the division with
-    fewer than two pairs, with which the code stops, is skipped.
+  * A batch of one ends the code's epoch; we leave a single left-over pair out. A single noisy pair, with
+    which the code stops, is skipped; if fewer than two pairs are clean, all are.
   * The embedding size is 2048 in the paper and 1024 in the code.
 """
 

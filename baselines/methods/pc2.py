@@ -27,7 +27,8 @@ Deviations between paper and published code; we follow the code unless said othe
     The divergence runs from the present prediction to the stored one.
   * The code stores predictions under positions inside either side of the division, which mixes pairs up;
     plainly broken. Here the memory is keyed by position in the full training split.
-  * If every probability exceeds the threshold, the lowest hundredth falls below it all the same.
+  * If every probability exceeds the threshold, the lowest hundredth falls below it all the same; if fewer than two do,
+    all count as clean.
   * The code keeps the checkpoint that is best on the test split; here that split is not opened.
   * In the noisy step the clean images get their global vectors as well, so that running statistics of
     batch normalisation move once more than in the code.

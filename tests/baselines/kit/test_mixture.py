@@ -81,8 +81,19 @@ def test_normalised_values_keep_their_order_and_fill_the_unit_interval(values: n
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=300), st.floats(0, 0.99))
 @settings(max_examples=50, deadline=None)
-def test_some_pairs_are_always_noisy(probabilities: list[float], threshold: float) -> None:
+def test_some_pairs_are_noisy_where_two_are_clean_and_none_where_nothing_is_told_apart(
+    probabilities: list[float], threshold: float
+) -> None:
     probability = torch.tensor(probabilities, dtype=torch.float64)
     division = is_clean(probability, threshold)
-    assert not division.all()
-    assert (probability[division] > threshold).all()
+    if division.all():
+        raised = max(threshold, sorted(probabilities)[len(probabilities) // 100])
+        assert min((probability > bound).sum() for bound in (threshold, raised)) < 2
+    else:
+        assert division.sum() > 1
+        assert (probability[division] > threshold).all()
+
+
+def test_a_mixture_that_calls_fewer_than_two_pairs_clean_leaves_all_in_training() -> None:
+    assert is_clean(torch.tensor([0.2, 0.95, 0.3]), 0.9).all()
+    assert is_clean(torch.tensor([0.2, 0.95, 0.92]), 0.9).tolist() == [False, True, True]

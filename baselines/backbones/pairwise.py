@@ -31,6 +31,8 @@ def memory_budget(device: torch.device) -> int:
     the device alone and never on what else lies in its memory: on a CPU it is a constant, on a GPU a sixteenth of all
     of its memory, at most 1 GiB.
     """
+    if device.type == "meta":  # where costs are counted: as on a GPU with plenty
+        return GPU_BYTES
     if device.type != "cuda":
         return CPU_BYTES
     return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)

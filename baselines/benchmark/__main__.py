@@ -4,6 +4,7 @@
     python -m baselines.benchmark --size batch=64      other sizes; may be given several times
     python -m baselines.benchmark --only SCAN          what has SCAN in its title; other results of the file stay
     python -m baselines.benchmark --table FILE.json    the Markdown table of a result
+    python -m baselines.benchmark --cost               what steps and scoring cost, counted, not measured: docs/scale.md
 
 A GPU takes the published sizes, a CPU fewer pairs. The result goes to ``baselines/benchmarks/DEVICE.json``; it holds
 seconds on a GPU only, ratios everywhere. The loop is an oracle of the tests, so a source checkout is needed.
@@ -21,6 +22,7 @@ from rich.console import Console
 from baselines.benchmark.loop import oracle
 from baselines.benchmark.measure import Found, Measurements
 from baselines.benchmark.report import completed, device_name, file_of, markdown, read_report, report
+from baselines.benchmark.scale import PAGE, TABLES, with_tables
 from baselines.benchmark.sizes import PUBLISHED, SMALL
 from baselines.engine.progress import progress_bar
 from ncl_bench.errors import NclBenchError
@@ -65,6 +67,24 @@ def benchmark(device: torch.device, settings: Sequence[str], only: Sequence[str]
     return target
 
 
+def write_costs() -> str:
+    """Count what steps and scoring cost, and write it into ``docs/scale.md``; the page.
+
+    Raises:
+        NclBenchError: there is no source checkout.
+    """
+    if not PAGE.is_file():
+        raise NclBenchError(f"{PAGE} is missing; --cost writes its tables and runs in a source checkout")
+    console = Console(stderr=True)
+    with progress_bar(console) as bar:
+        task = bar.add_task("cost", total=len(TABLES), state="")
+        page = with_tables(
+            PAGE.read_text(encoding="utf-8"), lambda name: bar.update(task, advance=1, state=name)
+        )
+    write_text(PAGE, page)
+    return page
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     parser = argparse.ArgumentParser(
@@ -75,8 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="such as SCAN")
     parser.add_argument("--to", type=Path, help="the JSON file; baselines/benchmarks/DEVICE.json by default")
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="print the table of a result")
+    parser.add_argument(
+        "--cost", action="store_true", help="count what everything costs and write docs/scale.md"
+    )
     options = parser.parse_args(arguments)
     try:
+        if options.cost:
+            print(write_costs(), end="")
+            return 0
         path = options.table
         if path is None:
             found = "cuda" if torch.cuda.is_available() else "cpu"

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones import BACKBONES
 from baselines.benchmark import workloads
+from baselines.benchmark.cost import IN_PLACE
 from baselines.benchmark.loop import Loop
 from baselines.benchmark.memory import WORKLOADS, ScoringMemory, peak_mebibytes, scoring_memory
 from baselines.benchmark.sizes import Sizes
@@ -194,7 +195,7 @@ class Measurements:
         sizes = self.sizes.of(name)
         variants = WORKLOADS[workload](sizes, self.device, name)
         timings = self._timed(variants, advance)
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False, custom_mapping=IN_PLACE) as counter:
             variants[workloads.BLOCKS](Stopwatch(self.device))
         speed = counter.get_total_flops() / timings.seconds(workloads.BLOCKS)
         del variants

@@ -72,8 +72,13 @@ def scoring_memory(name: str, n_images: int, sizes: Sizes, device: torch.device)
     return ScoringMemory(cls.title, n_images, n_captions, kept, peak)
 
 
-def _resident(field: str) -> float:
-    """``VmRSS``, the resident memory of this process, or ``VmHWM``, its peak, in MiB."""
+def resident_mebibytes(field: str) -> float:
+    """Resident memory of this process as Linux counts it, in MiB.
+
+    Args:
+        field: ``VmRSS`` for all of it, ``VmHWM`` for its peak, ``RssAnon`` for what belongs to the process alone,
+            ``RssFile`` and ``RssShmem`` for pages of mapped files.
+    """
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
@@ -83,6 +88,6 @@ def _peak_of_this_process(workload: str, name: str, variant: str, sizes: Sizes) 
     WORKLOADS[workload](few, device, name)[variant](Stopwatch(device))  # what stays for good
     run = WORKLOADS[workload](sizes, device, name)[variant]
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
-    before = _resident("VmRSS")
+    before = resident_mebibytes("VmRSS")
     run(Stopwatch(device))
-    return _resident("VmHWM") - before
+    return resident_mebibytes("VmHWM") - before

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones import BACKBONES
+from baselines.benchmark.cost import IN_PLACE
 from baselines.benchmark.sizes import Sizes
 from baselines.benchmark.stopwatch import Stopwatch, Variant, side_by_side
 from baselines.benchmark.workloads import make_dataset, make_network
@@ -155,7 +156,7 @@ class Epoch:
     def counted(self) -> tuple[float, float, int]:
         """Arithmetic of a step's forward and of its backward passes, and the steps of an epoch."""
         step = CountedStep(self.device, self.method)
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False, custom_mapping=IN_PLACE) as counter:
             step.executed = counter.get_total_flops
             self.run(step)
         executed = counter.get_total_flops()

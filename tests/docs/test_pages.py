@@ -21,6 +21,7 @@ SHOWN_ONLY = Counter(
         "docs/my-own-images.md": 1,
         "docs/quickstart.md": 1,
         "docs/reproduce.md": 1,
+        "docs/scale.md": 1,
         "docs/training-loop.md": 1,
     }
 )

@@ -1,6 +1,7 @@
 """What is counted is what runs, the terms say how it grows, and a CPU's measured rows agree with it."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones.gru import states
 from baselines.backbones.pairwise import CPU_BYTES, memory_budget
+from baselines.benchmark import __main__ as benchmark
 from baselines.benchmark import cost, scale
 from baselines.benchmark.agreement import CostOf, costs_on_cpu, predictions
 from baselines.benchmark.cost import CPU, IN_PLACE, META, Cost, counted, hollow, published, scoring_cost
@@ -103,17 +105,17 @@ IS_PAGES_TORCH = f"\ntorch=={torch.__version__.partition('+')[0]}\n" in (ROOT / 
 LARGEST = 0.2
 
 
-def worst(content: dict[str, Any], cost_of: CostOf) -> float:
-    return max(abs(row.error) for row in predictions(content, cost_of))
-
-
 def part(content: dict[str, Any], *titles: str) -> dict[str, Any]:
     """A result with the rows of some networks."""
     return content | {"rows": [row for row in content["rows"] if row["workload"].startswith(titles)]}
 
 
-def assert_agreement(content: dict[str, Any]) -> None:
-    """With the model, and with no model that is wrong by a third."""
+def worst(content: dict[str, Any], cost_of: CostOf) -> float:
+    return max(abs(row.error) for row in predictions(content, cost_of))
+
+
+def assert_agreement(content: dict[str, Any]) -> CostOf:
+    """With the model, and not with one that grows by a third too much or too little, or knows no comparing."""
     cost_of = costs_on_cpu(Sizes(**content["sizes"]))
     rows = list(predictions(content, cost_of))
     grown = [row for row in content["rows"] if row["group"] == GROWTH]
@@ -121,16 +123,16 @@ def assert_agreement(content: dict[str, Any]) -> None:
     assert len(rows) > len(grown)
     assert [row.error for row in rows if row.fitted] == [pytest.approx(0)]
     assert [row for row in rows if abs(row.error) > LARGEST] == []
-
-    def worst(cost_of: CostOf) -> float:
-        return max(abs(row.error) for row in predictions(content, cost_of))
-
     smallest = min(*content["sizes"]["batches"], *content["sizes"]["image_counts"])
     for factor in (0.7, 1.3):
-        assert worst(lambda *key, x=factor: cost_of(*key) * (1 if key[2] <= smallest else x)) > LARGEST
-    assert (
-        worst(lambda name, *key: cost_of("vse_infinity", *key)) > LARGEST
-    )  # which compares pairs for nothing
+        grows = partial(_grown, cost_of, smallest, factor)
+        assert worst(content, grows) > LARGEST
+    assert worst(content, lambda name, *key: cost_of("vse_infinity", *key)) > LARGEST
+    return cost_of
+
+
+def _grown(cost_of: CostOf, smallest: int, factor: float, name: str, workload: str, size: int) -> Cost:
+    return cost_of(name, workload, size) * (factor if size > smallest else 1)
 
 
 def assert_current(*names: str) -> None:
@@ -142,14 +144,15 @@ def assert_current(*names: str) -> None:
 
 @pytest.mark.parametrize("path", ON_CPU, ids=lambda path: path.stem)
 def test_measured_rows_of_two_networks_agree_with_the_model(path: Path) -> None:
-    content = part(read_report(path), "SGR", "VSE-infinity")
-    assert_agreement(content)
+    assert_agreement(part(read_report(path), "SGR", "VSE-infinity"))
 
 
 @pytest.mark.slow  # every network is counted at many sizes, and the page has all of it
 @pytest.mark.parametrize("path", ON_CPU, ids=lambda path: path.stem)
 def test_every_measured_row_agrees_with_the_model(path: Path) -> None:
-    assert_agreement(read_report(path))
+    content = read_report(path)
+    cost_of = assert_agreement(content)
+    assert worst(content, lambda name, *key: cost_of("saf" if name == "sgr" else name, *key)) > LARGEST
     if IS_PAGES_TORCH:
         assert_current("agreement")
 
@@ -163,6 +166,23 @@ def test_the_terms_of_a_step_are_its_arithmetic_and_the_page_is_current() -> Non
     assert sorted(re.findall(r"<!-- table: (\w+) -->", page)) == sorted(scale.TABLES)
     if IS_PAGES_TORCH:
         assert_current(*set(scale.TABLES) - {"agreement"})
+
+
+def test_the_command_writes_the_tables_into_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "scale.md"
+    monkeypatch.setattr(benchmark, "PAGE", page)
+    assert benchmark.main(["--cost"]) == 2
+    assert "runs in a source checkout" in capsys.readouterr().err
+    page.write_text("Before.\n\n<!-- table: cards -->\nold\n<!-- end -->\n\nAfter.\n", encoding="utf-8")
+    assert benchmark.main(["--cost"]) == 0
+    written = page.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == written
+    assert written.startswith("Before.\n\n<!-- table: cards -->\n\n| card | FP32 |")
+    assert "old" not in written
+    assert "| H200 | 67 | 494.5 | 989.5 | 4.8 | 14 / 103 / 206 |" in written
+    assert written.endswith("|\n\n<!-- end -->\n\nAfter.\n")
 
 
 def test_what_the_page_says_of_its_tables() -> None:

@@ -147,6 +147,18 @@ def test_measured_rows_of_two_networks_agree_with_the_model(path: Path) -> None:
     assert_agreement(part(read_report(path), "SGR", "VSE-infinity"))
 
 
+def test_the_page_has_every_measured_row() -> None:
+    table = scale.PAGE.read_text(encoding="utf-8").split("<!-- table: agreement -->")[1]
+    lines = [tuple(line.strip("| ").split(" | ")) for line in table.splitlines() if line.startswith("| ")]
+    stated = [line[:4] for line in lines[2:]]
+    measured = [
+        (content["device"], row.workload, row.quantity, f"{row.measured:.2f}")
+        for content in map(read_report, ON_CPU)
+        for row in predictions(content, lambda name, workload, size: Cost({(size, 1): 1}))
+    ]
+    assert stated == measured, "fix: python -m baselines.benchmark --cost"
+
+
 @pytest.mark.slow  # every network is counted at many sizes, and the page has all of it
 @pytest.mark.parametrize("path", ON_CPU, ids=lambda path: path.stem)
 def test_every_measured_row_agrees_with_the_model(path: Path) -> None:

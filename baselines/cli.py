@@ -87,13 +87,17 @@ def _refuse_unknown(recipes: Iterable[str]) -> None:
 
 @contextmanager
 def _one_voice() -> Iterator[None]:
-    """Among several processes the first alone says what went wrong; all end with the same exit code."""
+    """Among several processes the first alone says what went wrong; all end with the same exit code.
+
+    Where a process is lost, it may be the first: the first of every machine that is left says so.
+    """
     try:
         yield
-    except (NclBenchError, KeyboardInterrupt):
-        from baselines.kit.distributed import rank
+    except (NclBenchError, KeyboardInterrupt) as error:
+        from baselines.engine.devices import first_of_machine
+        from baselines.kit.distributed import ProcessLost, rank
 
-        if rank() > 0:
+        if not (first_of_machine() if isinstance(error, ProcessLost) else rank() == 0):
             sys.stderr = StringIO()
         raise
 

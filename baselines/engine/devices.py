@@ -121,6 +121,11 @@ def started_processes(devices: int | None) -> Processes:
     return found
 
 
+def first_of_machine() -> bool:
+    """Whether this process is the first of those that share the work on this machine."""
+    return started_processes(None).environment.local_rank() == 0
+
+
 def _check_cuda(device: str, needed: int) -> None:
     count = torch.cuda.device_count()
     if device == "cuda" and count == 0:

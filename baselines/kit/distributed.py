@@ -28,6 +28,10 @@ from ncl_bench.errors import NclBenchError, TrainingError
 T = TypeVar("T")
 
 
+class ProcessLost(TrainingError):
+    """Another process that shares the work has ended or does not answer."""
+
+
 def world_size() -> int:
     """Number of processes that share the work."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -43,12 +47,12 @@ def answered() -> Iterator[None]:
     """A message between the ranks.
 
     Raises:
-        TrainingError: another rank has ended, or has not answered for long.
+        ProcessLost: another rank has ended, or has not answered for long.
     """
     try:
         yield
     except RuntimeError as error:
-        raise TrainingError(
+        raise ProcessLost(
             "another process of this command has ended or does not answer; run the same command again to go on "
             f"from what is done ({' '.join(str(error).split())[:200]})"
         ) from None

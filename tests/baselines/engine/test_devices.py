@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -105,25 +107,44 @@ class Training:
         recipe = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method}
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
-    def start(self, to: str) -> subprocess.Popen[str]:
+    def start(
+        self, to: str, *options: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         command = [sys.executable, "script.py", "train", "recipe.yaml", "--noise-ratio", "0.4"]
         return subprocess.Popen(
-            [*command, "--device", "cpu", "--devices", "2", "--to", to],
+            [*command, "--device", "cpu", *options, "--to", to],
             cwd=self.folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | dict(environment or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def started_with_one_epoch(self, to: str) -> tuple[subprocess.Popen[str], int]:
-        """The command, and the process that it started."""
-        process = self.start(to)
+    def on_two_machines(self, to: str) -> list[subprocess.Popen[str]]:
+        """The command as SLURM starts it on two machines with a process each; both are this one."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        sizes = {"STEP_NUM_TASKS": 2, "NTASKS": 2, "NTASKS_PER_NODE": 1, "NNODES": 2, "LOCALID": 0}
+        started = []
+        for number in range(2):
+            said = sizes | {"PROCID": number, "NODEID": number}
+            environment = {f"SLURM_{name}": str(value) for name, value in said.items()}
+            environment |= {"SLURM_NODELIST": "127.0.0.1", "MASTER_PORT": port}
+            started.append(self.start(to, environment=environment))
+        return started
+
+    def wait_for_an_epoch(self, process: subprocess.Popen[str], to: str) -> None:
         deadline = time.monotonic() + 500
-        while not list((self.folder / to / "checkpoints").glob("epoch-*.pt")):
+        while not list((self.folder / to / "checkpoints").glob("epoch-*.*.pt")):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+    def started_with_one_epoch(self, to: str) -> tuple[subprocess.Popen[str], int]:
+        """The command, and the process that it started."""
+        process = self.start(to, "--devices", "2")
+        self.wait_for_an_epoch(process, to)
         return process, int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
 
 
@@ -154,7 +175,7 @@ def test_a_killed_process_ends_the_run_and_the_same_command_finishes_it(tmp_path
     assert not (tmp_path / "broken" / "training.json").exists()
 
     for to in ("broken", "whole"):
-        process = training.start(to)
+        process = training.start(to, "--devices", "2")
         said = process.communicate(timeout=600)
         assert process.returncode == 0, said
         assert said[0].count("best on dev") == 1
@@ -169,6 +190,27 @@ def test_the_others_end_with_the_first(tmp_path: Path) -> None:
     process.kill()
     wait_until_gone(other)
     assert not (tmp_path / "run" / "training.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_machine_that_dies_ends_the_run_and_the_same_command_goes_on(dead: int, tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    machines = training.on_two_machines("broken")
+    training.wait_for_an_epoch(machines[0], "broken")
+    machines[dead].kill()
+    said = machines[1 - dead].communicate(timeout=300)
+    assert machines[1 - dead].returncode == 2, said
+    assert said[1].count("another process of this command has ended or does not answer") == 1
+    assert "Traceback" not in said[1]
+    assert not (tmp_path / "broken" / "training.json").exists()
+
+    for to in ("broken", "whole"):
+        said_by = [machine.communicate(timeout=600) for machine in training.on_two_machines(to)]
+        assert [said[0].count("best on dev") for said in said_by] == [1, 0], said_by
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+    assert machines[dead].wait() == -signal.SIGKILL
 
 
 @pytest.mark.slow
@@ -191,6 +233,6 @@ def test_torchrun_starts_the_processes_too(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("best on dev") == 1
-    process = training.start("launched")
+    process = training.start("launched", "--devices", "2")
     process.communicate(timeout=600)
     assert outcome(tmp_path / "torchrun") == outcome(tmp_path / "launched")

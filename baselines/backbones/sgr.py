@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from baselines.backbones.encoders import xavier_linear
 from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
@@ -52,7 +53,7 @@ class ReasoningStep(nn.Module):
             merged: of this step.
         """
         matrix, vector = merged
-        edges = (queries @ matrix + vector) @ nodes.transpose(-1, -2)
+        edges = functional.linear(queries, matrix.T, vector) @ nodes.transpose(-1, -2)
         if hidden is not None:
             edges = edges.masked_fill(hidden, -torch.inf)
         return torch.relu(self.out(torch.softmax(edges, dim=-1) @ nodes))

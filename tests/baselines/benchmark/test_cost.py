@@ -207,7 +207,7 @@ def test_what_the_page_says_of_its_tables() -> None:
     assert consumer.fp32 == consumer.tf32
     comparing = {name: scale._scoring(name).comparing for name in ("sgr", "imram")}
     fp32, tf32, _ = scale.H200.seconds(comparing["sgr"])
-    assert fp32 > 60
+    assert 55 < fp32 < 65
     assert 0.45 < tf32 / fp32 < 0.55
     assert min(min(card.seconds(comparing["imram"])) for card in scale.CARDS) > 120
     assert 5000 * PUBLISHED.regions * PUBLISHED.embed_size * 4 // 10**6 == 737

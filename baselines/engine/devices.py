@@ -1,5 +1,6 @@
 """Where networks compute: device, arithmetic, and the processes that share the work, one device each."""
 
+import atexit
 import logging
 import os
 import threading
@@ -75,6 +76,7 @@ def fabric_for(device: str, precision: str, devices: int | None = None) -> Fabri
             _end_with(int(os.environ[_LAUNCHER]))
         with answered():
             fabric.launch()
+        atexit.register(_leave)
     return fabric
 
 
@@ -134,6 +136,12 @@ def _check_cuda(device: str, needed: int) -> None:
         raise TrainingError(
             f"{needed} processes need {needed} CUDA devices, but torch finds {count}; start fewer with --devices"
         )
+
+
+def _leave() -> None:
+    """End the threads that wait for messages, of which an interpreter that ends would make a crash now and then."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _end_with(launcher: int) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from support.few_digits import TINY, load_few
 
 import baselines.engine.score_run
+from baselines.benchmark.memory import resident_mebibytes
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
@@ -206,3 +207,14 @@ def test_whole_scores_are_checked_in_blocks(tmp_path: Path) -> None:
     assert isinstance(scores, MatrixScores)
     assert scores.matrix.sha256 == sha256_of_file(tmp_path / "test.npy")
     assert peak < matrix.size / 4
+
+
+def test_pages_of_scores_do_not_stay_in_memory(tmp_path: Path) -> None:
+    matrix = np.lib.format.open_memmap(tmp_path / "scores.npy", "w+", "<f4", (2_000, 8_192))
+    block = np.random.default_rng(0).random((2_000, 1_024), dtype=np.float32)
+    most, before = 0.0, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem")
+    for first in range(0, 8_192, 1_024):
+        baselines.engine.score_run._fill(matrix, slice(first, first + 1_024), block)
+        most = max(most, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem"))
+    assert most - before < matrix.nbytes / 2**20 / 8
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), np.tile(block, 8))

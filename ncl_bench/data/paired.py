@@ -258,8 +258,8 @@ class PairedDataset:
         name: registry key of the dataset.
         split: ``train``, ``dev`` or ``test``.
         image_features: ``(n_images, n_regions, feature_dim)``.
-        image_ids: source ids of the images, ``(n_images,)``; those of a prepared dataset are read from disk when they are
-            asked for, and ``numpy.asarray`` gives all of them.
+        image_ids: source ids of the images, ``(n_images,)``; those of a prepared dataset are read from disk when
+            they are asked for, and ``numpy.asarray`` gives all of them.
         caption_to_image: int64 ``(n_captions,)``, row of the image each caption is paired with.
         pair_ids: int64 ``(n_captions,)``, positions in the full split; they survive subsetting and sharding, and are
             keys, not rows of this dataset.

@@ -183,16 +183,16 @@ def _scored(
     key = json.dumps(records, sort_keys=True)
     with ExitStack() as held_open:
 
-        def begin() -> int:
+        def begin() -> tuple[int, int]:
             held_open.enter_context(sole_owner(to))
             to.mkdir(parents=True, exist_ok=True)
-            return _captions_done(to, "" if embeddings else key)
+            return _done(to, "" if embeddings else key)
 
         done = from_first_rank(begin)
         shown = (console or Console(stderr=True)) if rank() == 0 else Console(quiet=True)
         if embeddings:
             _write_embeddings(networks, test, to, device, shown)
-        elif done < len(test):
+        elif done[0] < test.n_images:
             _score_the_rest(networks, test, to, key, done, device, shown)
         yield
 
@@ -238,8 +238,8 @@ def _last_epoch(
         method.load_state_dict(state["method"])
     with TemporaryFile(dir=to) if rank() == 0 else nullcontext() as file:
         matrix = None if file is None else _matrix_in(file, test, to)
-        for captions, block in _blocks(networks, test, device):
-            _fill(matrix, captions, block)
+        for place in _blocks(networks, test, device):
+            _fill(matrix, *place)
         if matrix is None:
             return None
         return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
@@ -253,38 +253,46 @@ def _matrix_in(file: IO[bytes], test: PairedDataset, folder: Path) -> np.memmap[
 
 
 def _fill(
-    matrix: np.memmap[Any, np.dtype[np.float32]] | None, captions: slice, block: NDArray[np.float32]
+    matrix: np.memmap[Any, np.dtype[np.float32]] | None,
+    images: slice,
+    captions: slice,
+    block: NDArray[np.float32],
 ) -> None:
-    """Write a block of captions, and keep none of its pages in memory."""
+    """Write a block, and keep none of its pages in memory."""
     assert matrix is not None
-    matrix[:, captions] = block
+    matrix[images, captions] = block
     matrix.flush()
-    release_pages(matrix, 0, len(matrix))
+    release_pages(matrix, images.start, images.stop)
 
 
 def _blocks(
-    networks: Networks, test: PairedDataset, device: torch.device, first_caption: int = 0
-) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    networks: Networks, test: PairedDataset, device: torch.device, done: tuple[int, int] = (0, 0)
+) -> Iterator[tuple[slice, slice, NDArray[np.float32]]]:
     return score_blocks(
         [network for network, _ in networks],
         test,
         n_images=test.n_images,
         device=device,
-        first_caption=first_caption,
+        first_image=done[0],
+        first_caption=done[1],
         rank_by=[rank_by for _, rank_by in networks],
     )
 
 
-def _captions_done(to: Path, key: str) -> int:
-    """Captions that an interrupted call for the same runs has scored; what another call left is deleted."""
+def _done(to: Path, key: str) -> tuple[int, int]:
+    """How far an interrupted call for the same runs has come; what another call left is deleted.
+
+    Returns:
+        Images that are scored with all captions, and captions that are scored with the next strip of images.
+    """
     journal = to / _JOURNAL
     if journal.is_file():
         content = json.loads(journal.read_text(encoding="utf-8"))
         if content["key"] == key and ((to / SCORES_FILE).is_file() or (to / _PART).is_file()):
-            return int(content["captions"])
+            return int(content.get("images", 0)), int(content["captions"])
     for name in (*_FILES, _PART, _JOURNAL):
         (to / name).unlink(missing_ok=True)
-    return 0
+    return 0, 0
 
 
 def _score_the_rest(
@@ -292,23 +300,27 @@ def _score_the_rest(
     test: PairedDataset,
     to: Path,
     key: str,
-    done: int,
+    done: tuple[int, int],
     device: torch.device,
     console: Console,
 ) -> None:
-    """Fill the hidden file from caption ``done`` on; every rank takes part, rank 0 writes."""
+    """Fill the hidden file with what :func:`_done` does not count; every rank takes part, rank 0 writes."""
     matrix = None
     if rank() == 0:
-        options: dict[str, Any] = {} if done else {"dtype": "<f4", "shape": (test.n_images, len(test))}
-        matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if done else "w+", **options)
+        begun, shape = any(done), (test.n_images, len(test))
+        options: dict[str, Any] = {} if begun else {"dtype": "<f4", "shape": shape}
+        matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if begun else "w+", **options)
         with (to / _PART).open("r+b") as part:
             _take_space(part, (to / _PART).stat().st_size, to / _PART)
     with progress_bar(console) as bar:
-        task = bar.add_task("score", total=len(test), completed=done, state="")
-        for captions, block in _blocks(networks, test, device, done):
-            _fill(matrix, captions, block)
-            write_text(to / _JOURNAL, json.dumps({"key": key, "captions": captions.stop}))
-            bar.update(task, completed=captions.stop)
+        task = bar.add_task("score", total=test.n_images * len(test), state="")
+        for images, captions, block in _blocks(networks, test, device, done):
+            _fill(matrix, images, captions, block)
+            whole = captions.stop == len(test)
+            reached = (images.stop, 0) if whole else (images.start, captions.stop)
+            write_text(to / _JOURNAL, json.dumps({"key": key, "images": reached[0], "captions": reached[1]}))
+            height = images.stop - images.start
+            bar.update(task, completed=images.start * len(test) + captions.stop * height)
 
 
 def _write_embeddings(

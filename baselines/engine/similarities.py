@@ -1,4 +1,7 @@
-"""Networks and a split to similarities: every image encoded once, captions in blocks, shared out over the ranks."""
+"""Networks and a split to similarities: images in strips, captions in blocks, which are shared out over the ranks.
+
+Every image is encoded once. Captions are encoded once for each strip, and 5,000 images of every network are one strip.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
@@ -16,6 +19,8 @@ from ncl_bench.data.paired import PairedDataset
 
 CAPTION_BLOCK = 256
 IMAGE_BLOCK = 256
+MOST_VECTORS = 4 * 2**30
+"""Bytes of image vectors, of all networks together, after which a strip of images ends."""
 
 RankingScores = Callable[[torch.Tensor], torch.Tensor]
 """Similarities to what a network ranks by, see :meth:`baselines.kit.method.Method.ranking_scores`."""
@@ -36,8 +41,8 @@ def score(
     n_images = dataset.n_images if n_images is None else n_images
     shape = (n_images, n_images * dataset.captions_per_image)
     similarities = np.empty(shape if rank() == 0 else (0, 0), np.float32)
-    for captions, block in score_blocks(networks, dataset, n_images=n_images, device=device):
-        similarities[:, captions] = block
+    for images, captions, block in score_blocks(networks, dataset, n_images=n_images, device=device):
+        similarities[images, captions] = block
     return similarities
 
 
@@ -48,10 +53,11 @@ def score_blocks(
     *,
     n_images: int,
     device: torch.device | None = None,
+    first_image: int = 0,
     first_caption: int = 0,
     rank_by: Iterable[RankingScores] | None = None,
-) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Blocks of captions in order, compared with all images; each rank computes every world-size-th block.
+) -> Iterator[tuple[slice, slice, NDArray[np.float32]]]:
+    """Strips of images, each compared with blocks of captions in order; a rank computes every world-size-th block.
 
     A block holds the same bits however many ranks share the work, as far as their machines are alike.
 
@@ -60,44 +66,59 @@ def score_blocks(
         dataset: dev or test.
         n_images: score the first images and their captions only.
         device: where the networks are.
-        first_caption: where to begin.
+        first_image: where to begin: the first of a strip.
+        first_caption: where to begin in that strip.
         rank_by: for each network what its similarities become before the mean; nothing else by default.
 
     Yields:
-        The captions and their float32 ``(n_images, captions)``; nothing on every rank but the first, which
-        must go through the blocks all the same.
+        Images, captions and their float32 ``(images, captions)``; nothing on every rank but the first, which must go
+        through the blocks all the same.
     """
     device = device or torch.device("cpu")
     backbones = [cast(Backbone, network) for network in networks]
     scores_of = list(rank_by or repeat(_unchanged, len(backbones)))
-    images = [_encode_images(network, dataset, n_images, device) for network in backbones]
-    blocks = list(in_blocks(np.arange(first_caption, n_images * dataset.captions_per_image), CAPTION_BLOCK))
-    for start in range(0, len(blocks), world_size()):
-        turn = blocks[start : start + world_size()]
-        own = torch.empty(n_images, 0, device=device)
-        if rank() < len(turn):
-            tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(turn[rank()]))
-            each = [
-                change(network.similarities(encoded, network.encode_captions(tokens, lengths)))
-                for network, encoded, change in zip(backbones, images, scores_of, strict=True)
-            ]
-            own = torch.stack(each).mean(dim=0)
-        parts = gathered_on_first(own, [len(block) for block in turn])
-        for captions, part in zip(turn, parts, strict=False):
-            yield slice(int(captions[0]), int(captions[-1]) + 1), part.cpu().numpy()
+    while first_image < n_images:
+        strip = _encode_strip(backbones, dataset, range(first_image, n_images), device)
+        images = slice(first_image, first_image + len(strip[0].vectors))
+        captions = np.arange(first_caption, n_images * dataset.captions_per_image)
+        blocks = list(in_blocks(captions, CAPTION_BLOCK))
+        for start in range(0, len(blocks), world_size()):
+            turn = blocks[start : start + world_size()]
+            own = torch.empty(images.stop - images.start, 0, device=device)
+            if rank() < len(turn):
+                tokens, lengths = (
+                    torch.from_numpy(x).to(device) for x in dataset.tokens.padded(turn[rank()])
+                )
+                each = [
+                    change(network.similarities(encoded, network.encode_captions(tokens, lengths)))
+                    for network, encoded, change in zip(backbones, strip, scores_of, strict=True)
+                ]
+                own = torch.stack(each).mean(dim=0)
+            parts = gathered_on_first(own, [len(block) for block in turn])
+            for block, part in zip(turn, parts, strict=False):
+                yield images, slice(int(block[0]), int(block[-1]) + 1), part.cpu().numpy()
+        first_image, first_caption = images.stop, 0
 
 
 def _unchanged(similarities: torch.Tensor) -> torch.Tensor:
     return similarities
 
 
-def _encode_images(network: Backbone, dataset: PairedDataset, n_images: int, device: torch.device) -> Encoded:
-    parts = []
-    for rows in in_blocks(np.arange(n_images), IMAGE_BLOCK):
+def _encode_strip(
+    networks: Sequence[Backbone], dataset: PairedDataset, images: range, device: torch.device
+) -> list[Encoded]:
+    """The first of these images as each network sees them, until their vectors take much memory."""
+    parts: list[list[Encoded]] = [[] for _ in networks]
+    kept = 0
+    for rows in in_blocks(np.arange(images.start, images.stop), IMAGE_BLOCK):
         features = torch.from_numpy(dataset.image_features[rows]).float().to(device)
         lengths = torch.full((len(rows),), features.shape[1], device=device)
-        parts.append(network.encode_images(features, lengths))
-    return _joined(parts)
+        for network, own in zip(networks, parts, strict=True):
+            own.append(network.encode_images(features, lengths))
+            kept += own[-1].vectors.nbytes
+        if kept >= MOST_VECTORS:
+            break
+    return [_joined(own) for own in parts]
 
 
 def _joined(parts: Sequence[Encoded]) -> Encoded:

@@ -159,6 +159,25 @@ def test_interrupted_scoring_goes_on_at_the_next_block_to_the_same_bits(
     assert len(list((tmp_path / "broken").iterdir())) == len(list((tmp_path / "whole").iterdir()))
 
 
+def test_more_images_than_memory_holds_are_scored_in_strips(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(runs[:1], tmp_path / "whole", device="cpu")
+    monkeypatch.setattr("baselines.engine.similarities.IMAGE_BLOCK", 64)
+    monkeypatch.setattr("baselines.engine.similarities.MOST_VECTORS", 1)
+    submit(runs[:1], tmp_path / "strips", device="cpu")
+    scores = [np.load(tmp_path / name / "test.npy") for name in ("whole", "strips")]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=0, atol=1e-6)
+    begun = interrupt_after(6, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        submit(runs[:1], tmp_path / "broken", device="cpu")
+    journal = json.loads((tmp_path / "broken" / ".journal.json").read_text())
+    assert (journal["images"], journal["captions"]) == (64, 2 * CAPTION_BLOCK)
+    submit(runs[:1], tmp_path / "broken", device="cpu")
+    assert begun == [0, 2 * CAPTION_BLOCK]
+    assert (tmp_path / "broken" / "test.npy").read_bytes() == (tmp_path / "strips" / "test.npy").read_bytes()
+
+
 @pytest.mark.parametrize("stopped", ["within", "before the submission"])
 def test_what_another_run_left_is_not_taken_for_this_runs_scores(
     stopped: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,7 +233,7 @@ def test_pages_of_scores_do_not_stay_in_memory(tmp_path: Path) -> None:
     block = np.random.default_rng(0).random((2_000, 1_024), dtype=np.float32)
     most, before = 0.0, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem")
     for first in range(0, 8_192, 1_024):
-        baselines.engine.score_run._fill(matrix, slice(first, first + 1_024), block)
+        baselines.engine.score_run._fill(matrix, slice(0, 2_000), slice(first, first + 1_024), block)
         most = max(most, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem"))
     assert most - before < matrix.nbytes / 2**20 / 8
     np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), np.tile(block, 8))

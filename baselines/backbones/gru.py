@@ -150,8 +150,7 @@ class _States(torch.autograd.Function):
         *inputs, gates, kept, found = ctx.saved_tensors
         order: _Order = ctx.order
         if torch.is_grad_enabled():
-            with torch.enable_grad():
-                again = _by_autograd(order, *inputs)
+            again = _by_autograd(order, *inputs)
             needed = [x for x, wanted in zip(inputs, ctx.needs_input_grad, strict=False) if wanted]
             grads = iter(torch.autograd.grad(again, needed, grad, create_graph=True))
             return *(next(grads) if wanted else None for wanted in ctx.needs_input_grad[:5]), None
@@ -198,7 +197,7 @@ def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
     n, longest, _ = sequences.shape
     out = found.new_zeros(n * longest, len(found), found.shape[2])
     for direction, (rows, places) in enumerate(zip(found, order.items, strict=True)):
-        out[:, direction] = out[:, direction].index_copy(0, places, rows)
+        out[places, direction] = rows
     return out.view(n, longest, *out.shape[1:])
 
 

@@ -1,5 +1,6 @@
 """PairedDataset: the one type that flows from load_dataset to training, scoring and evaluation."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,8 +151,25 @@ class ChosenTokens:
         return ChosenTokens(self.tokens, self.rows[rows])
 
 
+class CaptionsOnDisk(Sequence[str], ABC):
+    """Texts of captions, each read when it is asked for."""
+
+    @abstractmethod
+    def text(self, row: int) -> str:
+        """The text of one caption."""
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self.text(row) for row in range(*index.indices(len(self)))]
+        return self.text(index)
+
+
 @dataclass(frozen=True, eq=False)
-class ChosenCaptions(Sequence[str]):
+class ChosenCaptions(CaptionsOnDisk):
     """Some texts of others; none is read before it is asked for.
 
     Attributes:
@@ -165,14 +183,9 @@ class ChosenCaptions(Sequence[str]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self.captions[row] for row in self.rows[index].tolist()]
-        return self.captions[int(self.rows[index])]
+    def text(self, row: int) -> str:
+        """The text of one caption."""
+        return self.captions[int(self.rows[row])]
 
 
 def row_numbers(rows: Any, n: int) -> Int64Array:

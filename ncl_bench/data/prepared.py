@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,14 @@ from ncl_bench.data.layout import (
     read_image_files,
     read_manifest,
 )
-from ncl_bench.data.paired import ChosenTokens, FloatArray, Int64Array, PairedDataset, row_numbers
+from ncl_bench.data.paired import (
+    CaptionsOnDisk,
+    ChosenTokens,
+    FloatArray,
+    Int64Array,
+    PairedDataset,
+    row_numbers,
+)
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError, shorten, unknown_name
@@ -147,8 +154,8 @@ class ArrowIds:
         return list(self)
 
 
-class ArrowStrings(Sequence[str]):
-    """Strings of an Arrow column, decoded one at a time."""
+class ArrowStrings(CaptionsOnDisk):
+    """Captions of an Arrow column, decoded one at a time."""
 
     def __init__(self, column: Any) -> None:
         self._column = column
@@ -156,14 +163,9 @@ class ArrowStrings(Sequence[str]):
     def __len__(self) -> int:
         return len(self._column)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        text: str = self._column[index].as_py()
+    def text(self, row: int) -> str:
+        """The text of one caption."""
+        text: str = self._column[row].as_py()
         return text
 
 

@@ -13,6 +13,7 @@ from ncl_bench.progress import bar
 from tools.pictograms.build import HERE, PROJECTION, REPORT, SHIPPED, build, differences
 from tools.pictograms.card import CARDS, example_sheet, render_cards
 from tools.pictograms.check import contact_sheets
+from tools.pictograms.curve import print_curve
 from tools.pictograms.packages import PACKAGES
 from tools.pictograms.sample import SAMPLE, write_sample
 
@@ -33,6 +34,12 @@ def main() -> None:
             "--from", dest="packages", type=Path, required=True, help="folder of the packages"
         )
         command.add_argument("--work", type=Path, required=True, help="folder for drawn pictures; about 2 GB")
+    curve = commands.add_parser(
+        "curve", help="train a recipe, and print rSum on seen and unseen pairs by epoch"
+    )
+    curve.add_argument("recipe", help="such as info_nce/pictograms_sgr")
+    curve.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE")
+    curve.add_argument("--work", type=Path, required=True, help="folder for the run")
     commands.add_parser("card", help="write the dataset cards, whose numbers are counted")
     chosen = parser.parse_args()
     try:
@@ -62,6 +69,8 @@ def _run(chosen: argparse.Namespace) -> None:
     elif chosen.command == "sheets":
         for path in contact_sheets(chosen.packages, chosen.work):
             print(path)
+    elif chosen.command == "curve":
+        print_curve(chosen.recipe, chosen.settings, chosen.work)
     else:
         for name, text in render_cards().items():
             (CARDS / f"{name}.md").write_text(text, encoding="utf-8")

@@ -441,16 +441,19 @@ def sweep(
 
 def quickstart(
     to: Target = Path("quickstart"),
+    dataset: Annotated[
+        Literal["digits", "pictograms"], typer.Option(help="Embedded dataset to run it on.")
+    ] = "digits",
     device: Device = "auto",
 ) -> None:
-    """Noise, training, scores, evaluation and a leaderboard on the embedded digits, in minutes.
+    """Noise, training, scores, evaluation and a leaderboard on an embedded dataset, in minutes.
 
     Example: ncl-bench quickstart --to quickstart
     """
     _require_torch()
     from baselines.quickstart import quickstart as run_quickstart
 
-    run_quickstart(to, device)
+    run_quickstart(to, dataset, device)
 
 
 def features(

@@ -1,4 +1,4 @@
-"""The whole path on the embedded digits: noise, training, scores, evaluation, leaderboard."""
+"""The whole path on an embedded dataset: noise, training, scores, evaluation, leaderboard."""
 
 from pathlib import Path
 
@@ -10,23 +10,24 @@ from leaderboard.build import build
 from leaderboard.submissions import entry_slug
 from ncl_bench.evaluation.submission import read_submission
 
-RECIPES = ("ncr/digits_vse_infinity", "triplet/digits_vse_infinity")
+RECIPES = ("ncr/{dataset}_vse_infinity", "triplet/{dataset}_vse_infinity")
 NOISES = ("caption-60", "caption-40")
 
 
-def quickstart(to: Path, device: str = "auto") -> None:
+def quickstart(to: Path, dataset: str = "digits", device: str = "auto") -> None:
     """Train a plain method and NCR under 40 % and 60 % caption noise, evaluate both and build a leaderboard.
 
     Interrupted, it goes on where it stopped.
 
     Args:
         to: folder to write.
+        dataset: ``digits`` or ``pictograms``.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
         NclBenchError: the folder holds something else.
     """
-    cells = cells_of(to, RECIPES, NOISES, seeds=(0,))
+    cells = cells_of(to, [recipe.format(dataset=dataset) for recipe in RECIPES], NOISES, seeds=(0,))
     sweep(to, cells, device=device)
     board = to / "leaderboard"
     for cell in reversed(cells):

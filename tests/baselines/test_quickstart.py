@@ -52,7 +52,7 @@ def test_it_ends_in_a_leaderboard(
     monkeypatch.setattr(quickstart, "RECIPES", recipes)
     monkeypatch.setattr(quickstart, "NOISES", ("caption-60",))  # one ratio, so no curve
     folder = tmp_path / "quickstart"
-    quickstart.quickstart(folder, "cpu")
+    quickstart.quickstart(folder, device="cpu")
     rows = list((folder / "leaderboard" / "submissions" / "digits").glob("*.yaml"))
     assert len(rows) == 2
     page = (folder / "leaderboard" / "site" / "index.html").read_text(encoding="utf-8")

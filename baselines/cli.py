@@ -379,10 +379,10 @@ def tune(
 
 
 def sweep(
+    to: Target,
     recipe: Annotated[
-        list[str] | None, typer.Argument(help="Shipped recipes; by default those of the table of digits.")
+        list[str] | None, typer.Argument(help="Recipe files, or names of shipped recipes.")
     ] = None,
-    to: Target = Path("sweep"),
     noise: Annotated[
         list[str] | None,
         typer.Option(
@@ -415,16 +415,18 @@ def sweep(
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
+    if not (recipe or table):
+        raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table digits")
     _refuse_unknown(recipe or ())
     _require_torch()
     from rich.console import Console
 
     from baselines.engine.jobs import JobSystem
-    from baselines.engine.sweep import NOISES, SEEDS, cells_of, digits_recipes, table_to_print
+    from baselines.engine.sweep import NOISES, SEEDS, cells_of, table_to_print
     from baselines.engine.sweep import sweep as run_sweep
     from baselines.engine.tables import Table
 
-    names: Sequence[str] = recipe or digits_recipes()
+    names: Sequence[str] = recipe or ()
     noises: Sequence[str] = noise or NOISES
     seeds: Sequence[int] = seed or SEEDS
     chosen = settings or []

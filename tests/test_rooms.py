@@ -33,7 +33,7 @@ QUICK = {
     "train ncr/digits_vse_infinty --to run": HEAVY,
     "recipes": HEAVY,
     "recipes show ncr/digits_vse_infinty": HEAVY,
-    "sweep ncr/digits_vse_infinty": HEAVY,
+    "sweep ncr/digits_vse_infinty --to swept": HEAVY,
     "datasets": HEAVY,
     "datasets show flickr": HEAVY,
 }

@@ -27,7 +27,6 @@ from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.records import Precision
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.kit.batches import Features
-from baselines.recipes import recipe_names
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
@@ -38,12 +37,6 @@ from ncl_bench.processes import worker_pool
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
 _FILES = ("runs", "submissions", "leaderboard", "jobs", "table.csv")
-
-
-def digits_recipes() -> list[str]:
-    """Names of the recipes whose results make the table of digits: all methods and controls on VSE-infinity."""
-    names = [name for name in recipe_names() if "/digits_vse_infinity" in name]
-    return [name for name in names if not name.endswith(("_paper_labels", "_tuned"))]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from baselines.engine.sweep import Cell, NoiseCell, cells_of, digits_recipes, sweep, table_as_csv
+from baselines.engine.sweep import Cell, NoiseCell, cells_of, sweep, table_as_csv
+from baselines.engine.tables import Table
 from baselines.methods import METHODS
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
@@ -47,10 +48,11 @@ def test_other_noises_are_refused(name: str) -> None:
 
 
 def test_the_table_of_digits_has_every_method_and_control() -> None:
-    methods = {name.split("/")[0] for name in digits_recipes()}
+    recipes = Table.load("digits").recipes
+    methods = {name.split("/")[0] for name in recipes}
     assert methods == set(METHODS) - {"mscn"}  # whose head needs the similarity vectors of SGR or SAF
-    cells = cells_of(Path("to"), digits_recipes())
-    assert len(cells) == len({cell.name for cell in cells}) == 12 * len(digits_recipes())
+    cells = cells_of(Path("to"), recipes)
+    assert len(cells) == len({cell.name for cell in cells}) == 12 * len(recipes)
     assert cells[0].job.seed == 0
 
 

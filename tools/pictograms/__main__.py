@@ -13,7 +13,6 @@ from ncl_bench.progress import bar
 from tools.pictograms.build import HERE, PROJECTION, REPORT, SHIPPED, build, differences
 from tools.pictograms.card import CARDS, example_sheet, render_cards
 from tools.pictograms.check import contact_sheets
-from tools.pictograms.curve import print_curve
 from tools.pictograms.packages import PACKAGES
 from tools.pictograms.sample import SAMPLE, write_sample
 
@@ -70,6 +69,8 @@ def _run(chosen: argparse.Namespace) -> None:
         for path in contact_sheets(chosen.packages, chosen.work):
             print(path)
     elif chosen.command == "curve":
+        from tools.pictograms.curve import print_curve
+
         print_curve(chosen.recipe, chosen.settings, chosen.work)
     else:
         for name, text in render_cards().items():

@@ -19,14 +19,15 @@ class Curve(Trainer):
 
     def __init__(self, job: TrainingJob, folder: RunFolder) -> None:
         super().__init__(job, folder)
-        splits = (self.train_split, self.dev_split, job.load("test"))
-        self._samples = [split.first_images(self.dev_split.n_images) for split in splits]
+        n_images = self.dev_split.n_images
+        self._seen, self._test = (x.first_images(n_images) for x in (self.train_split, job.load("test")))
 
     def _score_dev(self) -> NDArray[np.float32]:
-        similarities = super()._score_dev()
-        sums = [self._r_sum(score(self.method.networks, sample)) for sample in self._samples]
-        print(f"| {min(self.step.taken):,} |", *(f"{r_sum:.1f} |" for r_sum in sums), flush=True)
-        return similarities
+        dev = super()._score_dev()
+        seen, test = (score(self.method.networks, sample) for sample in (self._seen, self._test))
+        sums = (f"{self._r_sum(similarities):.1f} |" for similarities in (seen, dev, test))
+        print(f"| {min(self.step.taken):,} |", *sums, flush=True)
+        return dev
 
     def _r_sum(self, similarities: NDArray[np.float32]) -> float:
         return evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False).r_sum

@@ -362,6 +362,7 @@ def epoch_curve(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"]) -
         points = mean_curve(place.entry.curves, attrgetter(of))
         if points:
             name = table.lines[place.line].title
+            # variants of a method differ in how their names end
             short = name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
             series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
     if not series:

@@ -23,6 +23,7 @@ from baselines.engine.recipe import Between, OneOf, Recipe
 from baselines.engine.step import Diverged
 from baselines.engine.tables import Table, Tuning, table_names
 from baselines.engine.tune import Search, drawn, finished, tune
+from baselines.recipes import recipe_names
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, RecipeError
 
@@ -229,6 +230,19 @@ def test_the_shipped_tables_name_recipes_that_can_be_tuned_and_seeds_apart() -> 
         for recipe in table.recipes:
             assert "method.learning_rate" in Recipe.load(recipe).search
         assert set(table.recipes) <= set(table.trained())
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if Recipe.load(name).search])
+def test_a_search_contains_what_the_recipe_says(name: str) -> None:
+    recipe = Recipe.load(name)
+    options = recipe.model_dump(mode="json")
+    for option, among in recipe.search.items():
+        *sections, last = option.split(".")
+        value = (options[sections[0]] if sections else options)[last]
+        if isinstance(among, OneOf):
+            assert value in among.choice, option
+        else:
+            assert among.low <= value <= among.high, option
 
 
 def test_every_method_of_digits_is_in_a_table() -> None:

@@ -303,10 +303,10 @@ def forest_chart(
     sums = [place.entry.r_sum or 0.0 for place in places]
     ends = [end for place in places for end in (place.interval or ())]
     ends += [place.entry.last_epoch for place in places if place.entry.last_epoch is not None]
-    scale = ticks(max(min([*sums, *ends]), 0.0), max([*sums, *ends]))
+    scale = ticks(max(min([*sums, *ends]), 0.0), min(max([*sums, *ends]), 600.0))
 
     def x(value: float) -> str:
-        share = (max(value, scale[0]) - scale[0]) / (scale[-1] - scale[0])
+        share = (min(max(value, scale[0]), scale[-1]) - scale[0]) / (scale[-1] - scale[0])
         return _number(left + width * share)
 
     rows = []
@@ -350,18 +350,27 @@ def forest_chart(
     ).strip()
 
 
-def epoch_curve(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"]) -> object:
+def epoch_curves(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"]) -> list[tuple[str, object]]:
     """Under one noise, over the steps: AUROC of the detection in per cent, or rSum on dev; of the best lines with one.
 
     Returns:
-        Markup; None where no line has it.
+        For the recipes as they are and for the tuned ones, if there are any: which, and the markup.
     """
+    return [
+        (kind, picture)
+        for tuned, kind in ((False, "recipes as they are"), (True, "tuned recipes"))
+        if (picture := _epoch_curve(table, cell, of, tuned)) is not None
+    ]
+
+
+def _epoch_curve(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"], tuned: bool) -> object | None:
     title, factor = {"auroc": ("AUROC, %", 100.0), "dev": ("rSum on dev", 1.0)}[of]
     series = []
     for place in table.places[cell]:
+        line = table.lines[place.line]
         points = mean_curve(place.entry.curves, attrgetter(of))
-        if points:
-            name = table.lines[place.line].title
+        if points and line.tuned == tuned:
+            name = line.method
             # variants of a method differ in how their names end
             short = name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
             series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))

@@ -37,6 +37,22 @@ class Line:
         return next(iter(self.entries.values()))
 
     @property
+    def method(self) -> str:
+        """The title, but for whether the recipe was tuned."""
+        return _title(self.first, tuned=False)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its recipe was tuned."""
+        return self.first.recipe == "tuned"
+
+    @property
+    def seeds(self) -> str:
+        """How many training seeds its means have: one number, or the fewest and the most over the noises."""
+        numbers = sorted({len(entry.seeds) for entry in self.entries.values()})
+        return "–".join(map(str, numbers[:1] + numbers[1:][-1:]))
+
+    @property
     def detects(self) -> bool:
         """Whether the method says of every pair how likely it is to be true."""
         return any(detection(entry) is not None for entry in self.entries.values())
@@ -67,6 +83,23 @@ class Place:
     line: int
     entry: Entry
     interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Drops:
+    """What the reference noise takes from a method, here and in papers.
+
+    Attributes:
+        title: the method.
+        here, tuned: with its recipe as it is and with the tuned one, in per cent of the clean rSum; None where a row
+            is missing.
+        printed: by papers.
+    """
+
+    title: str
+    here: float | None
+    tuned: float | None
+    printed: tuple["Drop", ...]
 
 
 @dataclass(frozen=True)
@@ -171,7 +204,15 @@ def _place(one: Ranked, number: Mapping[str, int], content: Content) -> Place:
 
 def title_of(entry: Entry) -> str:
     """A line's name: the method, whether its recipe was tuned, and what else was changed."""
-    kept = [difference for difference in entry.differs if not difference.endswith(" steps")]
+    return _title(entry, tuned=True)
+
+
+def _title(entry: Entry, *, tuned: bool) -> str:
+    kept = [
+        difference
+        for difference in entry.differs
+        if not difference.endswith(" steps") and (tuned or difference != "tuned")
+    ]
     return f"{entry.method} ({', '.join(kept)})" if kept else entry.method
 
 
@@ -196,6 +237,22 @@ def drop(clean: Entry, noisy: Entry) -> float:
     assert clean.r_sum is not None
     assert noisy.r_sum is not None
     return 100 * (clean.r_sum - noisy.r_sum) / clean.r_sum
+
+
+def drops(table: MeasuredTable, content: Content) -> list[Drops]:
+    """One for every method of a table that has the clean and the reference noise, with either recipe."""
+    found: dict[str, dict[bool, Line]] = {}
+    for line in table.lines:
+        if drop_here(line) is not None:
+            found.setdefault(line.method, {})[line.tuned] = line
+    return [
+        Drops(
+            title,
+            *(drop_here(lines[tuned]) if tuned in lines else None for tuned in (False, True)),
+            tuple(printed_drops(next(iter(lines.values())).first.family, content.entries, content.papers)),
+        )
+        for title, lines in found.items()
+    ]
 
 
 def drop_here(line: Line) -> float | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from leaderboard.board import Board, Content, Division, boards_of
 from leaderboard.entries import PROTOCOLS, RECALL_TITLES, STATUSES, Cell, Entry
-from leaderboard.figures import bar_charts, epoch_curve, forest, method_charts, overview_charts
-from leaderboard.measured import detection, drop_here, measured_tables, printed_drops
+from leaderboard.figures import bar_charts, epoch_curves, forest, method_charts, overview_charts
+from leaderboard.measured import detection, drops, measured_tables
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
@@ -95,11 +95,6 @@ def site_files(content: Content, cards: Path) -> dict[str, str]:
 def _measured(content: Content) -> dict[str, str]:
     """The pages of the measured tables and of what their methods detect."""
     tables = measured_tables(content)
-    drops = {
-        line.first.family: printed_drops(line.first.family, content.entries, content.papers)
-        for table in tables
-        for line in table.lines
-    }
     noisy = [
         (table, [cell for cell in table.cells if any(map(detection, table.entries(cell)))])
         for table in tables
@@ -110,16 +105,15 @@ def _measured(content: Content) -> dict[str, str]:
             "measured.html",
             tables=tables,
             forests={(table.slug, cell): forest(table, cell) for table in tables for cell in table.cells},
-            curves={(t.slug, cell): epoch_curve(t, cell, "dev") for t in tables for cell in t.cells},
-            drops=drops,
-            drop_here=drop_here,
+            curves={(t.slug, cell): epoch_curves(t, cell, "dev") for t in tables for cell in t.cells},
+            drops={table.slug: drops(table, content) for table in tables},
         ),
         "detection.html": _page(
             "detection.html",
             "detection.html",
             tables=[(table, cells) for table, cells in noisy if cells],
             detection=detection,
-            curves={(t.slug, cell): epoch_curve(t, cell, "auroc") for t, cells in noisy for cell in cells},
+            curves={(t.slug, cell): epoch_curves(t, cell, "auroc") for t, cells in noisy for cell in cells},
         ),
     }
 

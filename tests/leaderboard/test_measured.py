@@ -2,6 +2,7 @@
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.build import build
 from leaderboard.entries import Cell, Entry, Recalls
-from leaderboard.figures import forest_chart
+from leaderboard.figures import epoch_curves, forest_chart
 from leaderboard.measured import (
+    Line,
     Place,
     alike,
     detection,
     drop_here,
+    drops,
     mean_curve,
     measured_tables,
     printed_drops,
@@ -161,7 +164,7 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     build(root, tmp_path, published=False)
     measured = (tmp_path / "measured.html").read_text(encoding="utf-8")
     assert "Digits, 200 test images, VSE∞, 30 steps per network" in measured
-    assert "last epoch 399.5" in measured
+    assert "last 399.5" in measured
     assert measured.count('class="figure"') == 4  # for each noise, the rows and the epochs
     found = (tmp_path / "detection.html").read_text(encoding="utf-8")
     assert ">CRCL</a>" in found
@@ -208,6 +211,35 @@ def test_what_noise_takes_away_is_a_share_of_the_clean_score(content: Content) -
     line = table.lines[0]
     clean, noisy = (line.entries[cell].r_sum or 0.0 for cell in (CLEAN, NOISY))
     assert drop_here(line) == pytest.approx(100 * (clean - noisy) / clean)
+
+
+def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Content) -> None:
+    tuned = [
+        row.model_copy(update={"recipe": "tuned", "seeds": (0, 1, 2)})
+        for row in content.entries
+        if row.method == "CRCL" and row.budget
+    ]
+    fewer = [row for row in content.entries if row.budget and not (row.method == "NCR" and row.cell == NOISY)]
+    both = replace(content, entries=[*fewer, *tuned])
+    (table,) = measured_tables(both)
+    lines = {line.title: line for line in table.lines}
+    assert {(title, line.method, line.tuned, line.seeds) for title, line in lines.items()} == {
+        ("CRCL", "CRCL", False, "2"),
+        ("CRCL (tuned)", "CRCL", True, "3"),
+        ("NCR", "NCR", False, "2"),
+    }
+    (found,) = drops(table, both)  # NCR lacks the noise
+    assert (found.title, found.printed) == ("CRCL", ())
+    assert found.here == found.tuned == drop_here(lines["CRCL"])
+    assert [kind for kind, _ in epoch_curves(table, NOISY, "auroc")] == [
+        "recipes as they are",
+        "tuned recipes",
+    ]
+    assert [kind for kind, _ in epoch_curves(measured_tables(content)[0], NOISY, "dev")] == [
+        "recipes as they are"
+    ]
+    mixed = Line("M", {CLEAN: entry(500, seeds=(0, 1)), NOISY: entry(400, seeds=(0, 1, 2))})
+    assert mixed.seeds == "2–3"
 
 
 def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> None:
@@ -257,3 +289,10 @@ def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:
     assert float(circles[0].get("cx", "nan")) > float(circles[1].get("cx", "nan"))
     classes = [element.get("class") for element in root.iter()]
     assert (classes.count("whisker"), classes.count("last"), classes.count("alike")) == (1, 1, 1)
+    wide = forest_chart([Place(1, 0, entry(580), (400, 760))], ["A"], [], title="T")
+    ticks = [
+        element.text
+        for element in ElementTree.fromstring(wide).iter()
+        if element.get("text-anchor") == "middle"
+    ]
+    assert ticks[-1] == "600"  # rSum has no more, whatever the interval

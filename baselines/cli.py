@@ -351,13 +351,13 @@ def tune(
 ) -> None:
     """Search the options that a recipe's `search` names at random, and write the best ones as a recipe of their own.
 
-    Trials are judged on dev; test is not opened. The same command goes on where it stopped, in as many processes as you
-    like.
+    Trials are judged on dev; test is not opened. With --table, recipes, steps, trials, noise and seed are those that it
+    says; arguments narrow it to some recipes. The same command goes on where it stopped, in as many processes as you like.
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
-    if bool(recipe) == bool(table):
-        raise NclBenchError("expected recipes or --table, and not both")
+    if not (recipe or table):
+        raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table digits")
     _refuse_unknown(recipe or ())
     _require_torch()
     if find_spec("optuna") is None:
@@ -371,7 +371,7 @@ def tune(
     tuning, chosen = Tuning(trials=trials, noise=noise, seed=seed), settings or []
     if table:
         found = Table.load(table)
-        recipe, tuning, chosen = list(found.recipes), found.tuning, [f"steps={found.steps}", *chosen]
+        recipe, tuning, chosen = recipe or [*found.recipes], found.tuning, [f"steps={found.steps}", *chosen]
     for name in recipe or ():
         search = Search(name, to, tuning, tuple(chosen), study or None, root, device)
         path = run_tune(search, jobs=jobs, system=system)

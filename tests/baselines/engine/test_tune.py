@@ -263,7 +263,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["tune"], "expected recipes or --table, and not both"),
+        (["tune"], "expected recipes or a table to tune; fix: name some"),
         (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of digits"),
         (["tune", "ncr/flickr30k_sgr"], "has no search: name the options to tune"),
         (["tune", "ncr/digits_sgr", "--study", "nosuch://x"], "cannot open the study at nosuch://x"),
@@ -273,6 +273,20 @@ def test_the_command_says_what_is_wrong(arguments: list[str], sentence: str, tmp
     found = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "out")])
     assert found.exit_code != 0
     assert sentence in str(found.exception)
+
+
+def test_recipes_narrow_a_table_and_the_table_says_the_rest(search: Search, tmp_path: Path) -> None:
+    other = Path(search.recipe).with_name("other.yaml")
+    other.write_text(yaml.safe_dump(CONTENT))
+    content = {"title": "T", "steps": 2, "noises": ["none"], "seeds": [0]}
+    content |= {"recipes": [search.recipe, str(other)], "tuning": {"trials": 2, "noise": "none", "seed": 7}}
+    table = tmp_path / "table.yaml"
+    table.write_text(yaml.safe_dump(content))
+    arguments = ["tune", search.recipe, "--table", str(table), "--jobs", "1", "--to", str(search.folder)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert [path.name for path in (search.folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
+    note = yaml.safe_load((search.folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
+    assert note.startswith("The best of 2 trials on dev under none noise, seed 7, 2 steps per network")
 
 
 def test_draws_of_the_ends_are_finite() -> None:

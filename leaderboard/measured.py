@@ -99,7 +99,7 @@ class Drops:
     title: str
     here: float | None
     tuned: float | None
-    printed: tuple["Drop", ...]
+    printed: "list[Drop]"
 
 
 @dataclass(frozen=True)
@@ -245,14 +245,12 @@ def drops(table: MeasuredTable, content: Content) -> list[Drops]:
     for line in table.lines:
         if drop_here(line) is not None:
             found.setdefault(line.method, {})[line.tuned] = line
-    return [
-        Drops(
-            title,
-            *(drop_here(lines[tuned]) if tuned in lines else None for tuned in (False, True)),
-            tuple(printed_drops(next(iter(lines.values())).first.family, content.entries, content.papers)),
-        )
-        for title, lines in found.items()
-    ]
+    rows = []
+    for title, lines in found.items():
+        here, tuned = (drop_here(lines[kind]) if kind in lines else None for kind in (False, True))
+        family = next(iter(lines.values())).first.family
+        rows.append(Drops(title, here, tuned, printed_drops(family, content.entries, content.papers)))
+    return rows
 
 
 def drop_here(line: Line) -> float | None:

@@ -229,7 +229,7 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
         ("NCR", "NCR", False, "2"),
     }
     (found,) = drops(table, both)  # NCR lacks the noise
-    assert (found.title, found.printed) == ("CRCL", ())
+    assert (found.title, found.printed) == ("CRCL", [])
     assert found.here == found.tuned == drop_here(lines["CRCL"])
     assert [kind for kind, _ in epoch_curves(table, NOISY, "auroc")] == [
         "recipes as they are",

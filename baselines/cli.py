@@ -351,8 +351,9 @@ def tune(
 ) -> None:
     """Search the options that a recipe's `search` names at random, and write the best ones as a recipe of their own.
 
-    Trials are judged on dev; test is not opened. With --table, recipes, steps, trials, noise and seed are those that it
-    says; arguments narrow it to some recipes. The same command goes on where it stopped, in as many processes as you like.
+    Trials are judged on dev; test is not opened. With --table, recipes, steps, trials, noise and seed are those that
+    it says; arguments narrow it to some recipes. The same command goes on where it stopped, in as many processes as you
+    like.
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """

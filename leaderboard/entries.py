@@ -197,7 +197,7 @@ class Entry(Record):
         settings: what was changed in the recipe, such as ``method.epochs=10``.
         recipe: whether it was trained by a recipe as we ship it, or with the values of `ncl-bench tune`; empty where
             it names none of ours.
-        budget: optimiser steps that the recipe gave every network; None where its epochs decided.
+        budget: optimiser steps that the recipe gave the networks, in their mean; None where its epochs decided.
         pairs_seen: captions that each network encoded in training; None where nobody counted.
         cost: time of the training over that of as many steps of a plain triplet; None where it was not timed.
         last_epoch: rSum of the last epoch's networks, as the engine recorded it; None where it did not.

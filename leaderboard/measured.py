@@ -133,7 +133,7 @@ class MeasuredTable:
 
     @property
     def budget(self) -> int:
-        """Steps of every network."""
+        """Steps of the networks, in their mean."""
         return self.lines[0].first.budget or 0
 
     @property

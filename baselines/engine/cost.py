@@ -47,7 +47,7 @@ class Spent:
         """Plain values, for a checkpoint."""
         return asdict(self)
 
-    def cost(self, steps: int) -> float | None:
+    def cost(self, steps: float) -> float | None:
         """Seconds of the training, over what ``steps`` plain steps take; None where none was timed."""
         if self.plain_steps == 0 or steps == 0:
             return None

@@ -85,8 +85,8 @@ class Recipe(BaseModel):
         batch_size: pairs in a batch, at least 2.
         gradient_clip: largest gradient norm over all parameters of a network.
         clean_only: train on the truly clean pairs alone: an upper-bound control, not a method.
-        steps: optimiser steps of every network, over which the method's schedule is stretched or squeezed; by default
-            the schedule's epochs are trained, however many steps they take.
+        steps: optimiser steps of the networks, in their mean, over which the method's schedule is stretched or
+            squeezed; by default the schedule's epochs are trained, however many steps they take.
         backbone: ``name`` and every option of the backbone; options that are not given get their defaults.
         method: ``name`` and every option of the method, likewise.
         search: what `ncl-bench tune` draws an option from, by its dotted name; no part of what is trained.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from baselines.engine.recipe import Recipe, own_name, shipped_name
@@ -200,7 +201,7 @@ def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[
     seen = [outcome.pairs_seen for outcome in outcomes if outcome.pairs_seen is not None]
     return {
         "budget": budgets.pop() if len(budgets) == 1 else None,
-        "steps": max(max(outcome.steps) for outcome in outcomes),
+        "steps": max(round(fmean(outcome.steps)) for outcome in outcomes),
         "pairs_seen": sum(seen) / len(seen),
         "cost": sum(costs) / len(costs) if len(costs) == len(outcomes) else None,
         "curve": _curve(folders[0].read_history()) if len(folders) == 1 else None,
@@ -212,7 +213,7 @@ def _curve(history: Sequence[Epoch]) -> TrainingCurve:
     found = [each for each in known if each is not None]
     whole = found if len(found) == len(history) else []
     return TrainingCurve(
-        steps=tuple(max(entry.taken, default=0) for entry in history),
+        steps=tuple(round(fmean(entry.taken)) if entry.taken else 0 for entry in history),
         dev=tuple(round(entry.dev["r_sum"], 4) for entry in history),
         auroc=tuple(round(each.auroc, 4) for each in whole),
         average_precision=tuple(round(each.average_precision, 4) for each in whole),

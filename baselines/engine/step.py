@@ -4,8 +4,10 @@ What a step saw stays on the device for some steps: to read it, the host would h
 all its work. A loss that is not finite is therefore noticed late, but before anything made with it is written, and the
 step and the pairs that it came from are named all the same.
 
-A recipe may give every network the same number of steps. A network that has taken them stays as it is then, whatever
-the method goes on to do with it, and the epoch ends when all networks have.
+A recipe may give the networks a number of steps, which is that of each where all take equally many. A method that
+divides the pairs anew for every network trains one of them on more pairs than the other; they then take as many
+together. In an epoch no network takes more than its share of what is left: it stays as it is then, whatever the method
+goes on to do with it.
 """
 
 import math
@@ -27,7 +29,7 @@ READ_EVERY = 50
 
 
 class StepsSpent(Exception):
-    """Every network has taken the steps that the recipe gives it."""
+    """The networks have taken the steps that the recipe gives them."""
 
 
 class Diverged(TrainingError):
@@ -56,7 +58,7 @@ class OptimiserStep:
     Args:
         fabric: device and arithmetic.
         gradient_clip: largest length of a module's gradient, after the mean over the ranks.
-        most: steps that every network may take; any number where None.
+        most: steps that the networks may take, in their mean; any number where None.
 
     Attributes:
         optimizers: of every module that is trained.
@@ -75,7 +77,15 @@ class OptimiserStep:
         self.taken: list[int] = []
         self._unread: list[Seen] = []
         self._read: dict[str, list[float]] = {}
+        self._ends: list[int] = []
         self._final: dict[int, dict[str, Tensor]] = {}
+
+    def begin_epoch(self, networks: Sequence[nn.Module]) -> None:
+        """Count the steps of these networks, and give each its share of those that are left."""
+        self.networks = networks
+        if self._most is not None:
+            left = self._most * len(networks) - sum(self.taken)
+            self._ends = [taken + math.ceil(left / len(networks)) for taken in self.taken]
 
     def __call__(
         self,
@@ -90,7 +100,7 @@ class OptimiserStep:
 
         Raises:
             Diverged: this loss, or one of the last steps, is not finite.
-            StepsSpent: no network may take a further step.
+            StepsSpent: the networks may take no further step.
         """
         trained = [modules] if isinstance(modules, nn.Module) else modules
         if self._most is not None and all(self._is_spent(module) for module in trained):
@@ -146,29 +156,29 @@ class OptimiserStep:
 
     @property
     def spent(self) -> bool:
-        """Whether every network has taken all of its steps."""
-        return self._most is not None and bool(self.taken) and min(self.taken) >= self._most
+        """Whether the networks have taken all of their steps."""
+        return self._most is not None and sum(self.taken) >= self._most * len(self.taken)
 
     def restore_spent(self) -> None:
-        """Put back networks that ran on, in training mode, after their last step; batch statistics had moved."""
+        """Put back networks that ran on, in training mode, after their share; batch statistics had moved."""
         for k, state in self._final.items():
             self.networks[k].load_state_dict(state)
         self._final = {}
 
     def _is_spent(self, module: nn.Module) -> bool:
-        """A part of a network is spent with it; what belongs to none, with all of them."""
+        """Whether a network has taken its share; a part of one as the whole, what belongs to none as all of them."""
         owners = [
             k
             for k, network in enumerate(self.networks)
             if any(module is inner for inner in network.modules())
         ]
-        return all(self.taken[k] == self._most for k in owners or range(len(self.networks)))
+        return all(self.taken[k] == self._ends[k] for k in owners or range(len(self.networks)))
 
     def _count_networks(self, trained: Sequence[nn.Module]) -> None:
         for k, network in enumerate(self.networks):
             if any(module is network for module in trained):
                 self.taken[k] += 1
-                if self.taken[k] == self._most:
+                if self._most is not None and self.taken[k] == self._ends[k]:
                     self._final[k] = {name: x.clone() for name, x in network.state_dict().items()}
         if self.spent:
             raise StepsSpent

@@ -32,7 +32,7 @@ class Table(Record):
 
     Attributes:
         title: of the table.
-        steps: optimiser steps of every network.
+        steps: optimiser steps of the networks, in their mean.
         recipes: names of shipped recipes; the tuned ones of them are trained too.
         noises: such as ``none`` and ``caption-60``.
         seeds: of the trainings; that of the tuning is not among them.

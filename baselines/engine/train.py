@@ -4,8 +4,9 @@ A run is a function of its recipe, noise and seed: random numbers of an epoch de
 that was killed goes on from its last whole epoch and ends with the same bits (on one machine, on a CPU). Several
 processes compute what one does, see :mod:`baselines.kit.distributed`; the first of them keeps the run folder.
 
-Where the recipe gives a number of steps, every network takes exactly as many, and the method's plan is stretched or
-squeezed over them: an epoch follows the entry of the plan that stands where the share of the steps taken has come to.
+Where the recipe gives a number of steps, the networks take exactly as many in their mean, and the method's plan is
+stretched or squeezed over them: an epoch follows the entry of the plan that stands where the share of the steps taken
+has come to.
 """
 
 import sys
@@ -211,14 +212,14 @@ class Trainer:
         """Whether a run that has done so many epochs, with so many steps of each network, has come to its end."""
         if self.job.recipe.steps is None:
             return epochs >= len(self.plans)
-        return min(taken) >= self.job.recipe.steps
+        return sum(taken) >= self.job.recipe.steps * len(self.method.networks)
 
     @property
     def _epochs_of_plan(self) -> float:
         """How far the run has come, in epochs of its plan."""
         if self.job.recipe.steps is None:
             return self.epochs
-        return len(self.plans) * min(self.step.taken) / self.job.recipe.steps
+        return len(self.plans) * sum(self.step.taken) / (self.job.recipe.steps * len(self.step.taken))
 
     def _next_plan(self) -> tuple[EpochPlan, bool]:
         """What the plan says of the next epoch, and whether it has said so of the one before.
@@ -245,7 +246,8 @@ class Trainer:
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
         # a method draws from the seed and the plan's epoch, and must not draw the same twice
         batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
-        self.step.networks, device = list(self.method.networks), self.fabric.device
+        self.step.begin_epoch(list(self.method.networks))
+        device = self.fabric.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 if budget is not None:
@@ -403,7 +405,7 @@ class Trainer:
             dev=last.dev,
             steps=tuple(self.step.taken),
             pairs_seen=self.spent.captions / len(self.method.networks),
-            cost=self.spent.cost(min(self.step.taken)),
+            cost=self.spent.cost(sum(self.step.taken) / len(self.step.taken)),
         )
         self.folder.write_outcome(outcome)
         return outcome

@@ -183,7 +183,7 @@ class TrainingCurve(Record):
     """What was measured after each epoch of a run; nothing was chosen by it but the epoch that is best on dev.
 
     Attributes:
-        steps: that a network had taken.
+        steps: that the networks had taken, in their mean.
         dev: rSum on dev.
         auroc: of the method's clean probability against the true correspondence of the training pairs, in [0, 1];
             empty where it has none, or no pair is wrong.
@@ -212,8 +212,9 @@ class Training(Record):
         device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
         settings: what was changed in the recipes, such as ``method.epochs: 10``.
         plugins: names of the files given with ``--plugin``, which register a method or dataset of one's own.
-        budget: optimiser steps that the recipe gave every network; null where the epochs of the plan decided.
-        steps: that each network took, the most where they differ; null where it was not counted.
+        budget: optimiser steps that the recipe gave the networks, in their mean; null where the epochs of the plan
+            decided.
+        steps: that the networks took, in their mean; null where it was not counted.
         pairs_seen: captions that each network encoded in training, with or without gradient.
         cost: seconds of the training, over those of as many steps of the mean triplet on one network of the backbone.
         last_epoch: rSum on test of the networks of the last epoch, which dev did not choose.

@@ -1,6 +1,7 @@
-"""A recipe with a number of steps: every network takes as many, whatever the method, and a run resumes as any other."""
+"""A recipe with a number of steps: the networks of every method take as many, and a run resumes as any other."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import selection_images
 
 STEPS = 6
+DIVIDING = {"bicro", "mscn", "ncr", "pc2"}
+"""Methods whose networks divide the pairs for each other, and take unequal numbers of steps."""
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
 
 
@@ -60,11 +63,12 @@ def triplet(steps: int, **options: object) -> dict:
 
 @pytest.mark.usefixtures("unscored")
 @pytest.mark.parametrize("name", METHODS)
-def test_every_network_of_every_method_takes_as_many_steps(name: str, tmp_path: Path) -> None:
+def test_the_networks_of_every_method_take_as_many_steps(name: str, tmp_path: Path) -> None:
     recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, rounds=[1, 1], freeze_epochs=1)
     running = trainer(recipe | {"steps": STEPS, "batch_size": min(recipe["batch_size"] * 2, 200)}, tmp_path)
     found = running.run(quiet())
-    assert found.steps == (STEPS,) * METHODS[name].n_networks
+    assert sum(found.steps) == STEPS * METHODS[name].n_networks
+    assert name in DIVIDING or len(set(found.steps)) == 1
     assert running.history[-1].taken == found.steps
     assert found.pairs_seen >= STEPS * 20  # of the smallest batch, beside what the division encodes
     assert found.cost > 0
@@ -134,11 +138,12 @@ def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytes
     assert RunFolder(tmp_path / "untimed").read_outcome().cost is None
 
 
-def test_a_network_without_steps_left_stays_as_it_is() -> None:
+def test_a_network_that_has_taken_its_share_stays_as_it_is() -> None:
     networks = [nn.BatchNorm1d(1, affine=True) for _ in range(2)]
     step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=1)
     step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=1.0) for network in networks}
-    step.networks, step.taken = networks, [0, 0]
+    step.taken = [0, 0]
+    step.begin_epoch(networks)
     values = torch.arange(3.0)[:, None]
     step(networks[0], networks[0](values).square().sum(), BATCH)
     after = {name: x.clone() for name, x in networks[0].state_dict().items()}
@@ -151,13 +156,42 @@ def test_a_network_without_steps_left_stays_as_it_is() -> None:
     assert step.count == 2
 
 
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [
+        ((5, 5), [(5, 5), (10, 10), (13, 13)]),
+        ((13, 13), [(13, 13)]),
+        ((4, 6), [(4, 6), (8, 12), (11, 15)]),
+        ((9, 0), [(9, 0), (18, 0), (22, 0), (24, 0), (25, 0), (26, 0)]),  # shares of 13, 9, 4, 2, 1 and 1
+    ],
+)
+def test_networks_that_want_unequal_numbers_of_steps_take_as_many_together(
+    wanted: tuple[int, ...], taken: list[tuple[int, ...]]
+) -> None:
+    """Every epoch, each network asks for so many steps, of 13 in the mean."""
+    networks = [nn.Linear(1, 1), nn.Linear(1, 1)]
+    step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=13)
+    step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=0.0) for network in networks}
+    step.taken, found = [0, 0], []
+    while not step.spent:
+        step.begin_epoch(networks)
+        with suppress(StepsSpent):
+            for network, times in zip(networks, wanted, strict=True):
+                for _ in range(times):
+                    step(network, network.weight.sum(), BATCH)
+        step.restore_spent()
+        found.append(tuple(step.taken))
+    assert found == taken
+
+
 def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all() -> None:
     part, other, apart = (nn.Linear(1, 1, bias=False) for _ in range(3))
     whole = nn.Sequential(part)
     modules = [whole, part, other, apart]
     step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=1)
     step.optimizers = {module: torch.optim.SGD(module.parameters(), lr=1.0) for module in modules}
-    step.networks, step.taken = [whole, other], [0, 0]
+    step.taken = [0, 0]
+    step.begin_epoch([whole, other])
     step(whole, part.weight.sum(), BATCH)
     before = part.weight.item()
     step(part, part.weight.sum(), BATCH)

@@ -21,6 +21,7 @@ from baselines.backbones.pairwise import (
     Block,
     LongestFirst,
     in_given_order,
+    kept,
     longest_first,
     memory_budget,
     recomputed,
@@ -147,7 +148,7 @@ def in_tiles(
     height = max(1, min(len(rows), TILE_ROWS, budget // bytes_of_pair(items, by_length.counts[0])))
     blocks = _blocks(by_length, size, lambda n: budget // (height * bytes_of_pair(items, n)))
     needed = sum(len(rows) * len(block.anchors) * bytes_of_pair(items, block.longest) for block in blocks)
-    run = recomputed if needed > budget else _called
+    run = recomputed if needed > budget else kept
     parts = []
     for start in range(0, len(rows), height):
         counts, vectors = row_counts[start : start + height], rows.vectors[start : start + height, :items]
@@ -172,10 +173,6 @@ def _blocks(by_length: LongestFirst, size: int | None, fitting: Callable[[int], 
         blocks.append(by_length.block(start, end, whole=False))
         start = end
     return blocks
-
-
-def _called(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    return function(*args)
 
 
 class CrossAttention(Backbone):

@@ -1,7 +1,7 @@
 """Every item against every anchor, block by block, in bounded memory.
 
 The largest tensor of a pairwise similarity, items x anchors x positions x dim, exists for one block of
-anchors at a time and is made again in the backward pass instead of being kept.
+anchors at a time. Where there are several, it is made again in the backward pass instead of being kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -147,6 +147,16 @@ class Nodes(NamedTuple):
 def joined(nodes: Nodes) -> Tensor:
     """All nodes at unit length, float ``(items, anchors, 1 + positions, sim_dim)``."""
     return torch.cat([unit_length(nodes.whole)[..., None, :], unit_length(nodes.parts)], dim=-2)
+
+
+def kept(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function whose inner tensors fit into the memory budget until the backward pass."""
+    return function(*args)
+
+
+def within_memory(n_blocks: int) -> Callable[..., Any]:
+    """What calls the function of a block: a single one fits into the memory budget, or it would be several."""
+    return kept if n_blocks == 1 else recomputed
 
 
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:

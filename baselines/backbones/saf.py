@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
-from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
+from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, within_memory
 from baselines.backbones.sgraf import SGRAF, SGRAFConfig, weight_sizes
 from baselines.kit.backbone import IntraModal
 from baselines.kit.distributed import of_all_captions, summed_over_ranks
@@ -102,8 +102,9 @@ class SAF(SGRAF):
         self.reasoning = AttentionFiltration(config.sim_dim)
 
     def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
+        run = within_memory(len(blocks))
         results = [
-            recomputed(self._block_logits, *block_nodes, block.valid)
+            run(self._block_logits, *block_nodes, block.valid)
             for block_nodes, block in zip(nodes, blocks, strict=True)
         ]
         logits, *statistics = (in_given_order(columns, blocks) for columns in zip(*results, strict=True))
@@ -114,13 +115,13 @@ class SAF(SGRAF):
     def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
         mean, variance = self._symmetric_moments(n, nodes, variant)
         # a pair has the same nodes in both orders, but each anchor normalises its scores by its own statistics
-        lower, upper = [], []
+        lower, upper, run = [], [], within_memory(len(nodes))
         for block in nodes:
             first, size = n - len(block.whole), block.whole.shape[1]
             of_anchors = (x[:, first : first + size] for x in (mean, variance))
             of_items = (x[:, first:].transpose(0, 1) for x in (mean, variance))
-            lower.append(recomputed(self._filtered, *block, *of_anchors))
-            upper.append(recomputed(self._filtered, *block, *of_items))
+            lower.append(run(self._filtered, *block, *of_anchors))
+            upper.append(run(self._filtered, *block, *of_items))
         return mirrored(n, lower, upper)
 
     def _symmetric_moments(
@@ -133,7 +134,8 @@ class SAF(SGRAF):
         if not self.training:
             mean, variance = self.reasoning.running_moments()
             return mean.expand(1, n, 1), variance.expand(1, n, 1)
-        columns = [recomputed(self._scores, *block) for block in nodes]
+        run = within_memory(len(nodes))
+        columns = [run(self._scores, *block) for block in nodes]
         scores = summed_over_ranks(mirrored(n, columns, columns))
         if variant == "gsc+":
             mean, variance, count = moments(scores.flatten(0, 1)[:, None], None)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from baselines.backbones.encoders import xavier_linear
-from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, recomputed
+from baselines.backbones.pairwise import Block, Nodes, in_given_order, joined, mirrored, within_memory
 from baselines.backbones.sgraf import SGRAF, SGRAFConfig, weight_sizes
 from baselines.kit.backbone import IntraModal
 
@@ -49,13 +49,13 @@ class ReasoningStep(nn.Module):
         Args:
             queries: float ``(..., queries, sim_dim)``, the nodes whose values are wanted.
             nodes: float ``(..., nodes, sim_dim)``, all nodes.
-            hidden: bool ``(anchors, 1, nodes)``, True for padding; None where there is none.
+            hidden: float ``(anchors, 1, nodes)``, minus infinity for padding and else 0; None where there is none.
             merged: of this step.
         """
         matrix, vector = merged
         edges = functional.linear(queries, matrix.T, vector) @ nodes.transpose(-1, -2)
         if hidden is not None:
-            edges = edges.masked_fill(hidden, -torch.inf)
+            edges = edges.add_(hidden)  # the softmax gives hidden edges no gradient
         return torch.relu(self.out(torch.softmax(edges, dim=-1) @ nodes))
 
 
@@ -78,7 +78,9 @@ class GraphReasoning(nn.Module):
             valid: bool ``(anchors, nodes)``; None where nothing is padding.
             shared: of :meth:`shared_terms`.
         """
-        hidden = None if valid is None else ~valid[:, None, :]
+        hidden = None
+        if valid is not None:
+            hidden = nodes.new_zeros(valid.shape).masked_fill_(~valid, -torch.inf)[:, None]
         for k, step in enumerate(self.steps):
             queries = nodes if k + 1 < len(self.steps) else nodes[..., :1, :]
             nodes = step(queries, nodes, hidden, shared[2 * k : 2 * k + 2])
@@ -98,16 +100,16 @@ class SGR(SGRAF):
         self.reasoning = GraphReasoning(config.sim_dim, config.sgr_steps)
 
     def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
-        shared = self.reasoning.shared_terms()
+        shared, run = self.reasoning.shared_terms(), within_memory(len(blocks))
         columns = [
-            recomputed(self._block_logits, *block_nodes, block.valid, *shared)
+            run(self._block_logits, *block_nodes, block.valid, *shared)
             for block_nodes, block in zip(nodes, blocks, strict=True)
         ]
         return in_given_order(columns, blocks)
 
     def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
-        shared = self.reasoning.shared_terms()
-        columns = [recomputed(self._block_logits, *block_nodes, None, *shared) for block_nodes in nodes]
+        shared, run = self.reasoning.shared_terms(), within_memory(len(nodes))
+        columns = [run(self._block_logits, *block_nodes, None, *shared) for block_nodes in nodes]
         return mirrored(n, columns, columns)
 
     def _block_logits(self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baselines.backbones import pairwise
 from baselines.backbones.encoders import unit_length
-from baselines.backbones.pairwise import attention, mirrored, plan_blocks
+from baselines.backbones.pairwise import attention, mirrored, plan_blocks, within_memory
 from baselines.backbones.squared_difference import attended_difference, positionwise_difference
 from baselines.kit.backbone import Backbone, Encoded
 
@@ -144,10 +144,25 @@ def test_changed_vectors_get_new_global_vectors(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_recomputed_backward_moves_no_statistics(name: str) -> None:
     network, images, captions = network_and_inputs(name, "train")
+    network.block_captions = 3
     similarities = network.similarities(images, captions)
     before = {key: buffer.clone() for key, buffer in network.named_buffers()}
     similarities.sum().backward()
     assert all(torch.equal(buffer, before[key]) for key, buffer in network.named_buffers())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_kept_and_what_is_made_again_give_the_same_bits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for run in (pairwise.kept, pairwise.recomputed):
+        monkeypatch.setattr(f"baselines.backbones.{name}.within_memory", lambda n_blocks, run=run: run)
+        network, images, captions = network_and_inputs(name, "train")
+        network.block_captions = 3
+        results.append(gradients(network, network.similarities(images, captions)))
+    assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
+    assert (within_memory(1), within_memory(2)) == (pairwise.kept, pairwise.recomputed)
 
 
 def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:

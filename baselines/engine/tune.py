@@ -47,7 +47,7 @@ STUDY_FILE = "study.db"
 HEARTBEAT = 20
 """Seconds between signs of life of a trial; after three times as many it counts as abandoned."""
 PATIENCE = 600
-"""Seconds to wait for a database that does not answer any more."""
+"""Seconds to wait for a database that does not answer any more, or is locked."""
 MOST_LOST = 10
 """How often in a row the database may go away in the middle of a statement."""
 _OPEN = (TrialState.WAITING, TrialState.RUNNING, TrialState.COMPLETE)
@@ -181,12 +181,15 @@ def _study(search: Search) -> optuna.Study:
     search.folder.mkdir(parents=True, exist_ok=True)
     url = search.url or f"sqlite:///{search.folder / STUDY_FILE}"
     shown = re.sub(r":[^:@/]+@", ":***@", url)
+    options: dict[str, Any] = {"pool_pre_ping": True}  # a connection that was lost is opened again
+    if url.startswith("sqlite"):
+        options["connect_args"] = {"timeout": PATIENCE}  # by default it waits five seconds for other writers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
             storage = optuna.storages.RDBStorage(
                 url,
-                engine_kwargs={"pool_pre_ping": True},  # a connection that was lost is opened again
+                engine_kwargs=options,
                 heartbeat_interval=HEARTBEAT,
                 grace_period=3 * HEARTBEAT,
                 heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),

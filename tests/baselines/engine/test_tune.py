@@ -4,6 +4,7 @@ import csv
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -11,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import TrialState
+from sqlalchemy import Engine
 from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
@@ -287,6 +290,21 @@ def test_recipes_narrow_a_table_and_the_table_says_the_rest(search: Search, tmp_
     assert [path.name for path in (search.folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
     note = yaml.safe_load((search.folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
     assert note.startswith("The best of 2 trials on dev under none noise, seed 7, 2 steps per network")
+
+
+def test_a_study_waits_for_a_file_that_others_write_to(search: Search) -> None:
+    """On a disk that is slow to sync, longer than SQLite's own five seconds."""
+    waited = []
+
+    @sqlalchemy.event.listens_for(Engine, "connect")
+    def look(connection: sqlite3.Connection, record: object) -> None:
+        waited.extend(connection.execute("PRAGMA busy_timeout").fetchone())
+
+    try:
+        baselines.engine.tune._study(search)
+    finally:
+        sqlalchemy.event.remove(Engine, "connect", look)
+    assert set(waited) == {1000 * baselines.engine.tune.PATIENCE}
 
 
 def test_draws_of_the_ends_are_finite() -> None:

@@ -32,7 +32,13 @@ with stoppable():
 
 @SIGNALS
 @pytest.mark.parametrize(
-    ("command", "how"), [("train", "goes on from here"), ("evaluate", "starts over"), (None, "starts over")]
+    ("command", "how"),
+    [
+        ("train", "goes on from here"),
+        ("tune", "goes on from here"),
+        ("evaluate", "starts over"),
+        (None, "starts over"),
+    ],
 )
 def test_a_signal_ends_the_program_in_one_sentence(
     number: signal.Signals, command: str | None, how: str

@@ -114,12 +114,13 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
     )
     table = tmp_path / "table.yaml"
     other = "info_nce/digits_vse_infinity"
+    tuned = f"{other}_tuned"  # shipped, and another recipe
     content = {"title": "T", "steps": 7, "recipes": [recipe, other], "noises": ["none", "image-40"]}
     table.write_text(yaml.safe_dump(content | {"seeds": [0, 1]}))
     command = ["sweep", "--table", str(table), "--to", str(tmp_path / "out")]
     assert CliRunner().invoke(app, command).exit_code == 0
-    assert len(asked) == 8
-    assert {cell.recipe for cell in asked} == {recipe, other}
+    assert len(asked) == 12
+    assert {cell.recipe for cell in asked} == {recipe, other, tuned}
     assert {cell.job.recipe.steps for cell in asked} == {7}
     asked.clear()
     narrow = ["--noise", "caption-60", "--seed", "5", "--set", "method.temperature=0.1"]

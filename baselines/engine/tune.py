@@ -7,6 +7,7 @@ goes on from the last epoch. One that loses the database goes on training and wa
 meanwhile is told to the study, and not done again.
 
 ``FOLDER/study.db``                 the study, unless it is kept elsewhere
+``FOLDER/study.lock``               held by the worker that takes a trial
 ``FOLDER/runs/RECIPE/trial-03``     the training of a trial
 ``FOLDER/tuned/RECIPE_tuned.csv``   every trial, and beside it as YAML the values of the best one
 """
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import optuna
 import yaml
+from filelock import FileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 from rich.console import Console
 from sqlalchemy import Dialect, event
@@ -44,6 +46,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.files import write_text
 
 STUDY_FILE = "study.db"
+LOCK_FILE = "study.lock"
 HEARTBEAT = 20
 """Seconds between signs of life of a trial; after three times as many it counts as abandoned."""
 PATIENCE = 600
@@ -245,8 +248,11 @@ def _enqueue(study: optuna.Study, search: Search) -> None:
 def _work(search: Search) -> None:
     """Do trials until all are done, whoever does them."""
     study, trials = _study(search), search.tuning.trials
+    # SQLite lets two workers take the same waiting trial: whoever takes one has the lock until its trial begins
+    taking = FileLock(search.folder / LOCK_FILE)
 
     def objective(trial: Trial) -> float:
+        taking.release()
         return _dev_of(study, search, trial)
 
     lost = 0
@@ -254,9 +260,11 @@ def _work(search: Search) -> None:
         try:
             if len(finished(study)) >= trials:
                 return
-            if study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-                study.optimize(objective, n_trials=1)
-            else:  # another process has the rest; what it abandons comes back
+            with taking:
+                waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+                if waiting:
+                    study.optimize(objective, n_trials=1)
+            if not waiting:  # another process has the rest; what it abandons comes back
                 time.sleep(min(HEARTBEAT / 4, 2.0))
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -8,14 +8,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy
 import yaml
+from filelock import FileLock, Timeout
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna import Study
 from optuna.trial import TrialState
 from sqlalchemy import Engine
 from support.few_digits import TINY, load_few
@@ -25,6 +28,7 @@ import baselines.engine.tune
 from baselines.engine.recipe import Between, OneOf, Recipe
 from baselines.engine.step import Diverged
 from baselines.engine.tables import Table, Tuning, table_names
+from baselines.engine.train import Trainer
 from baselines.engine.tune import Search, drawn, finished, tune
 from baselines.recipes import recipe_names
 from ncl_bench.cli import app
@@ -290,6 +294,24 @@ def test_recipes_narrow_a_table_and_the_table_says_the_rest(search: Search, tmp_
     assert [path.name for path in (search.folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
     note = yaml.safe_load((search.folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
     assert note.startswith("The best of 2 trials on dev under none noise, seed 7, 2 steps per network")
+
+
+def test_one_worker_at_a_time_takes_a_trial(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In SQLite, two that look at the same moment would take the same one."""
+    other, free = FileLock(search.folder / "study.lock", thread_local=False), []
+
+    def is_free() -> bool:
+        with suppress(Timeout), other.acquire(blocking=False):
+            return True
+        return False
+
+    pop, train = Study._pop_waiting_trial_id, Trainer.run
+    monkeypatch.setattr(Study, "_pop_waiting_trial_id", lambda study: free.append(is_free()) or pop(study))
+    monkeypatch.setattr(
+        Trainer, "run", lambda trainer, progress: free.append(is_free()) or train(trainer, progress)
+    )
+    tune(search)
+    assert free == [False, True] * TUNING.trials
 
 
 def test_a_study_waits_for_a_file_that_others_write_to(search: Search) -> None:

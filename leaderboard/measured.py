@@ -86,6 +86,19 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """The share of the clean rSum that a method loses, in per cent.
+
+    Attributes:
+        label: dataset, backbone, noise and source.
+        percent: of the clean rSum.
+    """
+
+    label: str
+    percent: float
+
+
+@dataclass(frozen=True)
 class Drops:
     """What the reference noise takes from a method, here and in papers.
 
@@ -99,20 +112,7 @@ class Drops:
     title: str
     here: float | None
     tuned: float | None
-    printed: "list[Drop]"
-
-
-@dataclass(frozen=True)
-class Drop:
-    """The share of the clean rSum that a method loses, in per cent.
-
-    Attributes:
-        label: dataset, backbone, noise and source.
-        percent: of the clean rSum.
-    """
-
-    label: str
-    percent: float
+    printed: list[Drop]
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,11 @@ class OptimiserStep:
             self.check()
 
     @property
+    def mean_taken(self) -> float:
+        """Steps of the networks, in their mean."""
+        return sum(self.taken) / len(self.taken)
+
+    @property
     def spent(self) -> bool:
         """Whether the networks have taken all of their steps."""
         return self._most is not None and sum(self.taken) >= self._most * len(self.taken)

@@ -219,7 +219,7 @@ class Trainer:
         """How far the run has come, in epochs of its plan."""
         if self.job.recipe.steps is None:
             return self.epochs
-        return len(self.plans) * sum(self.step.taken) / (self.job.recipe.steps * len(self.step.taken))
+        return len(self.plans) * self.step.mean_taken / self.job.recipe.steps
 
     def _next_plan(self) -> tuple[EpochPlan, bool]:
         """What the plan says of the next epoch, and whether it has said so of the one before.
@@ -405,7 +405,7 @@ class Trainer:
             dev=last.dev,
             steps=tuple(self.step.taken),
             pairs_seen=self.spent.captions / len(self.method.networks),
-            cost=self.spent.cost(sum(self.step.taken) / len(self.step.taken)),
+            cost=self.spent.cost(self.step.mean_taken),
         )
         self.folder.write_outcome(outcome)
         return outcome

@@ -214,7 +214,7 @@ class Training(Record):
         plugins: names of the files given with ``--plugin``, which register a method or dataset of one's own.
         budget: optimiser steps that the recipe gave the networks, in their mean; null where the epochs of the plan
             decided.
-        steps: that the networks took, in their mean; null where it was not counted.
+        steps: that the networks took, in their mean, the most where runs differ; null where it was not counted.
         pairs_seen: captions that each network encoded in training, with or without gradient.
         cost: seconds of the training, over those of as many steps of the mean triplet on one network of the backbone.
         last_epoch: rSum on test of the networks of the last epoch, which dev did not choose.

@@ -26,7 +26,7 @@ class Curve(Trainer):
         dev = super()._score_dev()
         seen, test = (score(self.method.networks, sample) for sample in (self._seen, self._test))
         sums = (f"{self._r_sum(similarities):.1f} |" for similarities in (seen, dev, test))
-        print(f"| {min(self.step.taken):,} |", *sums, flush=True)
+        print(f"| {self.step.mean_taken:,.0f} |", *sums, flush=True)
         return dev
 
     def _r_sum(self, similarities: NDArray[np.float32]) -> float:

@@ -325,7 +325,7 @@ def tune(
     table: Annotated[
         str,
         typer.Option(
-            help="Tune the recipes of a measured table, as it says: digits, digits_sgr, pictograms, or a file."
+            help="Tune the recipes of a measured table, as it says: digits, pictograms, pictograms_sgr, or a file."
         ),
     ] = "",
     trials: Annotated[
@@ -405,7 +405,7 @@ def sweep(
     table: Annotated[
         str,
         typer.Option(
-            help="Train a measured table at equal compute: digits, digits_sgr, pictograms, or a file."
+            help="Train a measured table at equal compute: digits, pictograms, pictograms_sgr, or a file."
         ),
     ] = "",
 ) -> None:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import command_name
 
 LARGEST_SEED = 2**32 - 1
+T = TypeVar("T")
 
 Unit = Annotated[
     Literal["caption", "image"],
@@ -329,12 +330,17 @@ def tune(
         ),
     ] = "",
     trials: Annotated[
-        int, typer.Option(min=1, help="Trials of each recipe, the recipe as it is among them.")
-    ] = 12,
-    noise: Annotated[str, typer.Option(help="Noise under which trials are judged on dev.")] = "caption-60",
+        int | None,
+        typer.Option(min=1, help="Trials of each recipe, the recipe as it is among them; 12 by default."),
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="Noise under which trials are judged on dev; caption-60 by default."),
+    ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Of the trainings and of what is drawn.")
-    ] = 1000,
+        int | None,
+        typer.Option(min=0, max=LARGEST_SEED, help="Of the trainings and of what is drawn; 1000 by default."),
+    ] = None,
     study: Annotated[
         str,
         typer.Option(
@@ -369,11 +375,21 @@ def tune(
     from baselines.engine.tune import tune as run_tune
 
     system = JobSystem.parse(executor, slurm or ())
-    tuning, chosen = Tuning(trials=trials, noise=noise, seed=seed), settings or []
+    said = {"trials": trials, "noise": noise, "seed": seed}
+    said = {option: value for option, value in said.items() if value is not None}
+    names: Sequence[str] = recipe or ()
+    chosen = settings or []
     if table:
+        if said:
+            raise NclBenchError(
+                f"--table {table} says itself what --{next(iter(said))} would; fix: leave one of the two out"
+            )
         found = Table.load(table)
-        recipe, tuning, chosen = recipe or [*found.recipes], found.tuning, [f"steps={found.steps}", *chosen]
-    for name in recipe or ():
+        names, tuning = _narrowed(table, "recipe", recipe, found.recipes), found.tuning
+        chosen = [f"steps={found.steps}", *chosen]
+    else:
+        tuning = Tuning.model_validate(said)
+    for name in names:
         search = Search(name, to, tuning, tuple(chosen), study or None, root, device)
         path = run_tune(search, jobs=jobs, system=system)
         typer.echo(f"wrote {path} and every trial beside it")
@@ -433,7 +449,9 @@ def sweep(
     chosen = settings or []
     if table:
         found = Table.load(table)
-        names, noises, seeds = recipe or found.trained(), noise or found.noises, seed or found.seeds
+        names = _narrowed(table, "recipe", recipe, found.trained())
+        noises = _narrowed(table, "noise", noise, found.noises)
+        seeds = _narrowed(table, "seed", seed, found.seeds)
         chosen = [f"steps={found.steps}", *chosen]
     cells = cells_of(to, names, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
     system = JobSystem.parse(executor, slurm or ())
@@ -536,6 +554,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(recipes_app, name="recipes")
     for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):
         app.command()(command)
+
+
+def _narrowed(table: str, what: str, asked: Sequence[T] | None, found: Sequence[T]) -> Sequence[T]:
+    """What is asked for of a table, or else all that it has."""
+    for each in asked or ():
+        if each not in found:
+            raise NclBenchError(
+                f"--table {table} has no {what} {each}; fix: leave --table out, or take some of "
+                f"{', '.join(map(str, found))}"
+            )
+    return asked or found
 
 
 def _say_how_to_score(run: Path, root: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,11 +124,42 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
     assert {cell.recipe for cell in asked} == {recipe, other, tuned}
     assert {cell.job.recipe.steps for cell in asked} == {7}
     asked.clear()
-    narrow = ["--noise", "caption-60", "--seed", "5", "--set", "method.temperature=0.1"]
-    assert CliRunner().invoke(app, [*command, *narrow, other]).exit_code == 0
+    narrow = ["--noise", "image-40", "--seed", "1", "--set", "method.temperature=0.1"]
+    assert CliRunner().invoke(app, [*command, *narrow, tuned]).exit_code == 0
     (cell,) = asked
-    assert (cell.recipe, str(cell.noise), cell.seed) == (other, "caption-60", 5)
+    assert (cell.recipe, str(cell.noise), cell.seed) == (tuned, "image-40", 1)
     assert cell.job.settings == {"steps": 7, "method.temperature": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["sweep", "ncr/digits_sgr"],
+            "has no recipe ncr/digits_sgr; fix: leave --table out, or take some of ",
+        ),
+        (
+            ["sweep", "--noise", "none", "--noise", "image-40"],
+            "has no noise image-40; fix: .* none, caption-60",
+        ),
+        (
+            ["sweep", "--seed", "0", "--seed", "3"],
+            "has no seed 3; fix: leave --table out, or take .* 0, 1, 2",
+        ),
+        (
+            ["tune", "ncr/digits_sgr"],
+            "has no recipe ncr/digits_sgr; fix: leave --table out, or take some of ",
+        ),
+        (["tune", "--trials", "3"], "says itself what --trials would; fix: leave one of the two out"),
+        (["tune", "--seed", "3"], "says itself what --seed would; fix: leave one of the two out"),
+    ],
+)
+def test_what_a_table_does_not_have_is_refused(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    command = [*arguments, "--table", "pictograms_sgr", "--to", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code != 0
+    assert re.fullmatch(f"--table pictograms_sgr {sentence}.*", str(found.exception))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

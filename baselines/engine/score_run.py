@@ -1,7 +1,7 @@
 """Finished runs to a submission: the test split is scored once, by the networks chosen on dev.
 
 Of runs whose recipes give a number of steps the networks of the last epoch are evaluated beside them, so that a table
-can show what they had memorised; no choice depends on it.
+can show what they had memorised; no choice depends on it. Where that epoch was the best one, its scores are at hand.
 
 Scoring goes on where an interrupted call stopped, with as many processes as before or not: rank 0 fills a hidden
 file block by block, which takes its final name when it is whole.
@@ -103,7 +103,12 @@ def submit(
     if embeddings:
         _check_dot_products(jobs, methods)
     with _scored(to, records, networks, test, embeddings, fabric.device, console):
-        last_epoch = _last_epoch(jobs, folders, methods, networks, test, to, fabric.device)
+        if any(job.recipe.steps is None for job in jobs):
+            last_epoch = None
+        elif not embeddings and all(run and run.best_epoch == run.epochs - 1 for run in finished):
+            last_epoch = from_first_rank(lambda: _r_sum(_whole_matrix(to), test))
+        else:
+            last_epoch = _last_epoch(folders, methods, networks, test, to, fabric.device)
 
         def describe(scores: Scores) -> Submission:
             return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
@@ -220,7 +225,6 @@ _JOURNAL = ".journal.json"
 
 
 def _last_epoch(
-    jobs: Sequence[TrainingJob],
     folders: Sequence[RunFolder],
     methods: Sequence[Method],
     networks: Networks,
@@ -228,9 +232,7 @@ def _last_epoch(
     to: Path,
     device: torch.device,
 ) -> float | None:
-    """rSum on test of the networks of the last epoch; None where a recipe gives no steps, or checkpoints are gone."""
-    if any(job.recipe.steps is None for job in jobs):
-        return None
+    """rSum on test of the networks of the last epoch; None where checkpoints are gone."""
     for folder, method in zip(folders, methods, strict=True):
         state, _ = latest_state(folder.checkpoints)
         if state is None:
@@ -240,9 +242,11 @@ def _last_epoch(
         matrix = None if file is None else _matrix_in(file, test, to)
         for place in _blocks(networks, test, device):
             _fill(matrix, *place)
-        if matrix is None:
-            return None
-        return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
+        return None if matrix is None else _r_sum(matrix, test)
+
+
+def _r_sum(matrix: NDArray[np.float32] | Path, test: PairedDataset) -> float:
+    return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
 
 
 def _matrix_in(file: IO[bytes], test: PairedDataset, folder: Path) -> np.memmap[Any, np.dtype[np.float32]]:
@@ -377,6 +381,11 @@ def _whole_scores(to: Path) -> Scores:
     if all(path.is_file() for path in paths):
         images, captions = (ArrayFile(file=path.name, sha256=sha256_of_file(path)) for path in paths)
         return EmbeddingScores(similarity="dot", images=images, captions=captions)
+    return MatrixScores(matrix=ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(_whole_matrix(to))))
+
+
+def _whole_matrix(to: Path) -> Path:
+    """The matrix, which takes its final name here."""
     target, part = to / SCORES_FILE, to / _PART
     if not target.is_file():
         matrix = np.load(part, mmap_mode="r", allow_pickle=False)
@@ -385,7 +394,7 @@ def _whole_scores(to: Path) -> Scores:
                 raise TrainingError(f"scores of {to} are not finite; the networks cannot be submitted")
             release_pages(matrix, start, min(start + IMAGE_BLOCK, len(matrix)))
         os.replace(part, target)
-    return MatrixScores(matrix=ArrayFile(file=SCORES_FILE, sha256=sha256_of_file(target)))
+    return target
 
 
 def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:

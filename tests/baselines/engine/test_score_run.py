@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import save
 from support.few_digits import TINY, load_few
 
 import baselines.engine.score_run
@@ -115,9 +117,49 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
     assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
     assert read_submission(tmp_path / "to").training == training
+    outcome = trainer.folder.read_outcome().model_copy(
+        update={"best_epoch": 0}
+    )  # whose scores say nothing of the last
+    (tmp_path / "run" / "training.json").write_text(outcome.model_dump_json())
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     without = submit([tmp_path / "run"], tmp_path / "without", device="cpu").training
     assert without == training.model_copy(update={"last_epoch": None})
+
+
+def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    method = {"name": "info_nce", "epochs": 2}
+    content = {"dataset": "digits", "batch_size": 500, "steps": 4, "backbone": TINY, "method": method}
+    run = RunFolder(tmp_path / "run")
+    trainer = Trainer(TrainingJob(Recipe.from_dict(content)), run, "cpu")
+    trainer.run(TrainingProgress(1, Console(quiet=True)))
+    outcome = run.read_outcome()
+    scored: list[slice] = []
+    monkeypatch.setattr(
+        "baselines.engine.score_run.score_blocks",
+        lambda *arguments, **options: (
+            scored.append(block[0]) or block for block in score_blocks(*arguments, **options)
+        ),
+    )
+
+    def blocks_and_last_epoch(name: str, best_epoch: int, best: dict[str, torch.Tensor]) -> tuple[int, float]:
+        said = outcome.model_copy(update={"best_epoch": best_epoch})
+        (tmp_path / "run" / "training.json").write_text(said.model_dump_json())
+        run.best.write_bytes(save(best))
+        scored.clear()
+        training = submit([tmp_path / "run"], tmp_path / name, device="cpu").training
+        assert training is not None
+        assert training.last_epoch is not None
+        return len(scored), training.last_epoch
+
+    last = trainer.method.networks.state_dict()
+    once, at_hand = blocks_and_last_epoch("last", outcome.epochs - 1, last)
+    assert at_hand == round(evaluate(tmp_path / "last" / "test.npy", dataset="digits").r_sum, 4)
+    earlier = {name: torch.zeros_like(value) + 0.01 for name, value in last.items()}
+    assert blocks_and_last_epoch("earlier", 0, earlier) == (2 * once, at_hand)
+    assert evaluate(tmp_path / "earlier" / "test.npy", dataset="digits").r_sum < at_hand
 
 
 def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs: list[Path], tmp_path: Path) -> None:

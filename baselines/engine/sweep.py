@@ -124,7 +124,7 @@ def cells_of(
     precision: Precision = "32-true",
     settings: Sequence[str] = (),
 ) -> list[Cell]:
-    """Every combination, seed by seed, so that a sweep that is stopped early has whole columns.
+    """Every combination once, seed by seed, so that a sweep that is stopped early has whole columns.
 
     Args:
         folder: of the sweep.
@@ -141,12 +141,13 @@ def cells_of(
     parsed = [NoiseCell.parse(noise) for noise in noises]
     for recipe in recipes:
         with_settings(Recipe.load(recipe), settings)
-    return [
+    cells = (
         Cell(recipe, noise, seed, folder, root, precision, tuple(settings))
         for seed in seeds
         for noise in parsed
         for recipe in recipes
-    ]
+    )
+    return list(dict.fromkeys(cells))
 
 
 def sweep(

@@ -57,6 +57,13 @@ def test_the_table_of_digits_has_every_method_and_control() -> None:
     assert cells[0].job.seed == 0
 
 
+def test_what_is_named_twice_is_trained_once() -> None:
+    names, noises, seeds = ["ncr/digits_sgr"], ["none", "image-40"], [1, 0]
+    once = cells_of(Path("to"), names, noises, seeds)
+    assert cells_of(Path("to"), names * 2, [*noises, "none"], [*seeds, 1]) == once
+    assert [(str(cell.noise), cell.seed) for cell in once] == [(n, s) for s in (1, 0) for n in noises]
+
+
 def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
     noise = NoiseCell.parse("image-40")
     results = {Cell("ncr/x", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}

@@ -1,14 +1,26 @@
 """Add a submission: check it, evaluate it again, and write its entry file with the evidence beside it."""
 
 from pathlib import Path
+from typing import Any
 
 from leaderboard.evidence import write_evidence
 from leaderboard.methods import read_families
-from leaderboard.submissions import EntryFile, entry_of, entry_slug, identities, read_entry_files
+from leaderboard.submissions import (
+    EntryFile,
+    entry_of,
+    entry_slug,
+    identities,
+    read_entry_file,
+    read_entry_files,
+)
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
-from ncl_bench.evaluation.submission import MatrixScores, RankScores, Submission
+from ncl_bench.evaluation.submission import Scores, Submission
 from ncl_bench.files import sole_owner, write_text
+
+
+class RowStands(SubmissionError):
+    """The same submission has its row already."""
 
 
 def add(
@@ -27,23 +39,27 @@ def add(
         Path of the entry file.
 
     Raises:
-        SubmissionError: the submission is refused, or its entry stands already.
+        RowStands: the same submission has its row already; nothing is written.
+        SubmissionError: the submission is refused, or another one has its place.
         ScoresError: its scores are refused.
     """
     opened = open_submission(folder, root=data_root)
     submission = opened.submission
     if "test" not in submission.scores:
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
+    target = root / "submissions" / submission.dataset / f"{entry_slug(submission)}.yaml"
+    said: dict[str, Any] = {
+        "scores_sha256": {array.file: array.sha256 for array in submission.files_of("test")},
+        "recomputed": recomputed,
+        "reproduced": reproduced,
+    }
+    if target.exists():
+        there = read_entry_file(target)
+        kept = _kept(submission, there.submission.scores["test"])
+        if there == there.model_copy(update={**said, "submission": kept}):
+            raise RowStands(f"{target} is the row of {folder} already")
     report, counted = evaluate_submission(opened)
-    place = root / "submissions" / submission.dataset
-    target = place / f"{entry_slug(submission)}.yaml"
-    file = EntryFile(
-        scores_sha256={array.file: array.sha256 for array in submission.files_of("test")},
-        recomputed=recomputed,
-        reproduced=reproduced,
-        submission=submission,
-        result=report.splits["test"],
-    )
+    file = EntryFile(**said, submission=submission, result=report.splits["test"])
     for protocol in file.result.protocols:
         entry_of(file, protocol, read_families(), str(folder))
     with sole_owner(root):
@@ -65,7 +81,7 @@ def _refuse_duplicate(file: EntryFile, root: Path, target: Path) -> None:
         raise SubmissionError(f"{target} exists already; rename the method if this is another one")
 
 
-def _kept(submission: Submission, evidence: MatrixScores | RankScores) -> Submission:
+def _kept(submission: Submission, evidence: Scores) -> Submission:
     """The submission as its entry file states it: evidence for scores, nothing that is not kept."""
     noise = submission.noise.model_copy(update={"index": None})
     return submission.model_copy(

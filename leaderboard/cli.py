@@ -63,13 +63,20 @@ def add(
 ) -> None:
     """Check a submission, evaluate it again, and write its row with the evidence beside it.
 
+    Submissions that have their rows already are passed over, so that a folder that has grown can be added again.
+
     Example: ncl-bench leaderboard add submissions/ncr
     """
+    from leaderboard.add import RowStands
     from leaderboard.add import add as run
 
     for folder in folders:
-        path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
-        typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
+        try:
+            path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
+        except RowStands as stands:
+            typer.echo(str(stands))
+        else:
+            typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"
     typer.echo(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"

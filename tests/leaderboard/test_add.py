@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from leaderboard.add import add
 from leaderboard.board import read_content
@@ -17,6 +18,7 @@ from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import entry_slug, noise_used, read_entry_file, read_submissions, recipe_commands
+from ncl_bench.cli import app
 from ncl_bench.data.digits import digits_split
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation import protocol
@@ -353,6 +355,33 @@ def test_a_file_that_is_no_row_is_refused(board: Path, text: str, message: str) 
     with pytest.raises(SubmissionError, match=message) as error:
         build(board, board / "site", published=False)
     assert "bad.yaml" in str(error.value)
+
+
+def test_a_folder_that_has_grown_can_be_added_again(make: Maker, tmp_path: Path) -> None:
+    first = make(tmp_path / "all" / "a", seed=1, training_seeds=(1,))
+    board = ["--root", str(tmp_path / "board")]
+    assert CliRunner().invoke(app, ["leaderboard", "add", str(first), *board]).exit_code == 0
+    (row,) = (tmp_path / "board").rglob("*.yaml")
+    written = row.read_bytes()
+    second = make(tmp_path / "all" / "b", seed=2, training_seeds=(2,))
+    done = CliRunner().invoke(app, ["leaderboard", "add", str(first), str(second), *board])
+    assert done.exit_code == 0
+    assert done.output.splitlines()[0] == f"{row} is the row of {first} already"
+    assert done.output.splitlines()[1].startswith("wrote ")
+    assert row.read_bytes() == written
+    assert len([*(tmp_path / "board").rglob("*.yaml")]) == 2
+
+
+@pytest.mark.parametrize("field", ["paper", "scores", "reproduced"])
+def test_another_submission_in_the_place_of_a_row_is_refused(make: Maker, tmp_path: Path, field: str) -> None:
+    add(make(tmp_path / "a"), tmp_path / "board")
+    changed: dict[str, Any] = {
+        "paper": {"paper": "https://example.org/other"},
+        "scores": {"seed": 3, "training_seeds": (0,)},
+    }.get(field, {})
+    reproduced = "trained again" if field == "reproduced" else ""
+    with pytest.raises(SubmissionError, match="change the submission or remove that row first"):
+        add(make(tmp_path / "b", **changed), tmp_path / "board", reproduced=reproduced)
 
 
 def test_a_row_that_stands_twice_is_refused(first_entry: Path, board: Path) -> None:

@@ -117,9 +117,8 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
     assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
     assert read_submission(tmp_path / "to").training == training
-    outcome = trainer.folder.read_outcome().model_copy(
-        update={"best_epoch": 0}
-    )  # whose scores say nothing of the last
+    # where another epoch was the best one, its scores say nothing of the last
+    outcome = trainer.folder.read_outcome().model_copy(update={"best_epoch": 0})
     (tmp_path / "run" / "training.json").write_text(outcome.model_dump_json())
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     without = submit([tmp_path / "run"], tmp_path / "without", device="cpu").training
@@ -136,29 +135,26 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     trainer = Trainer(TrainingJob(Recipe.from_dict(content)), run, "cpu")
     trainer.run(TrainingProgress(1, Console(quiet=True)))
     outcome = run.read_outcome()
-    scored: list[slice] = []
-    monkeypatch.setattr(
-        "baselines.engine.score_run.score_blocks",
-        lambda *arguments, **options: (
-            scored.append(block[0]) or block for block in score_blocks(*arguments, **options)
-        ),
-    )
+    begun = interrupt_after(-1, monkeypatch)  # never; it counts
 
-    def blocks_and_last_epoch(name: str, best_epoch: int, best: dict[str, torch.Tensor]) -> tuple[int, float]:
+    def scorings_and_last_epoch(
+        name: str, best_epoch: int, best: dict[str, torch.Tensor]
+    ) -> tuple[int, float]:
         said = outcome.model_copy(update={"best_epoch": best_epoch})
         (tmp_path / "run" / "training.json").write_text(said.model_dump_json())
         run.best.write_bytes(save(best))
-        scored.clear()
+        begun.clear()
         training = submit([tmp_path / "run"], tmp_path / name, device="cpu").training
         assert training is not None
         assert training.last_epoch is not None
-        return len(scored), training.last_epoch
+        return len(begun), training.last_epoch
 
     last = trainer.method.networks.state_dict()
-    once, at_hand = blocks_and_last_epoch("last", outcome.epochs - 1, last)
+    scorings, at_hand = scorings_and_last_epoch("last", outcome.epochs - 1, last)
+    assert scorings == 1
     assert at_hand == round(evaluate(tmp_path / "last" / "test.npy", dataset="digits").r_sum, 4)
     earlier = {name: torch.zeros_like(value) + 0.01 for name, value in last.items()}
-    assert blocks_and_last_epoch("earlier", 0, earlier) == (2 * once, at_hand)
+    assert scorings_and_last_epoch("earlier", 0, earlier) == (2, at_hand)
     assert evaluate(tmp_path / "earlier" / "test.npy", dataset="digits").r_sum < at_hand
 
 

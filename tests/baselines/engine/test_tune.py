@@ -22,6 +22,7 @@ from optuna import Study
 from optuna.trial import TrialState
 from sqlalchemy import Engine
 from support.few_digits import TINY, load_few
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import baselines.engine.tune
@@ -280,6 +281,12 @@ def test_the_command_says_what_is_wrong(arguments: list[str], sentence: str, tmp
     found = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "out")])
     assert found.exit_code != 0
     assert sentence in str(found.exception)
+
+
+def test_the_help_says_what_a_search_takes_by_default() -> None:
+    helps = {option.name: option.help for option in get_command(app).commands["tune"].params}
+    for name, default in Tuning().model_dump().items():
+        assert f"; {default} by default" in helps[name]
 
 
 def test_recipes_narrow_a_table_and_the_table_says_the_rest(search: Search, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ and compares.
 import math
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +32,7 @@ from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission
+from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.noise.known import known_noise_name
 from ncl_bench.schema import Record, Sha256, read_yaml
@@ -121,7 +123,7 @@ def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, 
     Raises:
         SubmissionError: a file is refused, two are the same, or an evidence file belongs to none.
     """
-    files = {path: read_entry_file(path) for path in sorted(folder.glob("*/*.yaml"))}
+    files = {path: _entry_file(path, sha256_of_file(path)) for path in sorted(folder.glob("*/*.yaml"))}
     seen: dict[tuple[object, ...], Path] = {}
     for path, file in files.items():
         for key in identities(file):
@@ -140,6 +142,12 @@ def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, 
         if path not in named and not begun:
             raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
     return files
+
+
+@cache
+def _entry_file(path: Path, _: str) -> EntryFile:
+    """The entry file with this sha256: whoever adds many rows parses each file once."""
+    return read_entry_file(path)
 
 
 def identities(file: EntryFile) -> tuple[tuple[object, ...], ...]:

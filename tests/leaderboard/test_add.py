@@ -17,7 +17,15 @@ from leaderboard.diff import diff
 from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
-from leaderboard.submissions import entry_slug, noise_used, read_entry_file, read_submissions, recipe_commands
+from leaderboard.submissions import (
+    EntryFile,
+    entry_slug,
+    noise_used,
+    read_entry_file,
+    read_entry_files,
+    read_submissions,
+    recipe_commands,
+)
 from ncl_bench.cli import app
 from ncl_bench.data.digits import digits_split
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -389,6 +397,27 @@ def test_a_row_that_stands_twice_is_refused(first_entry: Path, board: Path) -> N
     shutil.copy(path, path.with_name("again.yaml"))
     with pytest.raises(SubmissionError, match="repeats the row"):
         build(board, board / "site", published=False)
+
+
+def test_a_file_is_parsed_once_until_it_changes(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Path] = []
+
+    def read(path: Path) -> EntryFile:
+        parsed.append(path)
+        return read_entry_file(path)
+
+    monkeypatch.setattr("leaderboard.submissions.read_entry_file", read)
+    submissions = tmp_path / "board" / "submissions"
+    paths = [
+        add(make(tmp_path / f"{seed}", seed=seed, training_seeds=(seed,)), tmp_path / "board")
+        for seed in (0, 1)
+    ]
+    assert sorted(read_entry_files(submissions)) == sorted(parsed) == sorted(paths)
+    edit(paths[0], "submission", "notes", value="changed")
+    assert read_entry_files(submissions)[paths[0]].submission.notes == "changed"
+    assert parsed[2:] == paths[:1]
 
 
 def test_a_row_in_the_wrong_folder_is_refused(board: Path) -> None:

@@ -32,10 +32,9 @@ from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission
-from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.noise.known import known_noise_name
-from ncl_bench.schema import Record, Sha256, read_yaml
+from ncl_bench.schema import Record, Sha256, parse_yaml, read_short
 
 ROUNDING = 1e-9
 """By how much the same sum may differ between two machines."""
@@ -100,7 +99,13 @@ def read_entry_file(path: Path) -> EntryFile:
     Raises:
         SubmissionError: with file and field.
     """
-    file = checked(EntryFile, read_yaml(path), str(path))
+    return _entry_file(path, read_short(path))
+
+
+@cache
+def _entry_file(path: Path, text: bytes) -> EntryFile:
+    """Whoever adds many rows checks the text of each once."""
+    file = checked(EntryFile, parse_yaml(text, path), str(path))
     if "test" not in file.submission.scores:
         raise SubmissionError(
             f"{path}: submission.scores holds no test split; the leaderboard shows test results"
@@ -123,7 +128,7 @@ def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, 
     Raises:
         SubmissionError: a file is refused, two are the same, or an evidence file belongs to none.
     """
-    files = {path: _entry_file(path, sha256_of_file(path)) for path in sorted(folder.glob("*/*.yaml"))}
+    files = {path: read_entry_file(path) for path in sorted(folder.glob("*/*.yaml"))}
     seen: dict[tuple[object, ...], Path] = {}
     for path, file in files.items():
         for key in identities(file):
@@ -142,12 +147,6 @@ def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, 
         if path not in named and not begun:
             raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
     return files
-
-
-@cache
-def _entry_file(path: Path, _: str) -> EntryFile:
-    """The entry file with this sha256: whoever adds many rows parses each file once."""
-    return read_entry_file(path)
 
 
 def identities(file: EntryFile) -> tuple[tuple[object, ...], ...]:

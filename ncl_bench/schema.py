@@ -73,6 +73,15 @@ def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
     Raises:
         SubmissionError: missing, too large, not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
     """
+    return parse_yaml(read_short(path, largest=largest), path)
+
+
+def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
+    """What a short file holds.
+
+    Raises:
+        SubmissionError: missing, no regular file, or larger than ``largest`` bytes; it is not read then.
+    """
     try:
         status = path.stat()
         size = status.st_size
@@ -82,9 +91,19 @@ def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
             raise SubmissionError(
                 f"{path} has {size:,} bytes, expected at most {largest:,}; it should be a short text"
             )
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)
+        return path.read_bytes()
     except OSError as error:
         raise SubmissionError(f"cannot read {path}: {error.strerror}; give a readable file") from None
+
+
+def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
+    """The mapping that a file's text holds.
+
+    Raises:
+        SubmissionError: not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
+    """
+    try:
+        content = yaml.load(text.decode("utf-8"), Loader=_PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
         mark = getattr(error, "problem_mark", None)

@@ -18,7 +18,6 @@ from leaderboard.entries import Cell
 from leaderboard.evidence import LARGEST, packed_path
 from leaderboard.methods import read_families
 from leaderboard.submissions import (
-    EntryFile,
     entry_slug,
     noise_used,
     read_entry_file,
@@ -39,6 +38,7 @@ from ncl_bench.evaluation.submission import (
     Training,
     read_submission,
 )
+from ncl_bench.schema import parse_yaml
 
 Maker = Callable[..., Path]
 
@@ -404,11 +404,11 @@ def test_a_file_is_parsed_once_until_it_changes(
 ) -> None:
     parsed: list[Path] = []
 
-    def read(path: Path) -> EntryFile:
+    def parse(text: bytes, path: Path) -> dict[str, Any]:
         parsed.append(path)
-        return read_entry_file(path)
+        return parse_yaml(text, path)
 
-    monkeypatch.setattr("leaderboard.submissions.read_entry_file", read)
+    monkeypatch.setattr("leaderboard.submissions.parse_yaml", parse)
     submissions = tmp_path / "board" / "submissions"
     paths = [
         add(make(tmp_path / f"{seed}", seed=seed, training_seeds=(seed,)), tmp_path / "board")
@@ -418,6 +418,13 @@ def test_a_file_is_parsed_once_until_it_changes(
     edit(paths[0], "submission", "notes", value="changed")
     assert read_entry_files(submissions)[paths[0]].submission.notes == "changed"
     assert parsed[2:] == paths[:1]
+
+
+def test_a_link_to_a_file_without_end_is_refused_unread(board: Path) -> None:
+    path = board / "submissions" / "digits" / "endless.yaml"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(SubmissionError, match=r"endless\.yaml is no regular file"):
+        read_entry_files(board / "submissions")
 
 
 def test_a_row_in_the_wrong_folder_is_refused(board: Path) -> None:

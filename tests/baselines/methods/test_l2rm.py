@@ -137,7 +137,8 @@ def test_transport_and_its_loss_match_the_published_code(
             loss = rematching_loss(scores, plan, TAU)
             loss.backward()
             assert_near(loss, stored, f"{start}.loss{suffix}", *((1e-6, 1e-7) if double else (1e-4, 1e-6)))
-            rounding = 2**-24 / (TAU * n_captions)  # of a label, which is float32 in the float64 run too
+            # labels and their logarithms are float32 in the float64 run too
+            rounding = 2**-24 / (TAU * n_captions)
             assert_near(scores.grad, stored, f"{start}.grad{suffix}", 1e-7 if double else 1e-3, rounding)
             if f"{start}.u" in stored and not double:
                 assert_near(found.plan, stored, f"{start}.plan_full", 1e-4)

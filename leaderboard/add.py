@@ -1,7 +1,8 @@
-"""Add a submission: check it, evaluate it again, and write its entry file with the evidence beside it."""
+"""Add submissions: check and evaluate each again, then write their entry files with the evidence beside them."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from leaderboard.evidence import write_evidence
 from leaderboard.methods import read_families
@@ -15,6 +16,7 @@ from leaderboard.submissions import (
 )
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.submission import Scores, Submission
 from ncl_bench.files import sole_owner, write_text
 
@@ -23,10 +25,39 @@ class RowStands(SubmissionError):
     """The same submission has its row already."""
 
 
-def add(
+class NewRow(NamedTuple):
+    """A submission that was evaluated again, and is not written yet.
+
+    Attributes:
+        folder: of the submission.
+        target: path of its entry file.
+        file: content of the entry file, with the scores as submitted.
+        counted: ranks of its test split.
+    """
+
+    folder: Path
+    target: Path
+    file: EntryFile
+    counted: Counted
+
+
+def add(folder: Path, root: Path) -> Path:
+    """Write the entry of one submission below ``root/submissions``, and return the path of its file.
+
+    Raises:
+        RowStands: as :func:`new_row`.
+        SubmissionError: as :func:`new_row` and :func:`write_rows`.
+        ScoresError: as :func:`new_row`.
+    """
+    row = new_row(folder, root)
+    write_rows([row], root)
+    return row.target
+
+
+def new_row(
     folder: Path, root: Path, *, data_root: Path | None = None, recomputed: str = "", reproduced: str = ""
-) -> Path:
-    """Write the entry of a submission below ``root/submissions``.
+) -> NewRow:
+    """Check a submission and evaluate it again; nothing is written.
 
     Args:
         folder: the submission folder.
@@ -35,12 +66,9 @@ def add(
         recomputed: for maintainers: how they evaluated scores again that are not kept.
         reproduced: for maintainers: how they trained the method again.
 
-    Returns:
-        Path of the entry file.
-
     Raises:
-        RowStands: the same submission has its row already; nothing is written.
-        SubmissionError: the submission is refused, or another one has its place.
+        RowStands: the same submission has its row already.
+        SubmissionError: the submission is refused.
         ScoresError: its scores are refused.
     """
     opened = open_submission(folder, root=data_root)
@@ -62,23 +90,47 @@ def add(
     file = EntryFile(**said, submission=submission, result=report.splits["test"])
     for protocol in file.result.protocols:
         entry_of(file, protocol, read_families(), str(folder))
+    return NewRow(folder, target, file, counted["test"])
+
+
+def write_rows(rows: Sequence[NewRow], root: Path) -> None:
+    """Write entry files and evidence; where one is refused, none is written.
+
+    Args:
+        rows: of :func:`new_row`.
+        root: the leaderboard's folder.
+
+    Raises:
+        SubmissionError: another row has the place, the training runs or the scores of one of them.
+    """
     with sole_owner(root):
-        _refuse_duplicate(file, root, target)
-        evidence = write_evidence(submission, folder, counted["test"], target)
-        write_text(target, file.model_copy(update={"submission": _kept(submission, evidence)}).to_yaml())
-    return target
+        _refuse_duplicates(rows, root)
+        for row in rows:
+            submission = row.file.submission
+            evidence = write_evidence(submission, row.folder, row.counted, row.target)
+            file = row.file.model_copy(update={"submission": _kept(submission, evidence)})
+            write_text(row.target, file.to_yaml())
 
 
-def _refuse_duplicate(file: EntryFile, root: Path, target: Path) -> None:
-    mine = set(identities(file))
-    for path, other in read_entry_files(root / "submissions", adding=target).items():
-        shared = mine & set(identities(other))
-        if shared:
+def _refuse_duplicates(rows: Sequence[NewRow], root: Path) -> None:
+    standing = read_entry_files(root / "submissions", adding=[row.target for row in rows])
+    taken = set(standing)
+    owners = {identity: path for path, file in standing.items() for identity in identities(file)}
+    for row in rows:
+        mine = identities(row.file)
+        for identity in mine:
+            if identity in owners:
+                raise SubmissionError(
+                    f"{owners[identity]} has {identity[0]} as {row.folder}; change the submission or remove "
+                    "the other first"
+                )
+        if row.target in taken:
             raise SubmissionError(
-                f"{path} has {min(shared)[0]}; change the submission or remove that row first"
+                f"{row.folder} would be written to {row.target}, which is taken; rename the method if this is "
+                "another one"
             )
-    if target.exists():
-        raise SubmissionError(f"{target} exists already; rename the method if this is another one")
+        taken.add(row.target)
+        owners.update(dict.fromkeys(mine, row.folder))
 
 
 def _kept(submission: Submission, evidence: Scores) -> Submission:

@@ -61,22 +61,26 @@ def add(
     ] = "",
     reproduced: Annotated[str, typer.Option(help="For maintainers: how they trained the method again.")] = "",
 ) -> None:
-    """Check a submission, evaluate it again, and write its row with the evidence beside it.
+    """Check submissions, evaluate them again, and write their rows with the evidence beside them.
 
-    Submissions that have their rows already are passed over, so that a folder that has grown can be added again.
+    Where one of them is refused, none is written. Submissions that have their rows already are passed over, so that a
+    folder that has grown can be added again.
 
     Example: ncl-bench leaderboard add submissions/ncr
     """
-    from leaderboard.add import RowStands
-    from leaderboard.add import add as run
+    from leaderboard.add import RowStands, new_row, write_rows
 
-    for folder in folders:
+    rows = []
+    for folder in dict.fromkeys(folders):
         try:
-            path = run(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
+            rows.append(
+                new_row(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
+            )
         except RowStands as stands:
             typer.echo(str(stands))
-        else:
-            typer.echo(f"wrote {path} and its evidence, {path.stem}.*.npy.gz")
+    write_rows(rows, root)
+    for row in rows:
+        typer.echo(f"wrote {row.target} and its evidence, {row.target.stem}.*.npy.gz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"
     typer.echo(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"

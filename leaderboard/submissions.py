@@ -7,6 +7,7 @@ and compares.
 import math
 import re
 import shlex
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -118,12 +119,12 @@ def _entry_file(path: Path, text: bytes) -> EntryFile:
     return file
 
 
-def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, EntryFile]:
+def read_entry_files(folder: Path, *, adding: Collection[Path] = ()) -> dict[Path, EntryFile]:
     """All entry files below a folder of submissions, by path, sorted.
 
     Args:
         folder: holds ``<dataset>/<entry>.yaml`` and the evidence beside it.
-        adding: an entry file about to be written, whose evidence may be there from an interrupted attempt.
+        adding: entry files about to be written, whose evidence may be there from an interrupted attempt.
 
     Raises:
         SubmissionError: a file is refused, two are the same, or an evidence file belongs to none.
@@ -140,11 +141,9 @@ def read_entry_files(folder: Path, *, adding: Path | None = None) -> dict[Path, 
     named = {
         packed_path(path.parent, array) for path, file in files.items() for array in file.submission.files()
     }
+    begun = tuple(f"{path.with_suffix('')}." for path in adding)
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"):
-        begun = (
-            adding is not None and path.parent == adding.parent and path.name.startswith(f"{adding.stem}.")
-        )
-        if path not in named and not begun:
+        if path not in named and not str(path).startswith(begun):
             raise SubmissionError(f"{path} belongs to no row; remove it or add the row's YAML file")
     return files
 

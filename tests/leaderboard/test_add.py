@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from leaderboard.add import add
+from leaderboard.add import add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.diff import diff
@@ -99,7 +99,8 @@ def test_maintainers_may_say_what_they_did_again(
     make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     monkeypatch.setattr("leaderboard.evidence.LARGEST", 100_000)
-    add(make(tmp_path / "submission"), tmp_path / "board", **{status: "on our machine"})
+    board = tmp_path / "board"
+    write_rows([new_row(make(tmp_path / "submission"), board, **{status: "on our machine"})], board)
     (entry,), _ = read_submissions(tmp_path / "board" / "submissions", read_families())
     assert entry.status == status
     assert entry.notes == (f"{status.capitalize()}: on our machine",)
@@ -380,16 +381,43 @@ def test_a_folder_that_has_grown_can_be_added_again(make: Maker, tmp_path: Path)
     assert len([*(tmp_path / "board").rglob("*.yaml")]) == 2
 
 
+@pytest.mark.parametrize("last", ["unfinished", "like the first", "in the place of the first"])
+def test_where_one_of_several_is_refused_none_is_written(make: Maker, tmp_path: Path, last: str) -> None:
+    first = make(tmp_path / "first", method="NCR (ours)")
+    if last == "unfinished":
+        (refused := tmp_path / "refused").mkdir()
+    elif last == "like the first":
+        refused = make(tmp_path / "refused", method="NCR (ours)", difficulty=1.6)
+    else:
+        refused = make(tmp_path / "refused", method="NCR [ours]", difficulty=1.6)
+    board = tmp_path / "board"
+    command = ["leaderboard", "add", str(first), str(refused), "--root", str(board)]
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, type(done.exception)) == (1, SubmissionError)
+    assert str(refused) in str(done.exception)
+    assert not list(board.rglob("*.*"))
+
+
+def test_a_folder_given_twice_is_added_once(make: Maker, tmp_path: Path) -> None:
+    folder = str(make(tmp_path / "submission"))
+    done = CliRunner().invoke(app, ["leaderboard", "add", folder, folder, "--root", str(tmp_path / "board")])
+    assert done.exit_code == 0
+    assert done.output.count("wrote ") == 1
+    assert len([*(tmp_path / "board").rglob("*.yaml")]) == 1
+
+
 @pytest.mark.parametrize("field", ["paper", "scores", "reproduced"])
 def test_another_submission_in_the_place_of_a_row_is_refused(make: Maker, tmp_path: Path, field: str) -> None:
-    add(make(tmp_path / "a"), tmp_path / "board")
+    board = tmp_path / "board"
+    add(make(tmp_path / "a"), board)
     changed: dict[str, Any] = {
         "paper": {"paper": "https://example.org/other"},
         "scores": {"seed": 3, "training_seeds": (0,)},
     }.get(field, {})
     reproduced = "trained again" if field == "reproduced" else ""
-    with pytest.raises(SubmissionError, match="change the submission or remove that row first"):
-        add(make(tmp_path / "b", **changed), tmp_path / "board", reproduced=reproduced)
+    again = new_row(make(tmp_path / "b", **changed), board, reproduced=reproduced)
+    with pytest.raises(SubmissionError, match="change the submission or remove the other first"):
+        write_rows([again], board)
 
 
 def test_a_row_that_stands_twice_is_refused(first_entry: Path, board: Path) -> None:

@@ -78,7 +78,8 @@ def add(
             )
         except RowStands as stands:
             typer.echo(str(stands))
-    write_rows(rows, root)
+    if rows:
+        write_rows(rows, root)
     for row in rows:
         typer.echo(f"wrote {row.target} and its evidence, {row.target.stem}.*.npy.gz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"

@@ -12,6 +12,9 @@ is not published: what follows is our composition, so its numbers need not be th
   * lambda 0.01 and q 0.1 are the defaults of GSC's options, temperature 0.07 is that of its scripts, which pass
     q 0.01: a value at which little distinguishes RINCE from InfoNCE.
   * Optimiser and schedule are GSC's; one network, no warm-up.
+  * lambda hangs on the batch. Where all similarities of a batch of B are alike, raising them together changes the loss
+    by the sign of (lambda B)^q - 1. Below 1 they rise, above 1 they fall, and SGR's sigmoid ends at 1 or at 0, where no
+    gradient is left, before a slow network has learned. Recipes of small SGR take lambda = 1 / B, which does neither.
 """
 
 import math

@@ -21,6 +21,7 @@ from support.golden_parity import (
 )
 from torch import Tensor, nn
 
+from baselines.engine.recipe import Recipe
 from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Setting
@@ -164,3 +165,19 @@ def test_schedule_is_that_of_gsc() -> None:
     assert [epoch.learning_rate for epoch in plan] == pytest.approx(
         [2e-4 * 0.2 ** (epoch // 15) for epoch in range(60)]
     )
+
+
+@pytest.mark.parametrize("weight", [0.01, 1 / 32, 0.04])
+def test_similarities_that_are_all_alike_drift_unless_lambda_is_one_over_the_batch(weight: float) -> None:
+    together = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    square(together.expand(32, 32) / 0.07, 0.1, weight).mean().backward()
+    expected = math.exp(0.1 * 0.5 / 0.07) * ((weight * 32) ** 0.1 - 1) / 0.07
+    assert together.grad is not None
+    assert together.grad.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_recipes_of_small_sgr_do_not_drift() -> None:
+    for name in ("rince/digits_sgr", "rince/pictograms_sgr"):
+        recipe = Recipe.load(name)
+        assert isinstance(recipe.method_config, RINCEConfig)
+        assert recipe.method_config.density_weight * recipe.batch_size == 1

@@ -14,7 +14,7 @@ is not published: what follows is our composition, so its numbers need not be th
   * Optimiser and schedule are GSC's; one network, no warm-up.
   * lambda hangs on the batch. Where all similarities of a batch of B are alike, raising them together changes the loss
     by the sign of (lambda B)^q - 1. Below 1 they rise, above 1 they fall, and SGR's sigmoid ends at 1 or at 0, where no
-    gradient is left, before a slow network has learned. Recipes of small SGR take lambda = 1 / B, which does neither.
+    gradient is left, before a slow network has learned. With lambda = 1 / B, as on pictograms, they do neither.
 """
 
 import math

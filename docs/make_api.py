@@ -38,6 +38,7 @@ PUBLIC = {
             "ncl_bench.data.spec.DatasetSpec",
             "ncl_bench.data.paired.Pairs",
             "ncl_bench.data.paired.TokenTable",
+            "ncl_bench.data.paired.collate",
             "ncl_bench.data.true_correspondence",
             "ncl_bench.noise.draw.NoiseRecord",
             "ncl_bench.evaluation.results.Evaluation",

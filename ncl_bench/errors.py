@@ -27,6 +27,10 @@ class DataError(NclBenchError):
     """A dataset file is missing, damaged, or not what the protocol says."""
 
 
+class RowError(DataError, IndexError):
+    """Rows that a dataset does not have."""
+
+
 class NoiseError(NclBenchError):
     """A noise setting or noise file is refused; noise is never redrawn or reinterpreted."""
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from ncl_bench import plugins
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
 from ncl_bench.data.paired import Int64Array, PairedDataset
+from ncl_bench.data.paired import collate as collate
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
-from ncl_bench.errors import DataError, NoiseError, unknown_name
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
+from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
+from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise, draw_noise
 from ncl_bench.noise.files import read_noise_file
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
@@ -66,8 +67,8 @@ def load_dataset(
     name: str,
     *,
     split: str = "train",
-    noise_ratio: float = 0.0,
-    noise_unit: NoiseUnit = "caption",
+    noise_ratio: float | None = None,
+    noise_unit: NoiseUnit | None = None,
     noise_seed: int | None = None,
     noise_file: str | Path | None = None,
     language: str | None = None,
@@ -80,8 +81,8 @@ def load_dataset(
     Args:
         name: key of ``DATASETS``. An embedded dataset such as ``digits`` needs no files, the others are prepared.
         split: ``train``, ``dev`` or ``test``.
-        noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted.
-        noise_unit: ``caption`` (NCR and its successors) or ``image`` (DECL, RCL); not comparable.
+        noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted. Clean pairs by default.
+        noise_unit: ``caption`` (NCR and its successors, the default) or ``image`` (DECL, RCL); not comparable.
         noise_seed: seed for drawing the noise; by default the protocol's seed for this dataset, unit and ratio, which
             for the caption unit draws the files that papers share.
         noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
@@ -93,8 +94,20 @@ def load_dataset(
 
     Raises:
         DataError: a name is unknown, or the prepared files are missing or damaged.
-        NoiseError: the dataset or split takes no noise, a setting is out of range, or the file is refused.
+        NoiseError: the dataset or split takes no noise, a setting is out of range or says nothing, or the file is
+            refused.
     """
+    for argument, text in (
+        ("name", name),
+        ("split", split),
+        ("language", language),
+        ("tokenizer", tokenizer),
+    ):
+        if text is not None and not isinstance(text, str):
+            raise DataError(f"{argument} is {shorten(text)}, expected a name in quotation marks")
+    for argument, path in (("root", root), ("noise_file", noise_file)):
+        if path is not None and not isinstance(path, str | Path):
+            raise DataError(f"{argument} is {shorten(path)}, expected a path")
     spec = dataset_spec(name)
     if split not in SPLITS:
         raise DataError(unknown_name("split", split, SPLITS))
@@ -104,10 +117,18 @@ def load_dataset(
         )
     root = root or os.environ.get(ROOT_VARIABLE) or None
     root = None if root is None else Path(root).absolute()
+    ratio = 0 if noise_ratio is None else noise_ratio
+    unit: NoiseUnit = "caption" if noise_unit is None else noise_unit
+    check_noise(ratio, unit, 0 if noise_seed is None else noise_seed)
+    if noise_ratio is None and noise_file is None and (noise_unit, noise_seed) != (None, None):
+        setting = f"noise_unit {noise_unit!r}" if noise_seed is None else f"noise_seed {noise_seed}"
+        raise NoiseError(
+            f"{setting} says nothing without noise; give noise_ratio, such as 0.4, or leave it out"
+        )
     noise = None
-    if noise_ratio or noise_file is not None:
+    if ratio or noise_file is not None:
         _check_noise_allowed(spec, split)
-        noise = _noise(spec, noise_ratio, noise_unit, noise_seed, noise_file)
+        noise = _noise(spec, ratio, unit, noise_seed, noise_file)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
     if noise is not None:
         dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])

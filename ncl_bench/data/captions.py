@@ -13,7 +13,7 @@ from ncl_bench.errors import DataError
 _FIELDS = tokenizer("ids")
 
 
-def split_lines(content: bytes, name: str) -> list[str]:
+def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
     """Lines of a UTF-8 file without line ends, byte-order mark and blank lines at the end.
 
     Only ``\\n`` and ``\\r\\n`` end a line: captions may hold the rarer line ends of ``str.splitlines``.
@@ -21,6 +21,7 @@ def split_lines(content: bytes, name: str) -> list[str]:
     Args:
         content: the file's bytes.
         name: what to call the file in an error.
+        at_least: lines to keep, even if the last of them are blank.
 
     Raises:
         DataError: a line is not UTF-8.
@@ -33,7 +34,7 @@ def split_lines(content: bytes, name: str) -> list[str]:
             f"{name} line {line}: byte 0x{content[error.start]:02x} is not UTF-8; download the file again"
         ) from None
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    while lines and not lines[-1].strip():
+    while len(lines) > at_least and not lines[-1].strip():
         lines.pop()
     return lines
 
@@ -70,8 +71,12 @@ def read_table(content: bytes, name: str) -> tuple[list[str], list[str]]:
     return ids, captions
 
 
-def read_token_ids(content: bytes, name: str, *, start: int, end: int, size: int) -> TokenTable:
+def read_token_ids(
+    content: bytes, name: str, *, start: int, end: int, size: int, at_least: int = 0
+) -> TokenTable:
     """Captions as comma-separated token ids; empty fields are skipped, start and end token are added.
+
+    A blank line is a caption without tokens.
 
     Args:
         content: the file's bytes.
@@ -79,12 +84,13 @@ def read_token_ids(content: bytes, name: str, *, start: int, end: int, size: int
         start: id put before each caption.
         end: id put after it.
         size: vocabulary size; every id is below it.
+        at_least: captions to read, even if the last of them are blank.
 
     Raises:
-        DataError: a line holds no id, something else than ids, or an id outside the vocabulary.
+        DataError: a line holds something else than ids, or an id outside the vocabulary.
     """
     ids, lengths = [], []
-    for number, line in enumerate(read_lines(content, name), start=1):
+    for number, line in enumerate(split_lines(content, name, at_least), start=1):
         caption = [start, *_line_ids(line, f"{name} line {number}", size), end]
         ids.append(np.array(caption, np.int32))
         lengths.append(len(caption))
@@ -101,9 +107,7 @@ def _line_ids(line: str, where: str, size: int) -> list[int]:
         raise DataError(
             f"{where}: expected token ids separated by commas, got {line[:40]!r}; {hint}"
         ) from None
-    if not ids:
-        raise DataError(f"{where} holds no token id; download the file again")
-    worst = max(ids, key=lambda i: i if i >= 0 else size - i)
+    worst = max(ids, key=lambda i: i if i >= 0 else size - i, default=0)
     if not 0 <= worst < size:
         raise DataError(
             f"{where}: token id {worst} is outside the vocabulary of {size}; the files do not match"

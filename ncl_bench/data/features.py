@@ -16,7 +16,6 @@ from ncl_bench.npy import parse_header
 from ncl_bench.progress import Advance
 
 SCAN_ROWS = 60
-LARGEST_FLOAT16 = 65504.0
 
 
 @dataclass(frozen=True)
@@ -144,12 +143,12 @@ class Scan:
     example: Sequence[int]
 
 
-def scan(file: FeatureFile, *, to_float16: bool, advance: Advance) -> Scan:
+def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
     """Read a whole feature file once: every number finite, no row of zeros alone, repeated rows equal.
 
     Args:
         file: the feature file; its header is as expected.
-        to_float16: the numbers must also fit float16.
+        dtype: type that the numbers are written in, ``float32`` or ``float16``; they must fit it.
         advance: called with the bytes read.
 
     Returns:
@@ -171,7 +170,7 @@ def scan(file: FeatureFile, *, to_float16: bool, advance: Advance) -> Scan:
             block = buffer[: min(step, file.shape[0] - start)]
             _fill(stream, block, file.name)
             digest.update(block.view(np.uint8).data)
-            _check_numbers(file, block, start, to_float16)
+            _check_numbers(file, block, start, np.dtype(dtype))
             _check_repeats(file, block, start)
             zero_rows += (start + np.flatnonzero(~block.any(axis=(1, 2)))).tolist()
             for row, key in zip(
@@ -203,7 +202,7 @@ def _keys(images: FloatArray) -> list[int]:
     return keys
 
 
-def _check_numbers(file: FeatureFile, block: FloatArray, start: int, to_float16: bool) -> None:
+def _check_numbers(file: FeatureFile, block: FloatArray, start: int, dtype: np.dtype[Any]) -> None:
     finite = np.isfinite(block)
     if not finite.all():
         row = int(np.argmin(finite.all(axis=(1, 2))))
@@ -211,11 +210,11 @@ def _check_numbers(file: FeatureFile, block: FloatArray, start: int, to_float16:
         raise DataError(
             f"{file.name} row {start + row} holds {value}, expected finite numbers; download it again"
         )
-    if to_float16 and np.abs(block).max() > LARGEST_FLOAT16:
+    if file.dtype.itemsize > dtype.itemsize and np.abs(block).max() > np.finfo(dtype).max:
         row = int(np.argmax(np.abs(block).max(axis=(1, 2))))
         raise DataError(
-            f"{file.name} row {start + row} holds {np.abs(block[row]).max()}, more than float16 can; "
-            "prepare with --dtype float32"
+            f"{file.name} row {start + row} holds {np.abs(block[row]).max()}, more than {dtype} can; "
+            + ("prepare with --dtype float32" if dtype == np.float16 else "download it again")
         )
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from ncl_bench.data.captions import check_count, read_lines, read_token_ids, unique_ids
+from ncl_bench.data.captions import check_count, read_lines, read_token_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.spec import DatasetSpec, HubFile, Origin, SplitCaptions, TokenKey
 from ncl_bench.data.vocabulary import parse_vocabulary
+from ncl_bench.errors import DataError
 
 ARCHIVE = HubFile(
     "NoW.zip",
@@ -18,7 +19,7 @@ VOCABULARY_SIZES = {"bpe": 10_000, "bert": 32_702, "jieba": 56_271}
 
 ORIGIN = Origin(
     summary=(
-        "Screenshots of web pages, each with the description in its own meta data, gathered without "
+        "Screenshots of web pages, 720 x 1280 pixels, each with the description in its own meta data, gathered without "
         "annotation or cleaning; captions are mostly Chinese, also English, Japanese and Russian, and are "
         "published as token ids only; every image as 36 region features of an APT detector."
     ),
@@ -37,7 +38,7 @@ ORIGIN = Origin(
         *(f"{{split}}_caps_{name}.txt" for name in VOCABULARY_SIZES),
     ),
     extra_files=tuple(f"now100k_precomp_vocab_{name}.json" for name in VOCABULARY_SIZES),
-    dtypes=("float32", "float16"),
+    dtypes=("float32", "float16", "float64"),
     ids_span_splits=False,
     licence="CC BY-NC 4.0",
     licence_id="cc-by-nc-4.0",
@@ -79,6 +80,9 @@ class NoiseOfWeb(DatasetSpec):
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Token ids and image ids of one split.
 
+        An id that names several images and a caption without tokens are kept, as PC2's training code keeps them, with
+        a warning.
+
         Args:
             download: the folder or zip file that the user gave.
             paths: ``origin.files`` of this split.
@@ -89,9 +93,14 @@ class NoiseOfWeb(DatasetSpec):
                 its vocabulary.
         """
         ids_name = f"{download.place}/{paths[1]}"
-        image_ids = unique_ids(
-            read_lines(read_text(download, paths[1]), ids_name), self.images[split], 1, ids_name
-        )
+        image_ids = read_lines(read_text(download, paths[1]), ids_name)
+        if len(image_ids) != self.images[split]:
+            raise DataError(
+                f"{ids_name} has {len(image_ids)} lines, expected {self.images[split]}; download the file again"
+            )
+        warnings = []
+        if repeats := len(image_ids) - len(set(image_ids)):
+            warnings.append(f"{paths[1]}: {repeats:,} line(s) repeat the id of an earlier image")
         tokens = {}
         for (key, (content, _)), path in zip(
             self.read_vocabularies(download).items(), paths[2:], strict=True
@@ -104,10 +113,13 @@ class NoiseOfWeb(DatasetSpec):
                 start=vocabulary.start,
                 end=vocabulary.end,
                 size=vocabulary.size,
+                at_least=self.n_captions(split),
             )
             check_count(len(table), self, split, name)
+            if empty := int((table.lengths == 2).sum()):
+                warnings.append(f"{path}: {empty:,} caption(s) hold no token id")
             tokens[key] = table
-        return SplitCaptions(image_ids, tokens=tokens)
+        return SplitCaptions(image_ids, tokens=tokens, warnings=tuple(warnings))
 
 
 SPEC = NoiseOfWeb(

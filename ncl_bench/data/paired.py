@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, RowError, shorten
 from ncl_bench.noise.draw import NoiseRecord
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.floating]
+Rows = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
+"""Rows of a dataset: their numbers, a mask or a slice."""
 
 
 class ImageFeatures(Protocol):
@@ -106,6 +109,7 @@ class TokenTable:
         Returns:
             tokens int64 ``(n, longest)`` padded with 0, lengths int64 ``(n,)``.
         """
+        rows = row_numbers(rows, len(self))
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts  # the lengths of all captions would be made for every batch
         columns = np.arange(lengths.max(initial=0))
@@ -116,6 +120,7 @@ class TokenTable:
 
     def take(self, rows: Int64Array) -> "TokenTable":
         """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        rows = row_numbers(rows, len(self))
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
@@ -144,11 +149,11 @@ class ChosenTokens:
 
     def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
-        return self.tokens.padded(self.rows[rows])
+        return self.tokens.padded(self.rows[row_numbers(rows, len(self))])
 
     def take(self, rows: Int64Array) -> "ChosenTokens":
         """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
-        return ChosenTokens(self.tokens, self.rows[rows])
+        return ChosenTokens(self.tokens, self.rows[row_numbers(rows, len(self))])
 
 
 class CaptionsOnDisk(Sequence[str], ABC):
@@ -189,24 +194,54 @@ class ChosenCaptions(CaptionsOnDisk):
 
 
 def row_numbers(rows: Any, n: int) -> Int64Array:
-    """Rows as numbers from 0 on: a mask, a slice and rows that count from the end as what they stand for.
-
-    An array of numbers is only looked at, so that a few rows of many cost what a few rows of few do.
+    """Chosen rows of ``n`` as numbers from 0 to ``n - 1``; everything that reads a dataset by rows chooses them here.
 
     Args:
-        rows: what an array of ``n`` rows can be indexed with along its first axis.
-        n: rows there are.
+        rows: whole numbers, of which -1 is the last row; a mask, bool ``(n,)``, that is true for the chosen rows; or
+            a slice.
+        n: number of rows there are.
+
+    Returns:
+        int64 ``(chosen,)``, in the order asked for.
 
     Raises:
-        IndexError: there is no such row.
+        RowError: there is no such row, the mask has another length, or the rows are no whole numbers.
     """
-    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.size == 0:
-        numbers: Int64Array = np.arange(n)[rows]
-        return numbers
-    low, high = int(rows.min()), int(rows.max())
+    if isinstance(rows, slice):
+        return np.arange(n)[rows]
+    chosen = np.asarray(rows)
+    if chosen.dtype == np.bool_:
+        if chosen.shape != (n,):
+            raise RowError(
+                f"the mask has shape {chosen.shape}, expected ({n},), an entry for each of {n} rows"
+            )
+        return np.flatnonzero(chosen)
+    if chosen.ndim != 1:
+        raise RowError(f"rows have shape {chosen.shape}, expected one list of row numbers, such as [3, 0]")
+    if chosen.size == 0:
+        return np.empty(0, np.int64)
+    if chosen.dtype.kind not in "iu":
+        raise RowError(f"rows are {chosen.dtype}, expected whole numbers or a mask of bool; convert them")
+    low, high = int(chosen.min()), int(chosen.max())
     if low < -n or high >= n:
-        raise IndexError(f"row {high if high >= n else low} is outside the {n} rows")
-    return rows if low >= 0 else np.where(rows < 0, rows + n, rows)
+        raise RowError(f"row {high if high >= n else low} does not exist, expected {-n} to {n - 1}")
+    chosen = chosen.astype(np.int64, copy=False)
+    return chosen if low >= 0 else np.where(chosen < 0, chosen + n, chosen)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _whole_number(name: str, value: Any, least: int) -> int:
+    """A count that a caller gave.
+
+    Raises:
+        DataError: it is no whole number, or too small.
+    """
+    if not _is_whole(value) or value < least:
+        raise DataError(f"{name} is {shorten(value)}, expected a whole number, at least {least}")
+    return int(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,11 +364,14 @@ class PairedDataset:
         """Dimension of one region feature."""
         return self.image_features.shape[2]
 
-    def subset(self, rows: Int64Array) -> "PairedDataset":
+    def subset(self, rows: Rows) -> "PairedDataset":
         """Some of the pairs; their images, ``pair_ids`` and vocabulary stay as they are.
 
         Args:
-            rows: int64 ``(n,)``, positions in this dataset, in any order.
+            rows: positions in this dataset, in any order, or a mask, bool ``(len(self),)``.
+
+        Raises:
+            RowError: a row does not exist.
         """
         rows = np.array(row_numbers(rows, len(self)))  # texts and tokens are read by it later
         captions = None if self.captions is None else ChosenCaptions(self.captions, rows)
@@ -354,9 +392,10 @@ class PairedDataset:
             index: which one, in [0, n_shards).
 
         Raises:
-            DataError: ``index`` is outside that range.
+            DataError: a number is outside its range.
         """
-        if not 0 <= index < n_shards:
+        n_shards = _whole_number("n_shards", n_shards, 1)
+        if _whole_number("shard index", index, 0) >= n_shards:
             raise DataError(f"shard index is {index}, expected 0 to {n_shards - 1} for {n_shards} shards")
         size, rest = divmod(len(self), n_shards)
         start = index * size + min(index, rest)
@@ -366,9 +405,12 @@ class PairedDataset:
         """The first images and the pairs that hold them; all of them where there are no more.
 
         Args:
-            n_images: how many, such as 1,000 for selection on dev.
+            n_images: how many, at least 1, such as 1,000 for selection on dev.
+
+        Raises:
+            DataError: ``n_images`` is no such number.
         """
-        n_images = min(n_images, self.n_images)
+        n_images = min(_whole_number("n_images", n_images, 1), self.n_images)
         part = self.subset(np.flatnonzero(self.caption_to_image < n_images))
         features = LeadingImages(self.image_features, n_images)
         part = replace(part, image_features=features, image_ids=self.image_ids[:n_images])
@@ -396,13 +438,51 @@ class PairedDataset:
         again = vars(self).get("_again")
         return super().__reduce_ex__(protocol) if again is None else (again, ())
 
-    def read(self, rows: Int64Array | Sequence[int]) -> Pairs:
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """One pair, by the keys of :meth:`to_torch`, as ``torch.utils.data`` expects of a dataset.
+
+        Args:
+            row: position in this dataset; -1 is the last one.
+
+        Returns:
+            ``image_features`` ``(n_regions, feature_dim)``, ``image_lengths`` int, ``caption_tokens`` int64
+            ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int.
+
+        Raises:
+            RowError: ``row`` does not exist, or is no whole number; :meth:`read` takes several rows.
+        """
+        if not _is_whole(row):
+            raise RowError(
+                f"row {shorten(row)} is no whole number; read(rows) gives several pairs, or those of a mask"
+            )
+        return self.__getitems__([int(row)])[0]
+
+    def __getitems__(self, rows: Rows) -> list[dict[str, Any]]:
+        """Several pairs, read at once: what a ``DataLoader`` asks for and stacks.
+
+        Args:
+            rows: as :meth:`read` takes them.
+
+        Returns:
+            A pair each as :meth:`__getitem__` gives it, the tokens padded to the longest of these captions.
+        """
+        pairs = self.read(rows)
+        return [{name: array[row] for name, array in vars(pairs).items()} for row in range(len(pairs))]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The pairs one by one, in order."""
+        return (self[row] for row in range(len(self)))
+
+    def read(self, rows: Rows) -> Pairs:
         """Some pairs as arrays.
 
         Args:
-            rows: ``(n,)``, positions in this dataset from 0 to ``len(self) - 1``, in any order.
+            rows: positions in this dataset, in any order, of which -1 is the last; or a mask, bool ``(len(self),)``.
+
+        Raises:
+            RowError: a row does not exist, a mask has another length, or the rows are no whole numbers.
         """
-        rows = np.asarray(rows, np.int64)
+        rows = row_numbers(rows, len(self))
         tokens, lengths = self.tokens.padded(rows)
         return Pairs(
             image_features=self.image_features[self.caption_to_image[rows]],
@@ -416,22 +496,49 @@ class PairedDataset:
         """One pass over the pairs.
 
         Args:
-            batch_size: pairs in a batch; the last one may hold fewer.
-            seed: of the random order; None keeps the pairs in order.
+            batch_size: pairs in a batch, at least 1; the last one may hold fewer.
+            seed: of the random order, at least 0; None keeps the pairs in order.
 
-        Yields:
-            What :meth:`read` returns.
+        Returns:
+            What :meth:`read` returns, batch by batch.
+
+        Raises:
+            DataError: a number is outside its range.
         """
-        order = np.arange(len(self)) if seed is None else np.random.default_rng(seed).permutation(len(self))
-        for start in range(0, len(order), batch_size):
-            yield self.read(order[start : start + batch_size])
+        size = _whole_number("batch_size", batch_size, 1)
+        order = np.arange(len(self))
+        if seed is not None:
+            order = np.random.default_rng(_whole_number("seed", seed, 0)).permutation(len(self))
+        return (self.read(order[start : start + size]) for start in range(0, len(order), size))
 
-    def to_torch(self, rows: Int64Array | Sequence[int] | None = None) -> dict[str, Any]:
+    def to_torch(self, rows: Rows | None = None) -> dict[str, Any]:
         """The arrays of :meth:`read` as torch tensors, by name; every pair by default. Needs torch.
 
-        As ``collate_fn`` of a ``DataLoader`` over ``range(len(dataset))`` it gives batches, from workers too.
+        A ``DataLoader`` over the dataset gives the same, batch by batch, from workers too.
+
+        Args:
+            rows: as :meth:`read` takes them.
         """
         import torch
 
         pairs = self.read(np.arange(len(self)) if rows is None else rows)
         return {name: torch.from_numpy(array) for name, array in vars(pairs).items()}
+
+
+def collate(pairs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Pairs that were read one by one as the tensors of :meth:`PairedDataset.to_torch`. Needs torch.
+
+    A ``DataLoader`` over a :class:`PairedDataset` stacks its pairs without it. One over a ``ConcatDataset`` or a
+    dataset that wraps ours reads pairs one by one, whose captions differ in length: there it is the ``collate_fn``.
+
+    Args:
+        pairs: what :meth:`PairedDataset.__getitem__` gives, at least one.
+    """
+    import torch
+
+    longest = max(len(pair["caption_tokens"]) for pair in pairs)
+    rows = [
+        pair | {"caption_tokens": np.pad(pair["caption_tokens"], (0, longest - len(pair["caption_tokens"])))}
+        for pair in pairs
+    ]
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}

@@ -48,9 +48,9 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     """
     spec, place = dataset_spec(name), _required(place, name)
     inspection = inspect(spec, place)
-    _resolved_dtype(None, inspection.material)
+    dtype = _resolved_dtype(None, inspection.material)
     vocabulary = find_vocabulary(spec, place)
-    found = verify(inspection, spec, vocabulary=vocabulary, to_float16=False, journal=None, progress=progress)
+    found = verify(inspection, spec, vocabulary=vocabulary, dtype=dtype, journal=None, progress=progress)
     sha256 = sha256_of_file(vocabulary) if vocabulary else None
     warning = vocabulary_warning(spec.origin, spec.tokenizers[spec.languages[0]], sha256)
     return replace(found, warnings=(*found.warnings, warning)) if warning else found
@@ -106,7 +106,7 @@ def prepare(
                     inspection,
                     spec,
                     vocabulary=options.text.vocabulary,
-                    to_float16=dtype == "float16",
+                    dtype=dtype,
                     journal=journal,
                     progress=progress,
                 )

@@ -108,11 +108,13 @@ class SplitCaptions:
         texts: language to captions, in the order of the clean pairing; empty where only token ids are
             published.
         tokens: the published token ids; empty where text is published.
+        warnings: what deserves a look, in sentences.
     """
 
     image_ids: list[str]
     texts: Mapping[str, list[str]] = field(default_factory=dict)
     tokens: Mapping[TokenKey, TokenTable] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def protocol_images(protocol: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, parse_encoding
 from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
-from ncl_bench.data.layout import FileRecord, Journal
+from ncl_bench.data.layout import Dtype, FileRecord, Journal
 from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, SplitCaptions
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
@@ -126,7 +126,7 @@ def verify(
     spec: DatasetSpec,
     *,
     vocabulary: Path | None = None,
-    to_float16: bool,
+    dtype: Dtype,
     journal: Journal | None,
     progress: Progress,
 ) -> Findings:
@@ -136,7 +136,7 @@ def verify(
         inspection: what :func:`inspect` returned.
         spec: the dataset.
         vocabulary: the vocabulary file that is used beside it.
-        to_float16: the numbers must also fit float16.
+        dtype: type that the features are written in; the numbers must fit it.
         journal: files that it lists are not read again.
         progress: shows the bytes read.
 
@@ -148,18 +148,20 @@ def verify(
     """
     download, origin = inspection.download, spec.origin
     digests = {path: hashlib.sha256(read_text(download, path)).hexdigest() for path in inspection.texts}
-    warnings = []
+    warnings = [warning for split in SPLITS for warning in inspection.material.captions[split].warnings]
     for split, file in inspection.features.items():
         step = f"scan {split}"
         result = journal.result(step) if journal else None
         if result is None:
             with progress(f"checking {split}", download.sizes[file.path]) as advance:
-                result = asdict(scan(file, to_float16=to_float16, advance=advance))
+                result = asdict(scan(file, dtype=dtype, advance=advance))
             if journal:
                 journal.finish(step, result)
         found = Scan(**result)
         digests[file.path] = found.sha256
         warnings += [copies_warning(file, found)] if found.copies else []
+        if file.dtype.itemsize > 4:
+            warnings.append(f"{file.path}: the numbers are {file.dtype} and are written as {dtype}")
     files = [
         FileRecord(name=path, bytes=download.sizes[path], sha256=digests[path]) for path in sorted(digests)
     ]

@@ -2,12 +2,13 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.errors import NoiseError, unknown_name
+from ncl_bench.errors import NoiseError, shorten, unknown_name
 
 if TYPE_CHECKING:
     from ncl_bench.data.spec import DatasetSpec
@@ -83,12 +84,7 @@ def inject_noise(
     Raises:
         NoiseError: ratio, unit, seed or pairing is not as stated.
     """
-    if noise_unit not in UNITS:
-        raise NoiseError(unknown_name("noise unit", noise_unit, UNITS))
-    if not 0 <= noise_ratio < 1:
-        raise NoiseError(f"noise_ratio is {noise_ratio}, expected a number in [0, 1), such as 0.4")
-    if not 0 <= seed < 2**32 or seed != int(seed):
-        raise NoiseError(f"noise seed is {seed}, expected an integer in [0, 2**32)")
+    check_noise(noise_ratio, noise_unit, seed)
     clean = np.arange(len(caption_to_image)) // captions_per_image
     if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):
         raise NoiseError(
@@ -98,6 +94,25 @@ def inject_noise(
     units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
     moved = _permute_some(units, noise_ratio, seed)
     return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
+
+
+def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
+    """Refuse settings that draw no noise.
+
+    Args:
+        ratio: in [0, 1).
+        unit: ``"caption"`` or ``"image"``.
+        seed: in [0, 2**32).
+
+    Raises:
+        NoiseError: one of them is of another type or outside its range.
+    """
+    if unit not in UNITS:
+        raise NoiseError(unknown_name("noise unit", unit, UNITS))
+    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= float(ratio) < 1:
+        raise NoiseError(f"noise_ratio is {shorten(ratio)}, expected a number in [0, 1), such as 0.4")
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
+        raise NoiseError(f"noise_seed is {shorten(seed)}, expected a whole number in [0, 2**32)")
 
 
 def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:

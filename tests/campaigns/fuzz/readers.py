@@ -153,7 +153,7 @@ def feature_file(folder: Path) -> Reader:
     def read(content: bytes) -> None:
         path.write_bytes(content)
         file = open_features(FolderDownload(source), "dev_ims.npy", spec, "dev", ("float32",))
-        scan(file, to_float16=True, advance=lambda done: None)
+        scan(file, dtype="float16", advance=lambda done: None)
 
     return Reader([path.read_bytes(), npy(miniatures.features(4, 0))], read, NPY)
 
@@ -269,7 +269,7 @@ def zip_download(folder: Path) -> Reader:
     def read(content: bytes) -> None:
         path.write_bytes(content)
         spec = miniatures.SPECS["now"]
-        verify(inspect(spec, path), spec, to_float16=True, journal=None, progress=silent)
+        verify(inspect(spec, path), spec, dtype="float16", journal=None, progress=silent)
 
     tokens = (
         b"PK\x01\x02",

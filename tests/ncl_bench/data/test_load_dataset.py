@@ -73,6 +73,47 @@ def test_ratio_outside_the_range_is_refused(ratio: float) -> None:
         load_dataset("digits", noise_ratio=ratio)
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"noise_ratio": "0.4"}, "noise_ratio is '0.4', expected a number in"),
+        ({"noise_ratio": ""}, "noise_ratio is ''"),
+        ({"noise_ratio": True}, "noise_ratio is True"),
+        ({"noise_ratio": False}, "noise_ratio is False"),
+        ({"noise_ratio": 0.4, "noise_seed": "zero"}, "noise_seed is 'zero', expected a whole number in"),
+        ({"noise_ratio": 0.4, "noise_seed": True}, "noise_seed is True"),
+        ({"noise_ratio": 0.4, "noise_seed": 1.5}, "noise_seed is 1.5"),
+        ({"noise_unit": "captions"}, "unknown noise unit 'captions'; choose one of: caption, image"),
+        ({"noise_unit": "image"}, "noise_unit 'image' says nothing without noise; give noise_ratio"),
+        ({"noise_seed": 3}, "noise_seed 3 says nothing without noise"),
+        ({"split": "dev", "noise_seed": 3}, "noise_seed 3 says nothing without noise"),
+    ],
+)
+def test_noise_settings_that_mean_nothing_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(NoiseError, match=sentence):
+        load_dataset("digits", **options)
+
+
+def test_a_ratio_of_zero_takes_the_settings_of_the_other_ratios() -> None:
+    clean = load_dataset("digits", noise_ratio=0.0, noise_unit="image", noise_seed=3)
+    assert clean.noise == load_dataset("digits").noise
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"name": ["digits"]}, r"name is \['digits'\], expected a name in quotation marks"),
+        ({"language": 3}, "language is 3, expected a name"),
+        ({"tokenizer": True}, "tokenizer is True, expected a name"),
+        ({"root": 3}, "root is 3, expected a path"),
+        ({"noise_file": np.arange(10)}, r"noise_file is array\(.*, expected a path"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        load_dataset(**{"name": "digits", **options})
+
+
 # Noise files
 
 

@@ -1,15 +1,16 @@
 """PairedDataset: what survives taking, sharding and batching."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncl_bench.data.paired import LeadingImages, PairedDataset, TokenTable
+from ncl_bench.data.paired import LeadingImages, PairedDataset, TokenTable, collate
 from ncl_bench.data.vocabulary import build_vocabulary
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, RowError
 from ncl_bench.noise.draw import NoiseRecord
 
 
@@ -67,10 +68,123 @@ def test_shards_are_a_partition_in_order(n_shards):
     captions_agree(shards[-1], whole)
 
 
-@pytest.mark.parametrize("index", [-1, 3])
-def test_a_shard_that_does_not_exist_is_refused(index):
-    with pytest.raises(DataError, match=f"shard index is {index}, expected 0 to 2 for 3 shards"):
-        dataset().shard(3, index)
+MASK = np.arange(30) % 7 == 2
+READERS = {
+    "read": lambda whole, rows: whole.read(rows),
+    "subset": lambda whole, rows: whole.subset(rows).read(np.arange(len(whole.subset(rows)))),
+    "of a subset": lambda whole, rows: whole.subset(np.arange(30)).read(rows),
+    "to_torch": lambda whole, rows: SimpleNamespace(
+        **{name: tensor.numpy() for name, tensor in whole.to_torch(rows).items()}
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (MASK, [2, 9, 16, 23]),
+        (MASK.tolist(), [2, 9, 16, 23]),
+        (np.zeros(30, bool), []),
+        ([], []),
+        ([-1, -2, 0], [29, 28, 0]),
+        (slice(26, None), [26, 27, 28, 29]),
+        (np.array([3, 3], np.uint8), [3, 3]),
+    ],
+)
+def test_every_reader_chooses_rows_alike(reader, rows, expected):
+    if reader == "to_torch":
+        pytest.importorskip("torch")
+    found, whole = READERS[reader](dataset(), rows), dataset()
+    assert found.pair_ids.tolist() == expected
+    assert found.caption_lengths.tolist() == [2 + pair % 4 for pair in expected]
+    assert [row[0] for row in found.caption_tokens.tolist()] == expected
+    images = whole.image_features[[pair // 5 for pair in expected]] if expected else np.empty((0, 2, 3))
+    np.testing.assert_array_equal(found.image_features, images)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.ones(10, bool), r"the mask has shape \(10,\), expected \(30,\)"),
+        ([1.5], "rows are float64, expected whole numbers or a mask of bool"),
+        (["1"], "rows are <U1, expected whole numbers"),
+        ([30], "row 30 does not exist, expected -30 to 29"),
+        ([0, -31], "row -31 does not exist"),
+        (3, r"rows have shape \(\), expected one list of row numbers"),
+        ([[1, 2]], r"rows have shape \(1, 2\)"),
+    ],
+)
+def test_rows_that_do_not_exist_are_refused(reader, rows, message):
+    with pytest.raises(RowError, match=message):
+        READERS[reader](dataset(), rows)
+    assert issubclass(RowError, DataError)
+    assert issubclass(RowError, IndexError)
+
+
+@given(st.lists(st.integers(-30, 29), min_size=1, max_size=40))
+def test_tokens_are_those_of_numpy_indexing(rows):
+    table = dataset().tokens
+    for found in (table.padded(rows), table.take(rows).padded(np.arange(len(rows)))):
+        assert found[1].tolist() == table.lengths[rows].tolist()
+        assert found[0][:, 0].tolist() == np.arange(30)[rows].tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda whole: whole.first_images(-1), "n_images is -1, expected a whole number, at least 1"),
+        (lambda whole: whole.first_images(2.5), "n_images is 2.5"),
+        (lambda whole: whole.first_images(True), "n_images is True"),
+        (lambda whole: whole.shard(0, 0), "n_shards is 0"),
+        (lambda whole: whole.shard(3, 1.0), "shard index is 1.0"),
+        (lambda whole: whole.shard(3, -1), "shard index is -1, expected a whole number, at least 0"),
+        (lambda whole: whole.shard(3, 3), "shard index is 3, expected 0 to 2 for 3 shards"),
+        (lambda whole: whole.batches(-4), "batch_size is -4"),
+        (lambda whole: whole.batches("8"), "batch_size is '8'"),
+        (lambda whole: whole.batches(8, seed="zero"), "seed is 'zero'"),
+    ],
+)
+def test_numbers_that_choose_nothing_are_refused_at_once(call, message):
+    with pytest.raises(DataError, match=message):
+        call(dataset())
+
+
+def test_one_pair_and_all_pairs_one_by_one():
+    whole = dataset()
+    last = whole[-1]
+    assert (last["pair_ids"], last["caption_lengths"], last["image_lengths"]) == (29, 3, 2)
+    assert last["caption_tokens"].tolist() == [29, 29, 29]
+    np.testing.assert_array_equal(last["image_features"], whole.image_features[5])
+    assert [pair["pair_ids"] for pair in whole] == list(range(30))
+    with pytest.raises(IndexError):
+        whole[30]
+    for row in (1.5, True, slice(3), MASK, "0"):
+        with pytest.raises(RowError, match=r"is no whole number; read\(rows\) gives several pairs"):
+            whole[row]
+
+
+@pytest.mark.parametrize("options", [{}, {"collate_fn": collate}])
+def test_a_data_loader_over_the_dataset_gives_batches(options):
+    torch = pytest.importorskip("torch")
+    whole = dataset()
+    batches = list(torch.utils.data.DataLoader(whole, batch_size=8, **options))
+    assert [len(batch["pair_ids"]) for batch in batches] == [8, 8, 8, 6]
+    for number, batch in enumerate(batches):
+        expected = whole.to_torch(range(8 * number, min(8 * number + 8, 30)))
+        assert list(batch) == list(expected)
+        for name, tensor in expected.items():
+            assert batch[name].dtype == tensor.dtype
+            assert torch.equal(batch[name], tensor)
+
+
+def test_collate_pads_pairs_that_were_read_one_by_one():
+    torch = pytest.importorskip("torch")
+    whole = dataset()
+    both = torch.utils.data.ConcatDataset([whole, whole.subset([4, 5])])
+    (batch,) = torch.utils.data.DataLoader(both, batch_size=32, collate_fn=collate)
+    assert torch.equal(batch["caption_tokens"], whole.to_torch([*range(30), 4, 5])["caption_tokens"])
 
 
 def test_first_images_keep_their_captions_and_only_them():

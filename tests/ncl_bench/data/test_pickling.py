@@ -134,9 +134,8 @@ def test_workers_of_a_data_loader_give_the_same_pairs(root: Path, start: str) ->
         pytest.skip(f"this system starts no process by {start}")
     train = load_dataset("digits", noise_ratio=0.4).subset(np.arange(20, 30))
     loader = torch.utils.data.DataLoader(
-        range(len(train)),
+        train,
         batch_size=4,
-        collate_fn=train.to_torch,
         num_workers=1,
         multiprocessing_context=start,
     )

@@ -78,6 +78,35 @@ def test_now_keeps_the_shipped_ids_and_vocabulary_size(prepared, tmp_path):
         assert source.read_bytes() == copy.read_bytes()
 
 
+def test_now_keeps_what_the_published_files_may_hold_and_says_so(tmp_path):
+    source = miniatures.make_now(tmp_path / "from")
+    files = source / "h5100k_precomp"
+    for split in miniatures.IMAGES:
+        np.save(files / f"{split}_ims.npy", np.load(files / f"{split}_ims.npy").astype(np.float64) / 3)
+    for name, blank in (("bpe", 1), ("jieba", 3)):
+        lines = (files / f"dev_caps_{name}.txt").read_text().splitlines()
+        lines[blank] = ""
+        (files / f"dev_caps_{name}.txt").write_text("\n".join(lines) + "\n")
+    ids = (files / "dev_ids.txt").read_text().splitlines()
+    (files / "dev_ids.txt").write_text("\n".join([*ids[:3], ids[0]]) + "\n")
+    manifest = read_manifest(prepare("now", source, tmp_path / "root"))
+    dev = load_prepared(tmp_path / "root", miniatures.SPECS["now"], "dev")
+    assert dev.image_ids.tolist() == [*ids[:3], ids[0]]
+    assert dev.tokens.padded(np.array([3]))[0].tolist() == [[1, 2]]
+    expected = (miniatures.features(4, 1, "float16").astype(np.float64) / 3).astype(np.float32)
+    np.testing.assert_array_equal(dev.image_features[np.arange(4)], expected)
+    assert manifest.warnings == (
+        "h5100k_precomp/dev_ids.txt: 1 line(s) repeat the id of an earlier image",
+        "h5100k_precomp/dev_caps_bpe.txt: 1 caption(s) hold no token id",
+        "h5100k_precomp/dev_caps_jieba.txt: 1 caption(s) hold no token id",
+        *(
+            f"h5100k_precomp/{split}_ims.npy: the numbers are float64 and are written as float32"
+            for split in miniatures.IMAGES
+        ),
+    )
+    assert check("now", source).warnings == manifest.warnings
+
+
 @pytest.mark.parametrize("folder", ["h5100k_precomp", "now100k_precomp"])
 def test_now_reads_the_zip_in_place_under_both_names(folder, tmp_path):
     source = miniatures.make_now(tmp_path / "now", folder)
@@ -224,7 +253,7 @@ def test_one_copy_is_found_whatever_the_bytes_of_a_row(dtype, dim, tmp_path):
     rows[8] = rows[2][::-1]
     np.save(tmp_path / "train_ims.npy", rows)
     file = open_features(open_download(tmp_path), "train_ims.npy", spec, "train", (dtype,))
-    found = scan(file, to_float16=False, advance=lambda amount: None)
+    found = scan(file, dtype="float32", advance=lambda amount: None)
     assert (found.copies, found.example) == (1, (7, 2))
 
 
@@ -236,7 +265,7 @@ def test_the_scan_keeps_a_few_bytes_an_image(tmp_path, monkeypatch):
     np.save(source / "train_ims.npy", np.random.default_rng(0).random((600, 3, 4096), np.float32))
     file = open_features(open_download(source), "train_ims.npy", spec, "train", ("float32",))
     tracemalloc.start()
-    found = scan(file, to_float16=False, advance=lambda amount: None)
+    found = scan(file, dtype="float32", advance=lambda amount: None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.copies == 0

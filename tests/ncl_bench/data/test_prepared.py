@@ -29,7 +29,7 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "root"
 
 
-@pytest.mark.parametrize("rows", [[0, 11, 5, 5, 2], [], [-1, 3], [[1, 2], [3, 4]]])
+@pytest.mark.parametrize("rows", [[0, 11, 5, 5, 2], [], [-1, 3]])
 def test_rows_come_in_the_order_asked_for(root, rows):
     features = load_prepared(root, SPEC, "train").image_features
     index = np.array(rows, np.int64)
@@ -120,7 +120,7 @@ def test_tokens_come_from_every_record_batch_in_the_order_asked_for(root, rows):
 def test_a_caption_that_does_not_exist_is_an_index_error(root):
     tokens = load_prepared(root, SPEC, "train").tokens
     for row in (60, -61):
-        with pytest.raises(IndexError, match=f"row {row} is outside the 60 rows"):
+        with pytest.raises(IndexError, match=f"row {row} does not exist"):
             tokens.padded(np.array([row]))
 
 

@@ -171,7 +171,7 @@ def test_ratio_outside_the_range_is_refused(ratio: float) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5])
 def test_seed_outside_the_range_is_refused(seed: int) -> None:
-    with pytest.raises(NoiseError, match=rf"noise seed is {seed}, expected an integer in \[0, 2\*\*32\)"):
+    with pytest.raises(NoiseError, match=rf"noise_seed is {seed}, expected a whole number in \[0, 2\*\*32\)"):
         draw(10, 5, 0.2, seed)
 
 

@@ -1,12 +1,13 @@
 # make quickstart   the whole path on the embedded dataset, in minutes on a laptop CPU
 # make test         the test suite
 # make test-slow    the campaigns: kills, faults, fuzzing, packaging; an hour
+# make docs         the documentation site, in build/site
 # make check        format, lint, types, imports between rooms, leaderboard
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-slow check format benchmark clean
+.PHONY: quickstart test test-slow docs check format benchmark clean
 
 quickstart: .venv/installed
 	$(BIN)/ncl-bench quickstart --to quickstart
@@ -24,6 +25,12 @@ check: .venv/installed-test
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/ncl-bench leaderboard build --check
 
+docs: .venv/installed-docs
+	rm -rf build/pages build/site
+	mkdir -p build/pages
+	git ls-files -- '*.md' '*.svg' LICENSE ':!tests' | tar cf - -T - | tar xf - -C build/pages
+	$(BIN)/zensical build --strict --clean
+
 format: .venv/installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -38,6 +45,10 @@ benchmark: .venv/installed-test
 
 .venv/installed-test: .venv/installed
 	$(PIP) --editable '.[baselines,test]'
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 clean:

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {ROOT / "docs" / "api.md"}
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *ROOT.glob("docs/*.md")})
-WRITTEN = [page for page in PAGES if page not in GENERATED]
 
 _PART = re.compile(
     r"^<!-- given: (?P<given>.+?) -->$|^```(?P<info>\S.*)\n(?P<text>(?:.*\n)*?)```$", re.MULTILINE

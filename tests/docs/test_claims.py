@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from pages import GENERATED, PAGES, ROOT, blocks_of, commands_of
+from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 
 from baselines.published import PUBLISHED
@@ -92,7 +92,7 @@ def mentioned(page: Path) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("ncl-bench ")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in GENERATED], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
     for words in mentioned(page):
         command = get_command(app)

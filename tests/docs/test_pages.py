@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, WRITTEN, blocks_of, commands_of
+from pages import PAGES, ROOT, blocks_of, commands_of
 from reader import Reader, forgetting
 
 SHOWN_ONLY = Counter(
@@ -33,7 +33,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.timeout(600)  # processes of their own on a busy machine
-@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)
     runnable = [b for b in blocks_of(page) if b.language in ("bash", "python") and not b.shown_only]

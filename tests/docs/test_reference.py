@@ -1,0 +1,35 @@
+"""The API reference names what there is, and the picture of the noise units is current."""
+
+import re
+import subprocess
+import sys
+from pkgutil import resolve_name
+from xml.etree import ElementTree
+
+import pytest
+from pages import ROOT
+
+import baselines.kit
+import ncl_bench
+
+NAMES = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_of_the_reference_exists_and_is_documented(name: str) -> None:
+    assert resolve_name(name).__doc__
+
+
+def test_the_reference_holds_all_public_names() -> None:
+    assert {f"ncl_bench.{name}" for name in ncl_bench.__all__} <= set(NAMES)
+    contract = ("Method", "Batch", "Backbone", "Step", "EpochPlan", "Setting", "PairMemory")
+    assert {f"baselines.kit.{name}" for name in contract} <= set(NAMES)
+
+
+def test_the_picture_of_the_noise_units_is_current() -> None:
+    script = ROOT / "docs" / "make_noise_picture.py"
+    result = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    picture = ElementTree.parse(ROOT / "docs" / "noise_units.svg").getroot()
+    assert picture.get("aria-label", "").startswith("Synthetic noise at 40%")
+    assert len(picture.findall(".//{*}rect")) == 1 + 2 * 10 * 5

@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from pages import ROOT
 
-import baselines.kit
 import ncl_bench
 
-NAMES = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+NAMES = re.findall(
+    r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -28,7 +29,9 @@ def test_the_reference_holds_all_public_names() -> None:
 
 def test_the_picture_of_the_noise_units_is_current() -> None:
     script = ROOT / "docs" / "make_noise_picture.py"
-    result = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT)
+    result = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     picture = ElementTree.parse(ROOT / "docs" / "noise_units.svg").getroot()
     assert picture.get("aria-label", "").startswith("Synthetic noise at 40%")

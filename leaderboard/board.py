@@ -44,15 +44,22 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Division:
-    """Entries that may be ranked against each other, best first."""
+    """Entries that may be ranked against each other, best first.
+
+    Attributes:
+        key: in ``DIVISIONS``.
+        encoder: the pre-trained encoder that all of them use; empty in other divisions.
+        ranked: the entries.
+    """
 
     key: str
+    encoder: str
     ranked: tuple[Ranked, ...]
 
     @property
     def title(self) -> str:
         """Heading of the division."""
-        return DIVISIONS[self.key]
+        return f"{DIVISIONS[self.key]}: {self.encoder}" if self.encoder else DIVISIONS[self.key]
 
     @property
     def best(self) -> Entry | None:
@@ -117,14 +124,18 @@ def boards_of(
         told_apart: whether a test tells two entries apart (``leaderboard.significance``); reported ones, which
             have no evidence, are ranked by rSum alone.
     """
-    cells: dict[Cell, dict[str, list[Entry]]] = {}
+    cells: dict[Cell, dict[tuple[int, str], list[Entry]]] = {}
+    keys = list(DIVISIONS)
     for entry in entries:
-        cells.setdefault(entry.cell, {}).setdefault(division_of(entry), []).append(entry)
+        key = division_of(entry)
+        division = (keys.index(key), entry.encoder if key == "pretrained" else "")
+        cells.setdefault(entry.cell, {}).setdefault(division, []).append(entry)
     return [
         Board(
             cell,
             tuple(
-                Division(key, ranked(cells[cell][key], told_apart)) for key in DIVISIONS if key in cells[cell]
+                Division(keys[key], encoder, ranked(members, told_apart))
+                for (key, encoder), members in sorted(cells[cell].items())
             ),
         )
         for cell in sorted(cells, key=lambda cell: cell.order)
@@ -185,7 +196,15 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
     """
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
-        what = (entry.method, entry.backbone, entry.features, entry.networks, entry.extra, entry.kind)
+        what = (
+            entry.method,
+            entry.backbone,
+            entry.features,
+            entry.encoder,
+            entry.networks,
+            entry.extra,
+            entry.kind,
+        )
         how = (entry.noise, entry.selection, entry.precision, entry.settings, entry.recipe, entry.budget)
         same = (*what, entry.cell, *how, entry.paper, entry.code)
         groups.setdefault((number,) if entry.status == "reported" else same, []).append(entry)

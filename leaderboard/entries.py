@@ -170,6 +170,7 @@ class Entry(Record):
         family: key of the method's page.
         backbone: network that computes similarities; empty where the source does not say.
         features: ``region`` features, a ``pretrained`` vision-language encoder, or ``unknown``.
+        encoder: the pre-trained encoder, such as ``CLIP ViT-B/32``; rows of different encoders are ranked apart.
         networks: ``single``, or ``ensemble`` when several networks' similarities are averaged at test time.
         extra: help beyond the noisy pairs (extra clean data, a pre-trained filter); empty for none.
         kind: a ``method`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
@@ -210,6 +211,7 @@ class Entry(Record):
     family: str
     backbone: OptionalName = ""
     features: Literal["region", "pretrained", "unknown"] = "region"
+    encoder: Annotated[str, StringConstraints(max_length=300)] = ""
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
     extra: str = ""
     kind: Literal["method", "ablation", "oracle"] = "method"
@@ -290,6 +292,6 @@ class Entry(Record):
 
     @property
     def ranked(self) -> bool:
-        """Whether the entry takes a rank."""
-        trusted = not self.doubts and self.selection != "test"
+        """Whether the entry takes a rank: a method with a trusted sum, chosen on dev, whose noise unit is known."""
+        trusted = not self.doubts and self.selection != "test" and self.cell.noise_unit != "unknown"
         return self.kind == "method" and trusted and self.r_sum is not None

@@ -17,6 +17,7 @@ _FACTS = (
     "family",
     "backbone",
     "features",
+    "encoder",
     "networks",
     "extra",
     "noise",

@@ -44,10 +44,22 @@ class Paper(Record):
         )
 
 
+class Original(Record):
+    """A line of results.csv whose numbers other papers repeat."""
+
+    source: str
+    table: str
+    method: str
+
+
 class Rule(Record):
-    """A remark and the lines of results.csv that it is about."""
+    """A remark and the lines of results.csv that it is about.
+
+    ``same_as`` names another paper's row: the remark is then only about lines that repeat its six recalls in its cell.
+    """
 
     where: dict[str, Any]
+    same_as: Original | None = None
     note: str = ""
     doubt: str = ""
     kind: Literal["ablation", "oracle"] | None = None
@@ -85,19 +97,42 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
     rules_path = folder / "notes.yaml"
     listed = read_yaml(rules_path).get("rules", [])
     rules = [checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
+    with path.open(encoding="utf-8", newline="") as stream:
+        lines = list(csv.DictReader(stream))
     used: set[int] = set()
     entries = []
-    with path.open(encoding="utf-8", newline="") as stream:
-        for line, facts in enumerate(csv.DictReader(stream), start=2):
-            matching = [n for n, rule in enumerate(rules) if rule.applies(facts)]
-            used.update(matching)
-            entries.append(_entry(facts, [rules[n] for n in matching], families, papers, f"{path}:{line}"))
+    for line, facts in enumerate(lines, start=2):
+        where = f"{path}:{line}"
+        matching = [
+            n
+            for n, rule in enumerate(rules)
+            if rule.applies(facts) and (rule.same_as is None or _repeats(facts, rule.same_as, lines, where))
+        ]
+        used.update(matching)
+        entries.append(_entry(facts, [rules[n] for n in matching], families, papers, where))
     for n, rule in enumerate(rules):
         if n not in used:
             raise SubmissionError(
                 f"{rules_path}: rule {n + 1} fits no line of results.csv; correct its `where`, {rule.where}"
             )
     return _with_disagreements(entries, papers)
+
+
+def _repeats(facts: dict[str, str], original: Original, lines: list[dict[str, str]], where: str) -> bool:
+    """Whether a line repeats the six recalls that another paper prints for the same dataset, protocol and ratio.
+
+    Raises:
+        SubmissionError: it does, but states another noise unit.
+    """
+    same = {name: facts[name] for name in ("dataset", "protocol", "noise_ratio", *RECALLS)} | dict(original)
+    found = next((line for line in lines if same.items() <= line.items()), None)
+    if found and found["noise_unit"] != facts["noise_unit"]:
+        printed = f"{original.method} in {original.source}, {original.table}"
+        raise SubmissionError(
+            f"{where}: noise_unit is {facts['noise_unit']!r}, but the six recalls are those of {printed}, under "
+            f"{found['noise_unit']!r}; correct one of the two"
+        )
+    return found is not None
 
 
 def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[Entry]:
@@ -156,10 +191,18 @@ def _entry(
     for rule in rules:
         facets = rule.model_dump(include={"kind", "extra", "features", "selection", "noise"})
         content |= {name: value for name, value in facets.items() if value}
+    if content.get("features") == "pretrained":
+        content["encoder"] = facts["backbone"]
     content["notes"] = [rule.note for rule in rules if rule.note]
+    content["notes"] += [_quoted(rule.same_as, papers) for rule in rules if rule.same_as]
     content["doubts"] = [rule.doubt for rule in rules if rule.doubt]
     entry = checked(Entry, content, where)
     return entry.model_copy(update={"doubts": (*entry.doubts, *_computed_doubts(entry))})
+
+
+def _quoted(original: Original, papers: dict[str, Paper]) -> str:
+    paper = papers[original.source].short
+    return f"Noise unit: all six recalls are those of {original.method} in {paper}, {original.table}."
 
 
 def _computed_doubts(entry: Entry) -> list[str]:

@@ -276,6 +276,7 @@ def entry_of(file: EntryFile, protocol: str, families: dict[str, Family], name: 
         "family": key,
         "backbone": backbone,
         "features": "pretrained" if submission.pretrained_encoder else "region",
+        "encoder": submission.pretrained_encoder,
         "networks": networks,
         "extra": submission.extra_clean_data,
         "kind": "oracle" if submission.method.endswith(ORACLE) else "method",

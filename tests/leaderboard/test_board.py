@@ -83,6 +83,15 @@ def test_each_division_has_a_first_rank_of_its_own() -> None:
     assert found == [("M400", 1), ("M500", 1), ("M450", 2)]
 
 
+def test_each_pretrained_encoder_has_a_first_rank_of_its_own() -> None:
+    clip, align = ({"features": "pretrained", "encoder": name} for name in ("CLIP ViT-B/32", "ALIGN"))
+    assert ranks(entry(400, **clip), entry(500, **align), entry(390, **clip)) == [
+        ("M500", 1),
+        ("M400", 1),
+        ("M390", 2),
+    ]
+
+
 def test_cells_are_never_mixed() -> None:
     image = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "image", "noise_ratio": 0.4}
     boards = boards_of([entry(400), entry(410, cell=image)])

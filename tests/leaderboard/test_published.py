@@ -69,6 +69,40 @@ def test_noise_of_unknown_unit_stays_unknown(entries: list[Entry]) -> None:
     )
 
 
+def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repeats(
+    entries: list[Entry],
+) -> None:
+    resolved = [note for entry in entries for note in entry.notes if note.startswith("Noise unit: ")]
+    assert sum("all six recalls are those of" in note for note in resolved) == 136
+    assert sum("NPC's published code" in note for note in resolved) == 54
+    ncr = [
+        e for e in entries if e.method == "NCR" and e.source == "in2r2026" and e.cell.dataset == "flickr30k"
+    ]
+    assert {entry.cell.slug: entry.r_sum for entry in ncr} == {
+        "flickr30k-1k-image-20": pytest.approx(491.1),
+        "flickr30k-1k-caption-40": pytest.approx(486.8),
+        "flickr30k-1k-caption-60": pytest.approx(468.6),
+        "flickr30k-1k-image-80": pytest.approx(21.0),
+    }
+
+
+def test_no_row_of_unknown_unit_takes_a_rank(entries: list[Entry]) -> None:
+    ranks = [(rank, entry) for board in boards_of(entries) for rank, entry in board.ranks]
+    unknown = [rank for rank, entry in ranks if entry.cell.noise_unit == "unknown"]
+    assert len(unknown) == 120
+    assert set(unknown) == {None}
+
+
+def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[Entry]) -> None:
+    (board,) = (board for board in boards_of(entries) if board.cell.slug == "coco-5k-none-0")
+    lists = {d.encoder: d for d in board.divisions if d.key == "pretrained"}
+    assert list(lists) == ["ALIGN", "CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14"]
+    for encoder, division in lists.items():
+        assert division.title == f"Pre-trained vision-language encoder: {encoder}"
+        assert {one.entry.backbone for one in division.ranked} == {encoder}
+        assert division.ranked[0].rank == 1
+
+
 def test_pretrained_encoders_are_told_from_region_features(entries: list[Entry]) -> None:
     pretrained = {entry.backbone for entry in entries if entry.features == "pretrained"}
     assert pretrained == {"CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14", "ALIGN"}
@@ -79,6 +113,8 @@ def test_rows_of_pc2_were_chosen_on_test_say_so_and_take_no_rank(entries: list[E
     assert {entry.family for entry in chosen} == {"pc2"}
     assert len(chosen) == sum(entry.family == "pc2" for entry in entries) == 11
     assert not any(entry.ranked for entry in chosen)
+    for words in ("best on the test split", "chosen on validation"):
+        assert all(words in " ".join(entry.notes) for entry in chosen)
     for board in boards_of(entries):
         for entry in (entry for division in board.divisions for entry in division.ranked):
             assert entry.rank is None or entry.entry.selection != "test"
@@ -117,6 +153,12 @@ def test_names_find_their_family_in_any_case() -> None:
         ("results.csv", "67.4", "6x", "holds '6x'"),
         ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no line of results.csv"),
         ("notes.yaml", "kind: oracle", "kind: magic", "rule \\d+: kind"),
+        (
+            "results.csv",
+            "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,caption",
+            "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,unknown",
+            "results.csv:\\d+: noise_unit is 'unknown', but the six recalls are those of SCAN in ncr2021, Table 1",
+        ),
     ],
 )
 def test_a_damaged_table_is_refused_with_file_and_place(

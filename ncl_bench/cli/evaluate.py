@@ -1,11 +1,10 @@
 """Commands from scores to numbers: evaluate, compare, and submission init, check and schema."""
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,7 +12,6 @@ from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.console import Console
 
     from ncl_bench.evaluation.compare import Difference
@@ -33,7 +31,7 @@ def evaluate(
         list[Path],
         typer.Argument(
             help="A submission's folder; or a file of scores (.npy, .safetensors, .pt); or two files of embeddings, "
-            "images first; or - for numbers as text on standard input, one line per image."
+            "images first."
         ),
     ],
     dataset: Annotated[
@@ -81,12 +79,15 @@ def evaluate(
         _print_result(result, written)
         return
     pages = Pages(to or Path(), plot, examples, root) if to or plot or examples else None
-    given = _read_scores(scores, similarity)
+    if similarity is not None and len(scores) == 1:
+        raise ScoresError(
+            "--similarity is about embeddings, and one matrix of similarities is given; leave it out"
+        )
     evaluation, written = evaluate_scores(
-        given, dataset, split or "test", similarity=similarity or "cosine", root=root, pages=pages
+        scores, dataset, split or "test", similarity=similarity or "cosine", root=root, pages=pages
     )
     _print_evaluation(evaluation, written)
-    if Path("-") not in scores and evaluation.split == "test":
+    if evaluation.split == "test":
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
         typer.echo(
@@ -97,7 +98,7 @@ def evaluate(
 def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
     """Scores need a dataset; a submission states it."""
     first = scores[0]
-    if not first.is_dir() and (first == Path("-") or first.exists()):
+    if not first.is_dir() and first.exists():
         raise ScoresError(f"{first} holds scores, and nothing says of which dataset; add --dataset NAME")
     if len(scores) > 1:
         raise SubmissionError(
@@ -108,17 +109,6 @@ def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
             raise SubmissionError(
                 f"--{name} {value} is given for {first}, whose submission.yaml states it; leave it out"
             )
-
-
-def _read_scores(scores: list[Path], similarity: str | None) -> "list[Path | NDArray[Any]]":
-    """The files of scores as they are; standard input, read."""
-    from ncl_bench.evaluation.arrays import read_text
-
-    if similarity is not None and len(scores) == 1:
-        raise ScoresError(
-            "--similarity is about embeddings, and one matrix of similarities is given; leave it out"
-        )
-    return [read_text(sys.stdin, "standard input") if path == Path("-") else path for path in scores]
 
 
 def compare(

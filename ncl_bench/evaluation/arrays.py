@@ -1,19 +1,15 @@
-"""Arrays that people hold: in memory, as a tensor of any framework, in a file, or as text; nothing is unpickled."""
+"""Arrays that people hold: in memory, as a tensor of any framework, or in a file; nothing is unpickled."""
 
-import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
 from ncl_bench.npy import map_npy, read_header
-
-LARGEST_TEXT = 32 * 2**20
-"""Bytes of text that are read from standard input, enough for the 200,000 similarities of digits."""
 
 
 def as_array(given: Any) -> NDArray[Any]:
@@ -116,33 +112,3 @@ _READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
     ".pt": _read_torch,
     ".pth": _read_torch,
 }
-
-
-def read_text(stream: IO[str], name: str) -> NDArray[np.float64]:
-    """A matrix written as text: one row per line, numbers parted by blanks, tabs or commas.
-
-    Args:
-        stream: such as standard input.
-        name: what to call it in an error.
-
-    Returns:
-        float64 ``(lines, numbers per line)``.
-
-    Raises:
-        ScoresError: it is empty, longer than ``LARGEST_TEXT``, or holds something else than numbers.
-    """
-    try:
-        text = stream.read(LARGEST_TEXT + 1).replace(",", " ")
-    except UnicodeDecodeError:
-        raise ScoresError(f"{name} is no text; give the name of the file instead of -") from None
-    if len(text) > LARGEST_TEXT:
-        raise ScoresError(
-            f"{name} is longer than {LARGEST_TEXT:,} bytes; write an .npy file and give its name"
-        )
-    if not text.strip():
-        raise ScoresError(f"{name} is empty; write one line of numbers per image")
-    try:
-        return np.loadtxt(io.StringIO(text), dtype=np.float64, ndmin=2)
-    except ValueError as error:
-        reason = str(error).splitlines()[0].split("; use")[0].rstrip(".")
-        raise ScoresError(f"{name} is no matrix of numbers: {reason}; write one line per image") from None

@@ -10,9 +10,8 @@ from ncl_bench.data import ROOT_VARIABLE, load_dataset
 from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.protocol import expected_shape
-from ncl_bench.evaluation.submission import ArrayFile, Submission
+from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.submission import Submission
 from ncl_bench.evaluation.submission_scores import check_sha256, open_file
 from ncl_bench.noise.draw import (
     NoiseRecord,
@@ -24,7 +23,6 @@ from ncl_bench.noise.draw import (
 )
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.noise.known import known_noise_name
-from ncl_bench.npy import map_npy
 
 RATIO_TOLERANCE = 1e-6
 
@@ -72,94 +70,29 @@ def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
     return None if local is None else order_fingerprint(local.image_ids, local.captions)
 
 
-def check_fingerprints(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
+def check_order(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
     """Compare the stated order of the evaluated splits with the dataset's.
-
-    A submission of protocol version 1 states the content of a split instead, which holds the order and the features.
 
     Returns:
         Notes: a sentence per split that could not be compared.
 
     Raises:
-        SubmissionError: an order, or the content in its place, is another.
+        SubmissionError: an order is another.
     """
     notes = []
     for split in submission.scores:
-        stated = submission.order_fingerprint.get(split)
-        name, fix = f"order_fingerprint of {spec.name}/{split}", "put the scores into the dataset's order"
-        if stated is not None:
-            ours = known_order(spec, split, root)
-        else:
-            stated, local = submission.fingerprint[split], local_split(spec, split, root)
-            ours = None if local is None else local.fingerprint
-            name = f"fingerprint of {spec.name}/{split}"
-            fix = (
-                "the order differs, or the features alone do: state protocol_version 2 and order_fingerprint instead, "
-                "which covers the order"
-            )
+        stated, ours = submission.order_fingerprint[split], known_order(spec, split, root)
+        name = f"order_fingerprint of {spec.name}/{split}"
         if ours is None:
             notes.append(
                 f"the {name} was recorded but not checked, because the dataset is not prepared here; name its folder "
                 "with --root"
             )
         elif ours != stated:
-            raise SubmissionError(f"{name} is {stated}, ours is {ours}; {fix}")
-    return notes
-
-
-def check_order(folder: Path, submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
-    """Compare the stated order of images and captions with the dataset's.
-
-    Returns:
-        Notes: a sentence for image ids that cannot be compared.
-
-    Raises:
-        ScoresError: an id stands twice, is missing or extra, or stands in another place.
-    """
-    notes = []
-    for split, scores in submission.scores.items():
-        n_images, n_captions = expected_shape(spec, split)
-        if scores.order.caption_ids is not None:
-            ids = _ids(folder, scores.order.caption_ids, n_captions)
-            _compare_ids(ids, [str(c) for c in range(n_captions)], scores.order.caption_ids.file)
-        if scores.order.image_ids is not None:
-            local = local_split(spec, split, root)
-            ours = None if local is None else [str(i) for i in local.image_ids[:n_images]]
-            ids = _ids(folder, scores.order.image_ids, n_images)
-            _compare_ids(ids, ours, scores.order.image_ids.file)
-            if local is None:
-                notes.append(
-                    f"the image ids of {split} are complete but were not compared, because the dataset is not prepared "
-                    "here; name its folder with --root"
-                )
-    return notes
-
-
-def _ids(folder: Path, entry: ArrayFile, n: int) -> list[str]:
-    path, header = open_file(folder, entry)
-    if len(header.shape) != 1 or header.dtype.kind not in "iuU":
-        raise ScoresError(
-            f"{path} holds {header.dtype} of shape {header.shape}, expected one integer or text per item"
-        )
-    if header.shape != (n,):
-        raise ScoresError(f"{path} holds {header.shape[0]} ids, expected {n}; queries are missing or extra")
-    check_sha256(path, entry)
-    try:
-        return [str(item) for item in map_npy(path, header).tolist()]
-    except (ValueError, SystemError):  # of numpy, for numbers that are no characters
-        raise ScoresError(f"{path} holds text that is not Unicode; write it with numpy.save again") from None
-
-
-def _compare_ids(ids: list[str], ours: list[str] | None, name: str) -> None:
-    if len(set(ids)) < (len(ids) if ours is None else len(set(ours))):
-        twice = next(item for place, item in enumerate(ids) if item in ids[:place])
-        raise ScoresError(f"{name} holds id {twice!r} more than once; score every query once")
-    for place, (found, expected) in enumerate(zip(ids, ours or ids, strict=True)):
-        if found != expected:
-            raise ScoresError(
-                f"{name} holds id {found!r} at {place}, ours is {expected!r}; "
-                "put the scores into the dataset's order"
+            raise SubmissionError(
+                f"{name} is {stated}, ours is {ours}; put the scores into the dataset's order"
             )
+    return notes
 
 
 def check_noise(

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.matrix import BLOCK, Rows
@@ -139,30 +138,6 @@ def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
         at_or_above[1][:] += np.count_nonzero(block[:, captions][:, column] >= threshold, axis=0)
         scores.release(start, stop)
     return at_or_above
-
-
-def places_in_rankings(
-    i2t_rankings: NDArray[Any], t2i_rankings: NDArray[Any], i2t: Matches, t2i: Matches
-) -> Places:
-    """Places of matches in rankings; see ``Placer``.
-
-    Args:
-        i2t_rankings: integers ``(n_images, n_captions)``, every row a permutation of the captions, best first.
-        t2i_rankings: integers ``(n_captions, n_images)``, likewise.
-        i2t: captions that match images.
-        t2i: images that match captions.
-    """
-    return _places(i2t_rankings, i2t), _places(t2i_rankings, t2i)
-
-
-def _places(rankings: NDArray[Any], matches: Matches) -> Int64Array:
-    places = np.empty(len(matches.query), np.int64)
-    queries, starts = np.unique(matches.query, return_index=True)
-    position = np.empty(rankings.shape[1], np.int64)
-    for query, start, stop in zip(queries, starts, [*starts[1:], len(places)], strict=True):
-        position[rankings[query]] = np.arange(1, len(position) + 1)
-        places[start:stop] = position[matches.item[start:stop]]
-    return places
 
 
 def metrics_of(labels: Labels, place: Placer) -> tuple[dict[str, float], dict[str, float]]:

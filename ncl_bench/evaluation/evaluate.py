@@ -18,7 +18,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.arrays import as_array
-from ncl_bench.evaluation.claims import check_fingerprints, check_noise, check_order, local_split
+from ncl_bench.evaluation.claims import check_noise, check_order, local_split
 from ncl_bench.evaluation.eccv import available, metrics_of, read_labels
 from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
 from ncl_bench.evaluation.figures import plot_ranks
@@ -99,7 +99,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
     sources: dict[str, SplitScores] = {
         split: open_source(folder, scores, spec, split) for split, scores in submission.scores.items()
     }
-    notes = [*check_fingerprints(submission, spec, root), *check_order(folder, submission, spec, root)]
+    notes = check_order(submission, spec, root)
     correspondence, noise_notes = check_noise(folder, submission, spec)
     probabilities = None
     if submission.correspondence is not None:
@@ -158,7 +158,7 @@ def evaluate_submission(
         The result, and the ranks of each split.
 
     Raises:
-        ScoresError: a score is not finite, or a ranking is no permutation.
+        ScoresError: a score is not finite.
     """
     started = time.perf_counter()
     counted = {split: source.count(on_rows) for split, source in opened.sources.items()}
@@ -216,7 +216,7 @@ def with_more_matches(
         return evaluation
     needed = ""
     if source.places is None:
-        needed = "scores, embeddings or rankings, and ranks alone are given"
+        needed = "scores or embeddings, and ranks alone are given"
     elif not available():
         needed = "their labels; install them with: pip install 'ncl-bench[eccv]'"
     elif (local := local_split(spec, "test", root)) is None:
@@ -345,7 +345,7 @@ def open_scores_of(
         raise ScoresError(
             f"{len(files)} files of scores are given; give one matrix, or two files of embeddings, images first"
         )
-    names = [str(given) if isinstance(given, Path) else "standard input" for given in files]
+    names = [str(given) if isinstance(given, Path) else "similarities" for given in files]
     arrays = [as_array(given) for given in files]
     if len(arrays) == 2:
         return embeddings_source(arrays, similarity, spec, split, names)

@@ -24,8 +24,6 @@ from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
 
 PROTOCOL_VERSION = 2
-COMPARABLE_VERSIONS = (1, 2)
-"""Versions whose submissions are evaluated and ranked together, because their numbers mean the same."""
 SELECTION_IMAGES = 1_000
 IMAGES_PER_FOLD = {"5fold-1k": 1_000}
 EVALUATED_SPLITS = ("test", "dev")

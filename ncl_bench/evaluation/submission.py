@@ -17,7 +17,7 @@ from pydantic import (
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
-from ncl_bench.evaluation.protocol import COMPARABLE_VERSIONS, IMAGES_PER_FOLD
+from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, PROTOCOL_VERSION
 from ncl_bench.files import write_text
 from ncl_bench.schema import FileName, Record, Sha256, Text, read_yaml
 
@@ -66,24 +66,11 @@ class ArrayFile(Record):
         return value
 
 
-class Order(Record):
-    """The order of the split's items, where the submitter states it; it is compared with the dataset's.
-
-    Attributes:
-        image_ids: ``(n_images,)``, ids as in the prepared dataset.
-        caption_ids: ``(n_captions,)``, numbers of the captions in the clean pairing.
-    """
-
-    image_ids: ArrayFile | None = None
-    caption_ids: ArrayFile | None = None
-
-
 class MatrixScores(Record):
     """Similarities, float16, float32 or float64, ``(n_images, n_captions)``: images as rows."""
 
     form: Literal["matrix"] = "matrix"
     matrix: ArrayFile
-    order: Order = Order()
 
 
 class EmbeddingScores(Record):
@@ -96,21 +83,6 @@ class EmbeddingScores(Record):
     similarity: Literal["cosine", "dot"]
     images: ArrayFile
     captions: ArrayFile
-    order: Order = Order()
-
-
-class RankingScores(Record):
-    """Complete rankings, integers, best first.
-
-    Attributes:
-        i2t: ``(n_images, n_captions)``, every row a permutation of the captions.
-        t2i: ``(n_captions, n_images)``, every row a permutation of the images.
-    """
-
-    form: Literal["rankings"] = "rankings"
-    i2t: ArrayFile
-    t2i: ArrayFile
-    order: Order = Order()
 
 
 class RankPair(Record):
@@ -132,7 +104,6 @@ class RankScores(Record):
     form: Literal["ranks"] = "ranks"
     scores_sha256: Sha256
     ranks: dict[Literal["whole", "folds"], RankPair]
-    order: Order = Order()
 
     @field_validator("ranks")
     @classmethod
@@ -142,7 +113,7 @@ class RankScores(Record):
         return value
 
 
-Scores = Annotated[MatrixScores | EmbeddingScores | RankingScores | RankScores, Field(discriminator="form")]
+Scores = Annotated[MatrixScores | EmbeddingScores | RankScores, Field(discriminator="form")]
 
 
 class Noise(Record):
@@ -248,8 +219,7 @@ class Submission(Record):
         order_fingerprint: evaluated split to sha256 of its image ids and captions in order
             (:func:`ncl_bench.data.order.order_fingerprint`).
         fingerprint: split to sha256 of its content, features included, as its prepared dataset states it: of the data
-            that a training run read. In a submission of protocol version 1 it stands for the order of the evaluated
-            splits too.
+            that a training run read.
         language: of the captions.
         tokenizer: what split the captions into tokens.
         noise: of the training pairs.
@@ -294,10 +264,8 @@ class Submission(Record):
     @field_validator("protocol_version")
     @classmethod
     def _is_current(cls, value: int) -> int:
-        if value not in COMPARABLE_VERSIONS:
-            raise ValueError(
-                f"this tool evaluates protocol versions {' and '.join(map(str, COMPARABLE_VERSIONS))}"
-            )
+        if value != PROTOCOL_VERSION:
+            raise ValueError(f"this release evaluates protocol version {PROTOCOL_VERSION}")
         return value
 
     @field_validator("dataset")
@@ -318,10 +286,7 @@ class Submission(Record):
             raise ValueError(
                 f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
             )
-        stated = (
-            self.order_fingerprint if self.protocol_version > 1 else self.order_fingerprint | self.fingerprint
-        )
-        missing = [split for split in self.scores if split not in stated]
+        missing = [split for split in self.scores if split not in self.order_fingerprint]
         if missing:
             raise ValueError(
                 f"order_fingerprint of split {missing[0]!r} is missing, although its scores are given"
@@ -343,9 +308,6 @@ class Submission(Record):
     def to_yaml(self) -> str:
         """The text of ``submission.yaml``."""
         content = self.model_dump(mode="json", exclude_none=True)
-        for scores in content["scores"].values():
-            if not scores["order"]:
-                del scores["order"]
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
         content.setdefault("hours", None)

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.eccv import Placer, places_in_rankings, places_in_rows
+from ncl_bench.evaluation.eccv import Placer, places_in_rows
 from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
-from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_rankings
+from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks
 from ncl_bench.evaluation.submission import (
     ArrayFile,
     EmbeddingScores,
     MatrixScores,
-    RankingScores,
     RankPair,
     RankScores,
     Scores,
@@ -99,8 +98,6 @@ def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> 
         return _matrix(folder, scores, spec, split)
     if isinstance(scores, EmbeddingScores):
         return _embeddings(folder, scores, spec, split)
-    if isinstance(scores, RankingScores):
-        return _rankings(folder, scores, spec, split)
     return _ranks(folder, scores, spec, split)
 
 
@@ -191,26 +188,6 @@ def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Count:
             raise ScoresError(f"{name}: {error}") from None
 
     return counted
-
-
-def _rankings(folder: Path, scores: RankingScores, spec: DatasetSpec, split: str) -> SplitScores:
-    n_images, n_captions = expected_shape(spec, split)
-    i2t = _open_array(folder, scores.i2t, "iu", (n_images, n_captions))
-    t2i = _open_array(folder, scores.t2i, "iu", (n_captions, n_images))
-
-    def counted(on_rows: OnRows | None = None) -> Counted:
-        return count_rankings(
-            i2t,
-            t2i,
-            captions_per_image=spec.captions_per_image,
-            images_per_fold=split_fold_size(spec, split),
-            names=(scores.i2t.file, scores.t2i.file),
-        )
-
-    def retrieved(direction: str, query: int, n: int) -> list[int]:
-        return [int(item) for item in (i2t if direction == "i2t" else t2i)[query, :n]]
-
-    return SplitScores(counted, retrieved, partial(places_in_rankings, i2t, t2i))
 
 
 def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> SplitScores:

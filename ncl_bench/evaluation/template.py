@@ -58,8 +58,8 @@ notes: ""
 
 _MATRIX = """\
     # {n_images:,} rows (images), {n_captions:,} columns (captions); caption c belongs to image c // {each}.
-    # float16, float32 or float64, by numpy.save. Other forms (embeddings, rankings, ranks) are
-    # described by: ncl-bench submission schema
+    # float16, float32 or float64, by numpy.save. For embeddings see
+    # ncl-bench submission schema
     form: matrix
     matrix:
       file: test.npy

@@ -26,7 +26,6 @@ from leaderboard.submissions import (
     recipe_commands,
 )
 from ncl_bench.cli import app
-from ncl_bench.data.digits import digits_split
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation import protocol
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
@@ -109,21 +108,6 @@ def test_maintainers_may_say_what_they_did_again(
 def test_a_row_file_of_the_first_release_is_read(first_entry: Path, board: Path) -> None:
     edit(first_entry, "verified_how", value="evaluated the scores")
     assert read_entry_file(first_entry).recomputed == "evaluated the scores"
-
-
-def test_a_row_whose_content_stands_for_its_order_is_read_and_built(first_entry: Path, board: Path) -> None:
-    content = yaml.safe_load(first_entry.read_text(encoding="utf-8"))
-    first_version = {"protocol_version": 1, "fingerprint": {"test": digits_split("test").fingerprint}}
-    del content["submission"]["order_fingerprint"]
-    content["submission"] |= first_version
-    first_entry.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    assert yaml.safe_load(read_entry_file(first_entry).to_yaml()) == content
-    before = [entry.recalls for entry in read_content(board, published=False).entries]
-    edit(first_entry, "submission", "protocol_version", value=2)
-    with pytest.raises(SubmissionError, match="order_fingerprint of split 'test' is missing"):
-        read_entry_file(first_entry)
-    edit(first_entry, "submission", "protocol_version", value=1)
-    assert [entry.recalls for entry in read_content(board, published=False).entries] == before
 
 
 def test_a_duplicate_is_refused_whether_by_runs_or_by_scores(make: Maker, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from oracles.ranks import ranks_by_definition
 
 from ncl_bench.data import DATASETS
-from ncl_bench.data.digits import digits_split
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import draw_noise
 
@@ -55,14 +54,6 @@ def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") 
             for name, array in zip(("images", "captions"), embeddings(seed), strict=True)
         )
         return {"form": form, "similarity": "dot", "images": images, "captions": captions}
-    if form == "rankings":
-        i2t, t2i = (
-            write_array(
-                folder, f"{split}_{name}.npy", np.argsort(-matrix, axis=1, kind="stable").astype(np.uint16)
-            )
-            for name, matrix in (("i2t", scores), ("t2i", scores.T))
-        )
-        return {"form": form, "i2t": i2t, "t2i": t2i}
     found = ranks_by_definition(scores.tolist(), EACH)
     i2t, t2i = (
         write_array(folder, f"{split}_{name}_ranks.npy", np.array(ranks))
@@ -101,13 +92,6 @@ def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
         "hours": 0.5,
         "scores": scores,
     }
-
-
-def first_version(content: dict[str, Any]) -> dict[str, Any]:
-    """The same statement as protocol version 1 wrote it: the content of a split stands for its order."""
-    content = content | {"protocol_version": 1}
-    splits = content.pop("order_fingerprint")
-    return content | {"fingerprint": {split: digits_split(split).fingerprint for split in splits}}
 
 
 def write_statement(folder: Path, content: dict[str, Any]) -> None:

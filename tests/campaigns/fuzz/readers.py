@@ -171,7 +171,7 @@ def plain_yaml(folder: Path) -> Reader:
 def submission(folder: Path) -> Reader:
     (folder / "made").mkdir()
     seeds = []
-    for form in ("matrix", "embeddings", "rankings", "ranks"):
+    for form in ("matrix", "embeddings", "ranks"):
         made = submission_folders.write_folder(folder / "made" / form, form)
         seeds.append((made / "submission.yaml").read_bytes())
     shutil.rmtree(folder / "made")

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.submission_folders import (
-    first_version,
     scores_of_form,
     similarities,
     statement,
@@ -29,7 +28,6 @@ from support.submission_folders import (
 )
 
 from ncl_bench.data import DATASETS
-from ncl_bench.data.digits import digits_split
 from ncl_bench.noise.draw import draw_noise
 
 Mutation = Callable[[Path, dict[str, Any]], None]
@@ -175,8 +173,9 @@ state('write "" if there is none', "extra_clean_data_none", extra_clean_data="No
 state('write "" if there is none', "pretrained_encoder_none", pretrained_encoder=" none ")
 state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
 state("unknown dataset", "unknown_dataset", dataset="flickr9k")
-state("protocol versions 1 and 2", "later_protocol", protocol_version=3)
-state("'matrix', 'embeddings', 'rankings'", "unknown_form", scores__test__form="guess")
+state("this release evaluates protocol version 2", "later_protocol", protocol_version=3)
+state("'matrix', 'embeddings'", "unknown_form", scores__test__form="rankings")
+state("unknown key 'scores.test.order'", "order_of_ids", scores__test__order={"image_ids": {}})
 state("scores", "no_scores", scores={})
 state("scores.train", "scores_of_train", scores__train={"form": "matrix"})
 state("networks", "no_networks", networks=0)
@@ -205,12 +204,6 @@ replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
 replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
 replace_yaml("is not plain YAML", "[" * 20_000, "yaml_nested")
 replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
-
-
-@case("fingerprint of digits/test is")
-def other_content_of_the_first_version(folder: Path, content: dict[str, Any]) -> None:
-    content |= first_version(content) | {"fingerprint": {"test": ANOTHER_HASH}}
-    del content["order_fingerprint"]
 
 
 @case("scores.test.matrix.file is '../x.npy': it must")
@@ -329,44 +322,6 @@ def unknown_similarity(folder: Path, content: dict[str, Any]) -> None:
     content["scores"]["test"]["similarity"] = "euclidean"
 
 
-def change_ranking(folder: Path, content: dict[str, Any], change: Callable[[Any], Any]) -> None:
-    rankings = change(np.load(folder / "test_i2t.npy").astype(np.int32))
-    content["scores"]["test"]["i2t"] = write_array(folder, "test_i2t.npy", rankings)
-
-
-def with_item(item: int) -> Callable[[Any], Any]:
-    def change(rankings: Any) -> Any:
-        rankings[12, 5] = item
-        return rankings
-
-    return change
-
-
-@case("2 times in row 12", "rankings")
-def ranked_twice(folder: Path, content: dict[str, Any]) -> None:
-    change_ranking(folder, content, lambda rankings: with_item(rankings[12, 6])(rankings))
-
-
-@case("ranks item 1000 in row 12", "rankings")
-def ranked_outside(folder: Path, content: dict[str, Any]) -> None:
-    change_ranking(folder, content, with_item(1000))
-
-
-@case("ranks item -1 in row 12", "rankings")
-def ranked_before_the_first(folder: Path, content: dict[str, Any]) -> None:
-    change_ranking(folder, content, with_item(-1))
-
-
-@case("expected integers", "rankings")
-def rankings_of_floats(folder: Path, content: dict[str, Any]) -> None:
-    change_ranking(folder, content, lambda rankings: rankings.astype(np.float32))
-
-
-@case("has shape (200, 10)", "rankings")
-def rankings_cut_off(folder: Path, content: dict[str, Any]) -> None:
-    change_ranking(folder, content, lambda rankings: rankings[:, :10])
-
-
 def change_ranks(folder: Path, content: dict[str, Any], ranks: Any) -> None:
     content["scores"]["test"]["ranks"]["whole"]["t2i"] = write_array(folder, "t2i.npy", ranks)
 
@@ -405,43 +360,6 @@ def folds_of_an_unfolded_dataset(folder: Path, content: dict[str, Any]) -> None:
 @case("ranks alone do not say what was retrieved", "ranks")
 def examples_of_ranks(folder: Path, content: dict[str, Any]) -> None:
     content["examples"] = 3
-
-
-def state_order(folder: Path, content: dict[str, Any], **ids: Any) -> None:
-    order = {name: write_array(folder, f"{name}.npy", values) for name, values in ids.items()}
-    content["scores"]["test"]["order"] = order
-
-
-@case("more than once")
-def duplicate_ids(folder: Path, content: dict[str, Any]) -> None:
-    ids = digits_split("test").image_ids.copy()
-    ids[4] = ids[3]
-    state_order(folder, content, image_ids=ids)
-
-
-@case("put the scores into the dataset's order")
-def images_in_another_order(folder: Path, content: dict[str, Any]) -> None:
-    state_order(folder, content, image_ids=digits_split("test").image_ids[::-1])
-
-
-@case("holds 199 ids, expected 200")
-def ids_missing(folder: Path, content: dict[str, Any]) -> None:
-    state_order(folder, content, image_ids=digits_split("test").image_ids[1:])
-
-
-@case("put the scores into the dataset's order")
-def captions_in_another_order(folder: Path, content: dict[str, Any]) -> None:
-    state_order(folder, content, caption_ids=np.arange(1000).reshape(5, 200).T.ravel())
-
-
-@case("pickled objects")
-def ids_as_objects(folder: Path, content: dict[str, Any]) -> None:
-    state_order(folder, content, caption_ids=np.arange(1000).astype(object))
-
-
-@case("one integer or text per item")
-def ids_as_floats(folder: Path, content: dict[str, Any]) -> None:
-    state_order(folder, content, caption_ids=np.arange(1000.0))
 
 
 @case("noise file")

@@ -30,7 +30,7 @@ from ncl_bench.evaluation.results import Result, read_result
 from ncl_bench.evaluation.submission import Submission, read_submission, write_submission
 from ncl_bench.noise.draw import draw_noise
 
-FORMS = ("matrix", "embeddings", "rankings", "ranks")
+FORMS = ("matrix", "embeddings", "ranks")
 FOREIGN = """
 import hashlib, sys
 import numpy as np
@@ -198,18 +198,6 @@ def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
     assert "recorded but not checked" in run("evaluate", tmp_path).out
 
 
-def test_order_is_compared(run: Callable, tmp_path: Path) -> None:
-    from ncl_bench.data.digits import digits_split
-
-    content = statement({"test": scores_of_form(tmp_path, "matrix")})
-    content["scores"]["test"]["order"] = {
-        "image_ids": write_array(tmp_path, "images.npy", digits_split("test").image_ids),
-        "caption_ids": write_array(tmp_path, "captions.npy", np.arange(1000)),
-    }
-    write_statement(tmp_path, content)
-    assert run("evaluate", tmp_path).code == 0
-
-
 def test_other_datasets_are_evaluated_without_their_files(run: Callable, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     scores = random.normal(size=(1000, 1000)).astype(np.float32) + 5 * np.eye(1000, dtype=np.float32)
@@ -302,7 +290,7 @@ def test_the_schema_describes_what_is_read(run: Callable) -> None:
 
 
 def test_two_submissions_are_compared(run: Callable, tmp_path: Path) -> None:
-    good, other = write_folder(tmp_path / "good"), write_folder(tmp_path / "other", "rankings")
+    good, other = write_folder(tmp_path / "good"), write_folder(tmp_path / "other", "ranks")
     bad = write_folder(tmp_path / "bad")
     content = statement(
         {"test": {"form": "matrix", "matrix": write_array(bad, "test.npy", similarities(0, noise=1.0))}},

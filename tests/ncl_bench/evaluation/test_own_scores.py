@@ -1,8 +1,6 @@
 """Scores that a stranger holds: in any form, without a statement, and as the beginning of a submission."""
 
-import io
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,6 @@ from support.submission_folders import embeddings, order, read_json, similaritie
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation import arrays
 from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.results import as_text, read_result
 from ncl_bench.evaluation.submission import read_submission
@@ -72,25 +69,6 @@ def test_embeddings_are_compared_by_cosine_or_dot_product(run: Run, matrix: Path
     np.save(matrix, (a @ b.T).astype(np.float32))
     assert table(run, *pair) == table(run, matrix)
     assert "cosine of the embeddings was taken" in run("evaluate", *pair, "--dataset", "digits").out
-
-
-@pytest.mark.parametrize("between", [" ", ",", "\t", ", "])
-def test_text_is_read_from_standard_input(
-    run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch, between: str
-) -> None:
-    lines = (between.join(map(repr, row)) for row in similarities().astype(float).tolist())
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
-    assert table(run, "-") == table(run, matrix)
-
-
-def test_a_pipe_of_two_programs(matrix: Path) -> None:
-    printing = f"import numpy, sys; numpy.savetxt(sys.stdout, numpy.load({str(matrix)!r}))"
-    one = subprocess.Popen([sys.executable, "-c", printing], stdout=subprocess.PIPE)
-    command = [sys.executable, "-m", "ncl_bench.cli", "evaluate", "-", "--dataset", "digits"]
-    two = subprocess.run(command, stdin=one.stdout, capture_output=True, text=True)
-    assert one.wait() == 0
-    assert (two.returncode, two.stderr) == (0, "")
-    assert f"{evaluate(similarities(), dataset='digits').r_sum:.1f}" in two.stdout
 
 
 def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,30 +158,12 @@ def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.
         (matrix, "--similarity", "dot"): "--similarity is about embeddings",
         (matrix, matrix, matrix): "3 files of scores are given",
         (folder / "images.npy", matrix): "expected one common, positive length",
-        ("-",): "standard input is empty",
+        ("-",): "- does not exist",
     }
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     for arguments, words in cases.items():
         ran = run("evaluate", *arguments, "--dataset", "digits")
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), arguments
         assert words in ran.err, arguments
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1 2\n3\n", "no matrix of numbers"),
-        ("a b", "no matrix of numbers: could not convert string 'a'"),
-        ("1 2\n3 4\n", "shape (2, 2), digits/test needs (200, 1000)"),
-        ("9 " * 40, "longer than 64 bytes"),
-    ],
-)
-def test_bad_text_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
-    monkeypatch.setattr(arrays, "LARGEST_TEXT", 64)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    ran = run("evaluate", "-", "--dataset", "digits")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert words in ran.err
 
 
 def test_what_a_submission_states_is_not_given_again(run: Run, tmp_path: Path) -> None:
@@ -349,18 +309,6 @@ def test_the_order_comes_from_captions_and_ids_alone(
     checked = run("submission", "check", folder)
     assert checked.code == 0, checked.err
     assert "order_fingerprint of flickr30k/test was recorded but not checked" in checked.out
-
-
-def test_embeddings_of_images_may_come_as_text(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, captions = embeddings()
-    np.save(tmp_path / "scores.npy", similarities())
-    np.save(tmp_path / "captions.npy", captions)
-    lines = (" ".join(map(repr, row)) for row in images.astype(float).tolist())
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
-    found = table(run, "-", tmp_path / "captions.npy", "--similarity", "dot")
-    assert found == table(run, tmp_path / "scores.npy")
 
 
 def test_noise_that_does_not_fit_is_refused_and_not_dropped(run: Run, tmp_path: Path) -> None:

@@ -1,18 +1,17 @@
-"""Embeddings, rankings and comparisons, below the command line."""
+"""Embeddings and comparisons, below the command line."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.bootstrap import resampled_recalls
-from oracles.ranks import ranks_by_definition
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation import matrix, metrics
 from ncl_bench.evaluation.compare import compare, difference_samples
 from ncl_bench.evaluation.matrix import EmbeddingRows
 from ncl_bench.evaluation.protocol import protocol_result, ranks_under
-from ncl_bench.evaluation.ranks import Counted, Ranks, count_rankings, count_ranks
+from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
@@ -51,19 +50,6 @@ def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> No
         assert counted.whole.t2i_optimistic.tolist() == [1] * 120
         assert counted.folds is not None
         assert counted.folds.i2t.tolist() == [1] * 40
-
-
-@given(st.integers(0, 1000), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
-def test_rankings_give_the_ranks_of_their_scores(seed: int, each: int, fold: int, folds: int) -> None:
-    n = fold * folds
-    scores = np.random.default_rng(seed).permutation(n * n * each).reshape(n, n * each).astype(float)
-    i2t, t2i = (np.argsort(-matrix, axis=1) for matrix in (scores, scores.T))
-    found = count_rankings(i2t, t2i, captions_per_image=each, images_per_fold=fold)
-    for ranks, size in ((found.whole, None), (found.folds, fold)):
-        expected = ranks_by_definition(scores.tolist(), each, size)
-        assert ranks is not None
-        assert (ranks.i2t.tolist(), ranks.t2i.tolist()) == expected
 
 
 def random_ranks(seed: int) -> Ranks:

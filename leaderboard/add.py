@@ -19,6 +19,7 @@ from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.submission import Scores, Submission
 from ncl_bench.files import sole_owner, write_text
+from ncl_bench.progress import Progress, silent
 
 
 class RowStands(SubmissionError):
@@ -55,7 +56,13 @@ def add(folder: Path, root: Path) -> Path:
 
 
 def new_row(
-    folder: Path, root: Path, *, data_root: Path | None = None, recomputed: str = "", reproduced: str = ""
+    folder: Path,
+    root: Path,
+    *,
+    data_root: Path | None = None,
+    recomputed: str = "",
+    reproduced: str = "",
+    progress: Progress = silent,
 ) -> NewRow:
     """Check a submission and evaluate it again; nothing is written.
 
@@ -65,6 +72,7 @@ def new_row(
         data_root: folder of prepared datasets; fingerprints are compared where the dataset is there.
         recomputed: for maintainers: how they evaluated scores again that are not kept.
         reproduced: for maintainers: how they trained the method again.
+        progress: reports the images whose scores are counted.
 
     Raises:
         RowStands: the same submission has its row already.
@@ -86,25 +94,27 @@ def new_row(
         kept = _kept(submission, there.submission.scores["test"])
         if there == there.model_copy(update={**said, "submission": kept}):
             raise RowStands(f"{target} is the row of {folder} already")
-    report, counted = evaluate_submission(opened)
+    with progress(f"evaluate {folder.name}", opened.n_images) as advance:
+        report, counted = evaluate_submission(opened, on_rows=advance)
     file = EntryFile(**said, submission=submission, result=report.splits["test"])
     for protocol in file.result.protocols:
         entry_of(file, protocol, read_families(), str(folder))
     return NewRow(folder, target, file, counted["test"])
 
 
-def write_rows(rows: Sequence[NewRow], root: Path) -> None:
+def write_rows(rows: Sequence[NewRow], root: Path, *, progress: Progress = silent) -> None:
     """Write entry files and evidence; where one is refused, none is written.
 
     Args:
         rows: of :func:`new_row`.
         root: the leaderboard's folder.
+        progress: reports the standing rows that are read.
 
     Raises:
         SubmissionError: another row has the place, the training runs or the scores of one of them.
     """
     with sole_owner(root):
-        _refuse_duplicates(rows, root)
+        _refuse_duplicates(rows, root, progress)
         for row in rows:
             submission = row.file.submission
             evidence = write_evidence(submission, row.folder, row.counted, row.target)
@@ -112,8 +122,9 @@ def write_rows(rows: Sequence[NewRow], root: Path) -> None:
             write_text(row.target, file.to_yaml())
 
 
-def _refuse_duplicates(rows: Sequence[NewRow], root: Path) -> None:
-    standing = read_entry_files(root / "submissions", adding=[row.target for row in rows])
+def _refuse_duplicates(rows: Sequence[NewRow], root: Path, progress: Progress) -> None:
+    adding = [row.target for row in rows]
+    standing = read_entry_files(root / "submissions", adding=adding, progress=progress)
     taken = set(standing)
     owners = {identity: path for path, file in standing.items() for identity in identities(file)}
     for row in rows:

@@ -15,6 +15,7 @@ from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
 from leaderboard.significance import ToldApart
 from leaderboard.submissions import read_submissions
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.progress import Progress, silent
 
 DIVISIONS = {
     "single": "Region features, single network",
@@ -269,12 +270,13 @@ class Content:
     told_apart: ToldApart
 
 
-def read_content(root: Path, *, published: bool) -> Content:
+def read_content(root: Path, *, published: bool, progress: Progress = silent) -> Content:
     """Read and check every entry.
 
     Args:
         root: folder that holds ``submissions/``, and perhaps ``published/``.
         published: show the numbers that papers print too.
+        progress: reports the rows that are read and evaluated.
 
     Raises:
         SubmissionError: a file or field is refused.
@@ -282,7 +284,7 @@ def read_content(root: Path, *, published: bool) -> Content:
     families = read_families()
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
-    submitted, hits = read_submissions(root / "submissions", families)
+    submitted, hits = read_submissions(root / "submissions", families, progress)
     unmerged = (*reported, *submitted)
     entries = tuple(merge_seeds(unmerged))
     told_apart = ToldApart(hits)

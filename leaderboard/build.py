@@ -11,6 +11,7 @@ from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import sole_owner, write_text
+from ncl_bench.progress import Progress, silent
 
 HERE = Path(__file__).parent
 CARDS = HERE.parent / "dataset_cards"
@@ -34,7 +35,9 @@ class Built:
     behind: bool
 
 
-def build(root: Path, to: Path, *, published: bool = True, tables: bool = False) -> Built:
+def build(
+    root: Path, to: Path, *, published: bool = True, tables: bool = False, progress: Progress = silent
+) -> Built:
     """Check every entry and write the site.
 
     Two builds of the same entries give the same bytes on every machine.
@@ -44,12 +47,13 @@ def build(root: Path, to: Path, *, published: bool = True, tables: bool = False)
         to: the site's folder.
         published: show the numbers that papers print too.
         tables: write the tables of ``root/README.md`` as well.
+        progress: reports the rows that are read and evaluated.
 
     Raises:
         SubmissionError: an entry is refused.
     """
     with sole_owner(root), sole_owner(to):
-        content = read_content(root, published=published)
+        content = read_content(root, published=published, progress=progress)
         files = _site(content)
         for path, text in files.items():
             write_text(to / path, text)
@@ -58,7 +62,7 @@ def build(root: Path, to: Path, *, published: bool = True, tables: bool = False)
     return Built(len(content.entries), tuple(files), _behind(root))
 
 
-def check(root: Path = HERE, *, published: bool = True) -> Built:
+def check(root: Path = HERE, *, published: bool = True, progress: Progress = silent) -> Built:
     """Check every entry and the tables of ``root/README.md``, and write nothing.
 
     Tables that were written from other entries than those that are there now are behind and are not looked at: a
@@ -68,7 +72,7 @@ def check(root: Path = HERE, *, published: bool = True) -> Built:
         SubmissionError: an entry is refused, or the tables are not those of the entries that they were written from.
     """
     with sole_owner(root):
-        content = read_content(root, published=published)
+        content = read_content(root, published=published, progress=progress)
         files = _site(content)
         behind = _behind(root)
         if not behind and _readme(content, root) != _text(root):

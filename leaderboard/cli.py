@@ -35,10 +35,12 @@ def build(
     """
     from leaderboard.build import build as run
     from leaderboard.build import check as run_check
+    from ncl_bench.progress import bar
 
-    built = (
-        run_check(root, published=published) if check else run(root, to, published=published, tables=tables)
-    )
+    if check:
+        built = run_check(root, published=published, progress=bar)
+    else:
+        built = run(root, to, published=published, tables=tables, progress=bar)
     typer.echo(f"{built.entries:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(
@@ -69,17 +71,17 @@ def add(
     Example: ncl-bench leaderboard add submissions/ncr
     """
     from leaderboard.add import RowStands, new_row, write_rows
+    from ncl_bench.progress import bar
 
+    said = {"recomputed": recomputed, "reproduced": reproduced}
     rows = []
     for folder in dict.fromkeys(folders):
         try:
-            rows.append(
-                new_row(folder, root, data_root=data_root, recomputed=recomputed, reproduced=reproduced)
-            )
+            rows.append(new_row(folder, root, data_root=data_root, progress=bar, **said))
         except RowStands as stands:
             typer.echo(str(stands))
     if rows:
-        write_rows(rows, root)
+        write_rows(rows, root, progress=bar)
     for row in rows:
         typer.echo(f"wrote {row.target} and its evidence, {row.target.stem}.*.npy.gz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"

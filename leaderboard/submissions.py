@@ -35,6 +35,7 @@ from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.noise.known import known_noise_name
+from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record, Sha256, parse_yaml, read_short
 
 ROUNDING = 1e-9
@@ -119,17 +120,25 @@ def _entry_file(path: Path, text: bytes) -> EntryFile:
     return file
 
 
-def read_entry_files(folder: Path, *, adding: Collection[Path] = ()) -> dict[Path, EntryFile]:
+def read_entry_files(
+    folder: Path, *, adding: Collection[Path] = (), progress: Progress = silent
+) -> dict[Path, EntryFile]:
     """All entry files below a folder of submissions, by path, sorted.
 
     Args:
         folder: holds ``<dataset>/<entry>.yaml`` and the evidence beside it.
         adding: entry files about to be written, whose evidence may be there from an interrupted attempt.
+        progress: reports the files that are read.
 
     Raises:
         SubmissionError: a file is refused, two are the same, or an evidence file belongs to none.
     """
-    files = {path: read_entry_file(path) for path in sorted(folder.glob("*/*.yaml"))}
+    paths = sorted(folder.glob("*/*.yaml"))
+    files: dict[Path, EntryFile] = {}
+    with progress("read rows", len(paths)) as advance:
+        for path in paths:
+            files[path] = read_entry_file(path)
+            advance(1)
     seen: dict[tuple[object, ...], Path] = {}
     for path, file in files.items():
         for key in identities(file):
@@ -218,13 +227,14 @@ def other_noise(submission: Submission) -> str:
 
 
 def read_submissions(
-    folder: Path, families: dict[str, Family]
+    folder: Path, families: dict[str, Family], progress: Progress = silent
 ) -> tuple[list[Entry], dict[tuple[str, str], Hits]]:
     """Entries below a folder of submissions, evaluated again from their evidence.
 
     Args:
         folder: holds ``<dataset>/<entry>.yaml`` and the evidence beside it.
         families: the methods.
+        progress: reports the rows that are read and evaluated.
 
     Returns:
         The entries, and by entry file and protocol what was answered.
@@ -234,15 +244,18 @@ def read_submissions(
     """
     entries: list[Entry] = []
     hits: dict[tuple[str, str], Hits] = {}
-    for path, file in read_entry_files(folder).items():
-        try:
-            evaluation, found = evaluate_evidence(file.submission, path.parent)
-        except NclBenchError as error:
-            raise SubmissionError(f"{path}: {error}") from None
-        _compare(path, file.result, evaluation)
-        name = path.relative_to(folder).as_posix()
-        hits |= {(name, protocol): answered for protocol, answered in found.items()}
-        entries += [entry_of(file, protocol, families, name) for protocol in evaluation.protocols]
+    files = read_entry_files(folder, progress=progress)
+    with progress("evaluate rows", len(files)) as advance:
+        for path, file in files.items():
+            try:
+                evaluation, found = evaluate_evidence(file.submission, path.parent)
+            except NclBenchError as error:
+                raise SubmissionError(f"{path}: {error}") from None
+            _compare(path, file.result, evaluation)
+            name = path.relative_to(folder).as_posix()
+            hits |= {(name, protocol): answered for protocol, answered in found.items()}
+            entries += [entry_of(file, protocol, families, name) for protocol in evaluation.protocols]
+            advance(1)
     return entries, hits
 
 

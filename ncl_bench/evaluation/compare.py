@@ -8,13 +8,14 @@ import numpy as np
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits, difference_interval
-from ncl_bench.evaluation.evaluate import Opened, counting_bar, open_submission
+from ncl_bench.evaluation.evaluate import Opened, open_submission
 from ncl_bench.evaluation.figures import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, interval
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
 from ncl_bench.evaluation.submission import Split
+from ncl_bench.progress import bar
 from ncl_bench.schema import Record
 
 STATEMENTS = (
@@ -210,7 +211,7 @@ def compare_folders(
     )
     notes, spec = check_comparable(sides, split), sides[0][0].spec
     n_images = expected_shape(spec, split)[0] * (len(first) + len(second))
-    with counting_bar(n_images) as on_rows:
+    with bar("count ranks", n_images) as on_rows:
         counted = (
             [opened.sources[split].count(on_rows) for opened in sides[0]],
             [opened.sources[split].count(on_rows) for opened in sides[1]],

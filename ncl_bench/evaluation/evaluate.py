@@ -3,8 +3,7 @@
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,6 +50,7 @@ from ncl_bench.evaluation.submission_scores import (
 )
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.npy import map_npy
+from ncl_bench.progress import bar
 
 EVALUATION_FILE = "evaluation.json"
 """The numbers of scores without a statement; those of a submission are ``result.json``."""
@@ -79,6 +79,11 @@ class Opened:
     correspondence: NDArray[np.bool_] | None
     notes: tuple[str, ...]
     root: Path | None = None
+
+    @property
+    def n_images(self) -> int:
+        """Images of all evaluated splits."""
+        return sum(expected_shape(self.spec, split)[0] for split in self.sources)
 
 
 def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
@@ -279,7 +284,7 @@ def evaluate_folder(
     opened = open_submission(folder, root=root)
     spec, method = opened.spec, opened.submission.method
     with sole_owner(to):
-        with counting_bar(sum(expected_shape(spec, split)[0] for split in opened.sources)) as on_rows:
+        with bar("count ranks", opened.n_images) as on_rows:
             result, counted = evaluate_submission(opened, on_rows=on_rows)
         pages = Pages(to, plot, examples, root)
         drawn = {
@@ -322,7 +327,7 @@ def evaluate_scores(
     """
     spec = dataset_spec(dataset)
     source = open_scores_of(files, spec, split, similarity=similarity)
-    with counting_bar(expected_shape(spec, split)[0]) as on_rows:
+    with bar("count ranks", expected_shape(spec, split)[0]) as on_rows:
         counted = source.count(on_rows)
     evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)
     said = (
@@ -384,15 +389,3 @@ def _write_pages(drawn: dict[Path, Callable[[Path], None]]) -> list[Path]:
     for path, write in drawn.items():
         write(path)
     return list(drawn)
-
-
-@contextmanager
-def counting_bar(n_images: int) -> Iterator[OnRows]:
-    """A progress bar over images whose scores are counted, on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("counting", total=n_images)
-        yield lambda rows: progress.advance(task, rows)

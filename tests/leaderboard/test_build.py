@@ -2,7 +2,9 @@ import base64
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -223,3 +225,15 @@ def test_templates_escape_text() -> None:
     )
     assert "<script>" not in text
     assert "<b>" not in text
+
+
+def test_a_build_counts_its_rows(small_board: Path, tmp_path: Path) -> None:
+    done: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(title: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda amount: done.update({title: amount})
+        assert done[title] == total
+
+    build(small_board, tmp_path / "site", progress=counted)
+    assert done == {"read rows": 4, "evaluate rows": 4}

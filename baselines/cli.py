@@ -15,6 +15,7 @@ import typer
 from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
+from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 
 LARGEST_SEED = 2**32 - 1
@@ -73,8 +74,7 @@ Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 
 
 def _require_torch() -> None:
-    if find_spec("torch") is None or find_spec("lightning_fabric") is None:
-        raise NclBenchError("this command needs torch; install it with: pip install 'ncl-bench[baselines]'")
+    require("baselines", "torch", "lightning_fabric", needed_by="this command")
 
 
 def _refuse_unknown(recipes: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 
 HERE = Path(__file__).parent
@@ -33,6 +34,7 @@ def build(
 
     Example: ncl-bench leaderboard build --to site
     """
+    require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard build")
     from leaderboard.build import build as run
     from leaderboard.build import check as run_check
     from ncl_bench.progress import bar

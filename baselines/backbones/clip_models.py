@@ -12,6 +12,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError
+from ncl_bench.extras import install_command
 
 
 class Architecture(BaseModel):
@@ -65,7 +66,7 @@ def open_clip_package() -> Any:
         import open_clip
     except (ImportError, RuntimeError) as error:  # the latter where torchvision was built for another torch
         raise TrainingError(
-            f"backbone clip needs open_clip, which does not load ({error}); fix: pip install 'ncl-bench[clip]'"
+            f"backbone clip needs open_clip, which does not load ({error}); install with: {install_command('clip')}"
         ) from None
     return open_clip
 

@@ -15,10 +15,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from ncl_bench.extras import install_command
 from ncl_bench.plugins import command_name
 
 State = Literal["ok", "absent", "broken"]
-NEEDED = {"baselines": "to train and score", "features": "to make features of images"}
+NEEDED = {
+    "baselines": "to train and score",
+    "features": "to make features of images",
+    "leaderboard": "to build the leaderboard and draw pictures",
+}
 """Extra of the package to what it is for; those for development are left out."""
 
 
@@ -49,9 +54,9 @@ def versions() -> Iterator[Finding]:
     yield Finding("version", "ncl-bench", "ok", version("ncl-bench"))
     for requirement in map(Requirement, requires("ncl-bench") or ()):
         extra = _extra(str(requirement.marker or ""))
-        if extra is not None and extra not in NEEDED:
+        if requirement.name == "ncl-bench" or (extra is not None and extra not in NEEDED):
             continue
-        fix = f"pip install '{f'ncl-bench[{extra}]' if extra else f'{requirement.name}{requirement.specifier}'}'"
+        fix = install_command(extra) if extra else f"pip install '{requirement.name}{requirement.specifier}'"
         try:
             found = version(requirement.name)
         except PackageNotFoundError:

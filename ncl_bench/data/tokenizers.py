@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
+from ncl_bench.extras import require
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def _word() -> Tokenizer:
 
 def _word_punkt() -> Tokenizer:
     """SCAN's own steps: sentences by punkt, then the word rules on each sentence."""
+    require("punkt", "nltk", needed_by="tokenizer word-punkt")
     import nltk
 
     try:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
+from ncl_bench.extras import require
 from ncl_bench.npy import map_npy, read_header
 
 
@@ -79,13 +80,9 @@ def _read_safetensors(path: Path) -> NDArray[Any]:
 
 
 def _read_torch(path: Path) -> NDArray[Any]:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise ScoresError(
-            f"{path} is opened with torch, which is not installed; write the similarities with numpy.save, or run "
-            "pip install 'ncl-bench[baselines]'"
-        ) from None
+    require("baselines", "torch", needed_by=str(path))
+    import torch
+
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of pickle, of zip, of torch; their messages advise to unpickle

@@ -48,6 +48,7 @@ from ncl_bench.evaluation.submission_scores import (
     open_file,
     open_source,
 )
+from ncl_bench.extras import install_command, require
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
 from ncl_bench.npy import map_npy
 from ncl_bench.progress import bar
@@ -223,7 +224,7 @@ def with_more_matches(
     if source.places is None:
         needed = "scores or embeddings, and ranks alone are given"
     elif not available():
-        needed = "their labels; install them with: pip install 'ncl-bench[eccv]'"
+        needed = f"their labels; install them with: {install_command('eccv')}"
     elif (local := local_split(spec, "test", root)) is None:
         needed = "COCO's image ids; prepare the dataset and name its folder with --root"
     else:
@@ -371,11 +372,14 @@ def _pages(
     title = f"{name} on {spec.title}, {split}"
     found: dict[Path, Callable[[Path], None]] = {}
     if pages.examples:
+        require("leaderboard", "jinja2", needed_by="--examples")
         gallery = Gallery(spec, local_split(spec, split, pages.root, language))
         failures = worst_failures(counted.whole, source.retrieved, gallery, pages.examples)
         found[pages.to / f"examples_{split}.html"] = partial(
             write_examples, failures=failures, title=f"{title}: worst failures"
         )
+    if pages.plot:
+        require("leaderboard", "matplotlib", needed_by="--plot")
     for protocol in protocols_of(spec, split) if pages.plot else ():
         found[pages.to / f"ranks_{split}_{protocol}.svg"] = partial(
             plot_ranks,

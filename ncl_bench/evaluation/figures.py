@@ -7,6 +7,7 @@ import numpy as np
 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.metrics import Float64Array
+from ncl_bench.extras import require
 from ncl_bench.files import atomic_path
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ def plot_ranks(path: Path, ranks: "Ranks", title: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file name whose ending is none of ``PICTURES``.
+    """Refuse a file name whose ending is none of ``PICTURES``, or to begin without matplotlib.
 
     Raises:
-        NclBenchError: naming the endings.
+        NclBenchError: naming the endings, or the command that installs matplotlib.
     """
+    require("leaderboard", "matplotlib", needed_by="--plot")
     if path.suffix.lower() not in PICTURES:
         raise NclBenchError(
             f"{path} is no name of a picture that can be drawn; let it end in {', '.join(PICTURES)}"

@@ -12,6 +12,7 @@ import baselines.doctor
 from ncl_bench import DATASETS, __version__
 from ncl_bench.cli import app, doctor
 from ncl_bench.data.prepare import prepare
+from ncl_bench.extras import install_command
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +52,10 @@ def test_a_missing_package_is_broken_unless_only_training_needs_it(monkeypatch: 
     assert found["ncl-absent-a"]["state"] == "broken"
     assert found["ncl-absent-a"]["fix"] == "pip install 'ncl-absent-a>=1'"
     assert found["ncl-absent-b"]["state"] == "absent"
-    assert found["ncl-absent-b"]["fix"] == "pip install 'ncl-bench[baselines]'"
+    assert found["ncl-absent-b"]["fix"] == install_command("baselines")
     assert "ncl-absent-c" not in found
     assert found["ncl-absent-d"]["detail"] == "not installed, needed to make features of images"
-    assert found["ncl-absent-d"]["fix"] == "pip install 'ncl-bench[features]'"
+    assert found["ncl-absent-d"]["fix"] == install_command("features")
 
 
 def test_a_package_that_is_too_old_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from ncl_bench.evaluation.eccv import (
 from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows
 from ncl_bench.evaluation.results import Evaluation, lines_of_labels
 from ncl_bench.evaluation.submission_scores import SplitScores
+from ncl_bench.extras import install_command
 
 DEEPEST = 60
 """No query has more true matches, so that the package needs no longer rankings."""
@@ -197,7 +198,7 @@ def test_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ranks alone are given" in found(ranks)
     assert "prepare the dataset and name its folder with --root" in found(given)
     monkeypatch.setattr(eccv, "PACKAGE", "no_such_package")
-    assert found(given).endswith("install them with: pip install 'ncl-bench[eccv]'")
+    assert found(given).endswith(f"install them with: {install_command('eccv')}")
 
 
 def never(*_: object) -> NoReturn:

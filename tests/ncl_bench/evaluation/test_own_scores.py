@@ -182,7 +182,18 @@ def test_files_are_opened_without_torch(run: Run, matrix: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run("evaluate", matrix, "--dataset", "digits").code == 0
     ran = run("evaluate", matrix.parent / "x.pt", "--dataset", "digits")
-    assert "is opened with torch, which is not installed" in ran.err
+    assert "x.pt needs torch; install with: pip install" in ran.err
+
+
+def test_pictures_need_an_extra_and_nothing_is_written(
+    run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for option, module in (("--plot", "matplotlib"), ("--examples=2", "jinja2")):
+        monkeypatch.setitem(sys.modules, module, None)
+        ran = run("evaluate", matrix, "--dataset", "digits", option, "--to", matrix.parent / "out")
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert f"needs {module}; install with: pip install" in ran.err
+    assert not (matrix.parent / "out").exists()
 
 
 class OnADevice:

@@ -42,7 +42,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    subprocess.run([folder / "bin" / "pip", "install", "--quiet", *constraints, wheel], check=True)
+    subprocess.run(
+        [folder / "bin" / "pip", "install", "--quiet", *constraints, f"{wheel}[leaderboard]"], check=True
+    )
     return folder
 
 

@@ -314,9 +314,8 @@ def import_checkpoint(
         root,
         tuple(settings or ()),
     )
-    left_out = import_file(file, statement, to)
-    if left_out:
-        typer.echo(f"left out, since scoring does not need it: {', '.join(left_out)}")
+    for remark in import_file(file, statement, to):
+        typer.secho(f"WARNING: {remark}", fg="yellow", bold=True, err=True)
     _say_how_to_score(to, root)
 
 

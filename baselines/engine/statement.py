@@ -67,7 +67,7 @@ def statement_of(
         noise=_noise(described[0].noise, spec.noise),
         training_seeds=tuple(sorted({run.seed for run in described})),
         selection_split=max((each.selection for each in imported), key=_SELECTIONS.index, default="dev"),
-        extra_clean_data=_clean_data(method, recipe),
+        extra_clean_data=_clean_data(method, recipe, imported=bool(imported)),
         pretrained_encoder=" + ".join(
             dict.fromkeys(x.pretrained_encoder for x in described if x.pretrained_encoder)
         ),
@@ -112,11 +112,15 @@ def statement_of_zero_shot(
     )
 
 
-def _clean_data(method: type[Method], recipe: Recipe) -> str:
+def _clean_data(method: type[Method], recipe: Recipe, *, imported: bool) -> str:
     if recipe.clean_only:
         return "the true correspondence of the training pairs"
     trusted = method.extra_clean_data(recipe.method_config)
-    return f"{trusted} training pairs that are known to match" if trusted else ""
+    if not trusted:
+        return ""
+    if imported:
+        return f"{trusted} pairs that are known to match; the published code also takes them from dev"
+    return f"{trusted} training pairs that are known to match"
 
 
 def _origin(imported: Imported) -> str:

@@ -1,15 +1,25 @@
-"""Checkpoints of the papers' code: read without unpickling, and the networks found by their structure.
+"""Read a checkpoint of the papers' code without unpickling it, and find its networks by their structure.
 
-The code saves, with ``torch.save``, a dictionary that holds one network (``model``) or two (``model_A``,
-``model_B``) beside options and scores. A network is a list of state dicts, one per encoder, or one state dict whose
-names carry the encoder.
+The code saves, with ``torch.save``, a dictionary that holds one network or two beside options and scores:
 
-Nothing but tensors and plain containers is built from a file: classes that these files are known to mention
-become empty stand-ins, any other one refuses the file.
+====================  =======================================================================================
+NCR, BiCro, PC2       ``model_A`` and ``model_B``
+CRCL, DECL, RCL, L2RM ``model``
+GSC, GSC+             ``model``; its list goes on with three tensors of labels, and GSC+ has two such lists
+MSCN                  ``net_A``, ``net_B``, and the last layers in ``meta_net_A``, ``meta_net_B``
+====================  =======================================================================================
+
+A network is a list of state dicts, one per encoder, or one state dict whose names carry the encoder.
+
+Only tensors and plain containers are built from a file. Classes that these files mention become stand-ins that build
+nothing; any other class refuses the file.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +31,123 @@ from ncl_bench.errors import TrainingError
 PARTS = {
     "img_enc.": "fc.weight",
     "txt_enc.": "embed.weight",
-    "sim_enc.": "sim_eval_w.weight",
+    "sim_enc.": "sim_tranloc_w.weight",
     "img_pro_head.": "output_layer.weight",
+    "cost_function.": "weight",
 }
 """Encoder to a weight that only its state dict holds, for networks saved as a list."""
-SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_")
+META_NETWORK = "meta_net."
+SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", META_NETWORK)
 
 
 class _StandIn:
-    """Takes the place of a value that no import reads."""
+    """Takes the place of a value that no import reads; its arguments and its state are dropped."""
 
     def __init__(self, *_: object) -> None: ...
 
     def __setstate__(self, _: object) -> None: ...
 
 
+class _Options:
+    """Takes the place of ``argparse.Namespace``: keeps numbers and texts, and nothing else."""
+
+    def __setstate__(self, state: object) -> None:
+        named = state.items() if isinstance(state, dict) else ()
+        self.values = {str(name): x for name, x in named if isinstance(x, str | int | float)}
+
+
 _STAND_INS: list[Any] = [
-    (_StandIn, name)
-    for name in (
-        "argparse.Namespace",
-        "numpy.dtype",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-        *(f"numpy.dtypes.{kind}DType" for kind in ("Float64", "Float32", "Int64", "Int32", "Bool")),
-    )
+    (_Options, "argparse.Namespace"),
+    *(
+        (_StandIn, name)
+        for name in (
+            "numpy.dtype",
+            "numpy.ndarray",
+            *(
+                f"numpy.{core}.multiarray.{name}"
+                for core in ("core", "_core")
+                for name in ("scalar", "_reconstruct")
+            ),
+            *(f"numpy.dtypes.{kind}DType" for kind in ("Float64", "Float32", "Int64", "Int32", "Bool")),
+            *(f"pathlib.{kind}Path" for kind in ("Posix", "Windows", "PurePosix", "PureWindows")),
+            *(f"pathlib._local.{kind}Path" for kind in ("Posix", "Windows", "PurePosix", "PureWindows")),
+        )
+    ),
 ]
 
 
-def read_checkpoint(file: Path) -> Any:
-    """Content of a ``torch.save`` file: tensors and plain containers.
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds.
+
+    Attributes:
+        networks: in the file's order, each as name to tensor, under the names of the papers' code.
+        names: of the entries beside and inside the networks, such as ``move_gt`` and ``img_pro_head``.
+        options: of the program that wrote the file, such as ``{"noise_ratio": 0.4}``; empty where it holds none.
+    """
+
+    networks: Sequence[Mapping[str, Tensor]]
+    names: frozenset[str]
+    options: Mapping[str, str | int | float]
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Networks and options of a ``torch.save`` file.
 
     Raises:
-        TrainingError: it cannot be read, is damaged, or mentions a class or function that is not allowed.
+        TrainingError: it cannot be read, is damaged, mentions a class or function that is not allowed, or holds no
+            network in a known layout.
     """
     if not file.is_file():
         raise TrainingError(f"{file} is not a file; give a checkpoint of a paper's code")
+    _check_archive(file)
+    content = _content(file)
+    networks = list(_networks_of(content))
+    if not networks:
+        keys = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+        raise TrainingError(
+            f"{file} holds no network in a known layout (found: {keys[:200]}), expected state dicts of "
+            "img_enc, txt_enc and sim_enc"
+        )
+    entries = content if isinstance(content, Mapping) else {}
+    parts = {name.split(".")[0] for network in networks for name in network}
+    options = entries.get("opt")
+    found = getattr(options, "values", {}) if isinstance(options, _Options) else {}
+    return Checkpoint(networks, frozenset(parts | set(map(str, entries))), found)
+
+
+def _check_archive(file: Path) -> None:
+    """Compare the checksums of a zip file's entries, and refuse an archive around the checkpoint.
+
+    Torch stores entries as they are; a compressed one could grow without bound when it is read.
+    """
+    try:
+        inside, stored, damaged = not tarfile.is_tarfile(file), True, False
+        if inside and zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                entries = archive.infolist()
+                inside = any(entry.filename.endswith("/data.pkl") for entry in entries)
+                stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+                damaged = inside and stored and archive.testzip() is not None
+    except OSError as error:
+        raise TrainingError(f"{file} cannot be read ({error.strerror}); check its permissions") from None
+    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError):
+        raise _damaged(file) from None
+    if not inside:
+        raise TrainingError(f"{file} is an archive of other files; unpack it and give the checkpoint in it")
+    if not stored:
+        raise TrainingError(
+            f"{file} is compressed, which torch.save never does; give the file as it was saved"
+        )
+    if damaged:
+        raise _damaged(file)
+
+
+def _damaged(file: Path) -> TrainingError:
+    return TrainingError(f"{file} is damaged or was not written by torch.save; fetch it again")
+
+
+def _content(file: Path) -> Any:
     try:
         with torch.serialization.safe_globals(_STAND_INS):
             return torch.load(file, map_location="cpu", weights_only=True)
@@ -66,33 +158,26 @@ def read_checkpoint(file: Path) -> Any:
                 f"{file} asks for {refused[1]}, which no checkpoint needs; it was not read further, "
                 "save the state dicts alone with torch.save"
             ) from None
-        reason = " ".join(str(error).split()).split(". ")[0][:200] or type(error).__name__
-        raise TrainingError(
-            f"{file} is damaged or no checkpoint of torch.save ({reason}); fetch it again"
-        ) from None
+        raise _damaged(file) from None
 
 
-def networks_in(content: Any, file: Path) -> list[dict[str, Tensor]]:
-    """Networks of a file in its order, each as name to tensor, under the names of the papers' code.
+def _networks_of(content: Any) -> Iterator[dict[str, Tensor]]:
+    if not isinstance(content, Mapping) or _state(content) is not None:
+        yield from _one_or_several(content)
+        return
+    for key, value in content.items():
+        meta_network = content.get(f"meta_{key}")
+        weights = _weights(meta_network) if isinstance(meta_network, Mapping) else {}
+        for state in _one_or_several(value):
+            yield state | {META_NETWORK + name: x for name, x in weights.items()}
 
-    Args:
-        content: of :func:`read_checkpoint`.
-        file: named in the error.
 
-    Raises:
-        TrainingError: there is no network in a known layout.
-    """
-    values = [content]
-    if isinstance(content, Mapping) and _state(content) is None:
-        values = list(content.values())
-    found = [state for value in values if (state := _state(value)) is not None]
-    if not found:
-        keys = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise TrainingError(
-            f"{file} holds no network in a known layout (found: {keys[:200]}), expected state dicts of "
-            "img_enc, txt_enc and sim_enc"
-        )
-    return found
+def _one_or_several(value: Any) -> list[dict[str, Tensor]]:
+    state = _state(value)
+    if state is not None:
+        return [state]
+    listed = value if isinstance(value, list | tuple) else ()
+    return [state for each in listed if (state := _state(each)) is not None]
 
 
 def _state(value: Any) -> dict[str, Tensor] | None:
@@ -100,11 +185,11 @@ def _state(value: Any) -> dict[str, Tensor] | None:
     if isinstance(value, Mapping):
         named = _weights(value)
         return named if any(name.startswith(SCORING) for name in named) else None
-    if not isinstance(value, Sequence) or not all(isinstance(part, Mapping) for part in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(part, Mapping | Tensor) for part in value):
         return None
     state = {}
     for k, part in enumerate(value):
-        weights = _weights(part)
+        weights = _weights(part) if isinstance(part, Mapping) else {}  # GSC's labels of the training pairs
         prefix = next((prefix for prefix, sign in PARTS.items() if sign in weights), f"part_{k}.")
         state.update({prefix + name: x for name, x in weights.items()})
     return state if any(name.startswith(SCORING) for name in state) else None

@@ -3,22 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import torch
 from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
 from baselines.backbones import BACKBONES
-from baselines.backbones.weight_names import size_of
+from baselines.backbones.weight_names import size_of, translate
 from baselines.engine.recipe import Recipe, named_value
 from baselines.engine.records import Imported
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import build_method
-from baselines.imported.checkpoint_file import SCORING, networks_in, read_checkpoint
+from baselines.imported.checkpoint_file import META_NETWORK, SCORING, Checkpoint, read_checkpoint
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
-from ncl_bench.data import dataset_spec
+from baselines.recipes import written
+from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
 from ncl_bench.files import atomic_path, sha256_of_file, write_bytes
@@ -28,6 +30,11 @@ Selection = Literal["dev", "test", "none"]
 
 SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
 """Where the published code chose the checkpoint that it releases; dev for every other method."""
+
+SIGNS = {"crcl": "move_gt", "l2rm": "cost_function", "mscn": "meta_net_A", "pc2": "img_pro_head"}
+"""Method to an entry that its published code alone writes."""
+
+META_NAMES = {"first_hidden_layer.fc.": "head.hidden.", "output_layer.": "head.out."}
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
         to: folder to write; it must not exist.
 
     Returns:
-        The parts of the file that scoring does not need and that were left out.
+        What to tell the user: what of the file was left out, and where it disagrees with the statement.
 
     Raises:
         TrainingError: the file is damaged or refused, or is not what the statement says.
@@ -81,20 +88,27 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     if to.exists():
         raise TrainingError(f"{to} exists; choose a new folder with --to")
     options = _backbone_options(statement.settings)
-    states = networks_in(read_checkpoint(file), file)
-    wanted = METHODS[statement.method].n_networks
-    if len(states) != wanted:
+    checkpoint = read_checkpoint(file)
+    states = [_scoring_weights(state, file) for state in checkpoint.networks]
+    _check_networks(states, statement.method, file)
+    backbones = [_backbone(state, options, file) for state in states]
+    kinds = {backbone.title: None for backbone in backbones}
+    if len(kinds) > 1:
         raise TrainingError(
-            f"{file} holds {len(states)} networks, {statement.method} trains {wanted}; is it of another method?"
+            f"{file} holds networks of {' and '.join(kinds)}; {statement.method} trains two alike"
         )
-    scoring = [{name: x for name, x in state.items() if name.startswith(SCORING)} for state in states]
-    backbones = [_backbone(state, options, file) for state in scoring]
-    job = _job(statement, backbones)
+    for option in ("no_imgnorm", "no_txtnorm"):
+        if checkpoint.options.get(option):
+            raise TrainingError(
+                f"{file} was trained with {option}, but {backbones[0].title} always scales to unit length here; "
+                "only networks trained without that option can be imported"
+            )
+    job = _job(statement, backbones, states[0])
     train = job.load("train")
     method = build_method(job, train, job.seed)
-    for network, state, backbone in zip(method.networks, scoring, backbones, strict=True):
+    for network, state, backbone in zip(method.networks, states, backbones, strict=True):
         _check_sizes(file, state, train, METHODS[statement.method].extra_words)
-        network.load_state_dict({**network.state_dict(), **backbone.state_dict()})
+        cast(Backbone, network).load_weights({**network.state_dict(), **_our_weights(state, backbone)})
     imported = Imported(
         file=file.name,
         sha256=sha256_of_file(file),
@@ -105,7 +119,65 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
         folder = RunFolder(temporary)
         folder.write_run(job.record(train).model_copy(update={"imported": imported}))
         write_bytes(folder.best, save({k: x.contiguous() for k, x in method.networks.state_dict().items()}))
-    return sorted({name.split(".")[0] for state in states for name in state if not name.startswith(SCORING)})
+    return [*_left_out(checkpoint), *_disagreements(checkpoint, statement, file)]
+
+
+def _scoring_weights(state: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
+    scoring = {name: x for name, x in state.items() if name.startswith(SCORING)}
+    for name, x in scoring.items():
+        if not x.isfinite().all():
+            raise TrainingError(
+                f"{file}: weight {name} holds values that are not finite; fetch another checkpoint"
+            )
+    return scoring
+
+
+def _check_networks(states: Sequence[Mapping[str, Tensor]], method: str, file: Path) -> None:
+    wanted = METHODS[method].n_networks
+    if len(states) != wanted:
+        raise TrainingError(
+            f"{file} holds {len(states)} network{'s' * (len(states) > 1)}, {method} trains {wanted}; "
+            "is it of another method?"
+        )
+    with_meta = [any(name.startswith(META_NETWORK) for name in state) for state in states]
+    if method == "mscn" and not all(with_meta):
+        raise TrainingError(
+            f"{file} lacks meta_net_A and meta_net_B, the last layers of MSCN; is it of another method?"
+        )
+    if method != "mscn" and any(with_meta):
+        raise TrainingError(f"{file} holds meta networks, which MSCN alone has; import it with --method mscn")
+
+
+def _left_out(checkpoint: Checkpoint) -> list[str]:
+    names = {name for state in checkpoint.networks for name in state if not name.startswith(SCORING)}
+    parts = sorted({name.split(".")[0] for name in names})
+    return [f"left out, since scoring does not need it: {', '.join(parts)}"] if parts else []
+
+
+def _disagreements(checkpoint: Checkpoint, statement: Statement, file: Path) -> list[str]:
+    """Where the file says something else than the user."""
+    found, told = [], checkpoint.options
+    writers = [method for method, sign in SIGNS.items() if sign in checkpoint.names]
+    if writers and statement.method not in writers:
+        found.append(
+            f"{file} holds {SIGNS[writers[0]]}, which the code of {writers[0]} writes, but --method is "
+            f"{statement.method}"
+        )
+    elif not writers and statement.method in SIGNS:
+        found.append(
+            f"{file} lacks {SIGNS[statement.method]}, which the code of {statement.method} writes; is it of "
+            "another method?"
+        )
+    ratio = told.get("noise_ratio")
+    if isinstance(ratio, float | int) and statement.noise_ratio not in (None, ratio):
+        found.append(f"{file} says noise_ratio {ratio:g}, but --noise-ratio is {statement.noise_ratio:g}")
+    folder = told.get("data_name")
+    owners = [spec.name for spec in DATASETS.values() if spec.origin and folder in spec.origin.folders]
+    if owners and statement.dataset not in owners:
+        found.append(
+            f"{file} says data_name {folder}, which is {owners[0]}, but --dataset is {statement.dataset}"
+        )
+    return found
 
 
 def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
@@ -121,10 +193,17 @@ def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Path) -> Backbone:
+    matching = {name: x for name, x in state.items() if not name.startswith(META_NETWORK)}
+    if len(matching) < len(state):  # a meta network takes the place of the last layer
+        sim_dim = size_of(state, "sim_enc.sim_tranloc_w.weight")
+        matching |= {
+            "sim_enc.sim_eval_w.weight": torch.zeros(1, sim_dim),
+            "sim_enc.sim_eval_w.bias": torch.zeros(1),
+        }
     for cls in BACKBONES.values():
-        if cls.recognises(state):
+        if cls.recognises(matching):
             try:
-                return cls.from_weights(state, **options).float()
+                return cls.from_weights(matching, **options).float()
             except TrainingError as error:
                 raise TrainingError(f"{file}: {error}") from None
             except ValidationError as error:
@@ -133,6 +212,15 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
         f"{cls.weight_prefix}* for {name}" for name, cls in BACKBONES.items() if cls.weight_prefix
     )
     raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
+
+
+def _our_weights(state: Mapping[str, Tensor], backbone: Backbone) -> dict[str, Tensor]:
+    weights = backbone.state_dict()
+    meta = {n.removeprefix(META_NETWORK): x for n, x in state.items() if n.startswith(META_NETWORK)}
+    if not meta:
+        return weights
+    kept = {name: x for name, x in weights.items() if not name.startswith("head.")}
+    return kept | translate(meta, META_NAMES)
 
 
 def _check_statement(statement: Statement) -> None:
@@ -146,14 +234,19 @@ def _check_statement(statement: Statement) -> None:
         )
 
 
-def _job(statement: Statement, backbones: Sequence[Backbone]) -> TrainingJob:
+def _job(statement: Statement, backbones: Sequence[Backbone], state: Mapping[str, Tensor]) -> TrainingJob:
     name = next(name for name, cls in BACKBONES.items() if type(backbones[0]) is cls)
+    method: dict[str, Any] = {"name": statement.method}
+    if statement.method == "mscn":
+        method["hidden_size"] = size_of(state, f"{META_NETWORK}first_hidden_layer.fc.weight")
+        shipped = written(f"mscn/{statement.dataset}_{name}").get("method", {})
+        method |= {key: shipped[key] for key in ("trusted_pairs",) if key in shipped}
     content = {
         "dataset": statement.dataset,
         "language": statement.language,
         "tokenizer": statement.tokenizer,
         "backbone": {"name": name, **backbones[0].config.model_dump(exclude_none=True)},
-        "method": {"name": statement.method},
+        "method": method,
     }
     return TrainingJob(
         Recipe.from_dict(content, where="imported checkpoint"),
@@ -171,9 +264,13 @@ def _check_sizes(file: Path, state: Mapping[str, Tensor], train: PairedDataset, 
     words, expected = size_of(state, "txt_enc.embed.weight"), train.vocabulary.size + extra_words
     if words != expected:
         mask = f" with {extra_words} more for <mask>" if extra_words else ""
+        fix = (
+            "CRCL adds one word, <mask>: is it a checkpoint of CRCL?"
+            if words == expected + 1
+            else "prepare the dataset with the vocabulary file of that training (ncl-bench prepare --vocabulary)"
+        )
         raise TrainingError(
-            f"{file} was trained with a vocabulary of {words} words, {train.name} has {expected}{mask}; prepare "
-            "the dataset with the vocabulary file of that training (ncl-bench prepare --vocabulary)"
+            f"{file} was trained with a vocabulary of {words} words, {train.name} has {expected}{mask}; {fix}"
         )
     layer = next(name for name in ("img_enc.fc.weight", "img_enc.fc_local.weight") if name in state)
     found = {"feature dimension": (size_of(state, layer, 1), train.feature_dim)}

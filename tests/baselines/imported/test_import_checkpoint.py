@@ -4,6 +4,9 @@ import argparse
 import json
 import os
 import pickle
+import shutil
+import zipfile
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from baselines.engine.run_folder import RunFolder
 from baselines.engine.score_run import submit
 from baselines.engine.similarities import score
 from baselines.imported.import_checkpoint import Statement, import_checkpoint
+from baselines.methods.mscn import MetaNetwork
 from ncl_bench.cli import app
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
@@ -152,7 +156,8 @@ def ncr_file(folder: Path, wrapper: str = "") -> Path:
 
 def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
     file = ncr_file(tmp_path)
-    assert import_checkpoint(file, statement("ncr", seed=7), tmp_path / "run") == []
+    warnings = import_checkpoint(file, statement("ncr", seed=7), tmp_path / "run")
+    assert warnings == [f"{file} says data_name f30k_precomp, which is flickr30k, but --dataset is digits"]
     submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
     expected = score([tiny("sgr", 0), tiny("sgr", 1)], load_dataset("digits", split="test"), n_images=20)
     assert np.array_equal(np.load(tmp_path / "submission" / "test.npy"), expected)
@@ -169,21 +174,89 @@ def head(state: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     return [*as_list(state), layers]
 
 
-LAYOUTS = {
-    "two lists, DataParallel": ("ncr", "saf", lambda state: {"model_A": state, "model_B": state}, "module."),
-    "one network of two encoders": ("crcl", "vse_infinity", lambda state: {"model": state}, ""),
-    "one list": ("gsc", "saf", lambda state: {"epoch": 3, "model": state, "Eiters": 9}, ""),
-    "the list alone": ("gsc", "sgr", lambda state: state, ""),
-}
+def gsc(backbone: str, seed: int = 0) -> list[Any]:
+    """``SGRAF.state_dict()`` of GSC: the encoders, then three tensors of labels of the training pairs."""
+    labels = [torch.ones(50), torch.rand(50), torch.rand(50)]
+    return [*as_list(published(backbone, tiny(backbone, seed))), *labels]
 
 
-@pytest.mark.parametrize("case", LAYOUTS)
-def test_layouts(case: str, tmp_path: Path) -> None:
-    method, backbone, layout, wrapper = LAYOUTS[case]
-    network = tiny(backbone, extra_words=method == "crcl")
-    torch.save(layout(as_list(published(backbone, network), wrapper)), tmp_path / "file.tar")
-    import_checkpoint(tmp_path / "file.tar", statement(method), tmp_path / "run")
-    assert_scores_like(network, tmp_path)
+def crcl(backbone: str, **content: Any) -> dict[str, Any]:
+    """A checkpoint of CRCL, which holds its labels as a NumPy array."""
+    network = as_list(published(backbone, tiny(backbone, extra_words=1)))
+    return {"epoch": 1, "model": network, "best_rsum": np.float64(9), "move_gt": np.ones(50), **content}
+
+
+def l2rm() -> dict[str, Any]:
+    cost_function = {"weight": -torch.eye(8), "bias": torch.ones(8)}
+    return {"model": [*as_list(published("sgr", tiny("sgr"))), cost_function]}
+
+
+SGR_AS_LIST = {
+    "two lists, DataParallel": (
+        "ncr", lambda: dict.fromkeys(("model_A", "model_B"), as_list(published("sgr", tiny("sgr")), "module."))
+    ),
+    "CRCL": ("crcl", lambda: crcl("sgr")),
+    "GSC": ("gsc", lambda: {"epoch": 3, "model": gsc("sgr"), "Eiters": 9}),
+    "GSC+": ("gsc_plus", lambda: {"model": [gsc("sgr"), gsc("sgr")]}),
+    "GSC+, two entries": ("gsc_plus", lambda: {"model_A": gsc("sgr"), "model_B": gsc("sgr")}),
+    "L2RM": ("l2rm", l2rm),
+    "the list alone": ("gsc", lambda: gsc("sgr")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SGR_AS_LIST)
+def test_layouts_of_the_papers_code(case: str, tmp_path: Path) -> None:
+    method, content = SGR_AS_LIST[case]
+    torch.save(content(), tmp_path / "file.tar")
+    warnings = import_checkpoint(tmp_path / "file.tar", statement(method), tmp_path / "run")
+    left_out = ["left out, since scoring does not need it: cost_function"] if method == "l2rm" else []
+    assert warnings == left_out
+    assert_scores_like(tiny("sgr", extra_words=method == "crcl"), tmp_path)
+
+
+def test_two_encoders_of_crcl(tmp_path: Path) -> None:
+    torch.save(crcl("vse_infinity"), tmp_path / "file.tar")
+    assert import_checkpoint(tmp_path / "file.tar", statement("crcl"), tmp_path / "run") == []
+    assert_scores_like(tiny("vse_infinity", extra_words=1), tmp_path)
+
+
+def test_the_two_networks_of_gsc_plus_are_both_taken(tmp_path: Path) -> None:
+    torch.save({"model": [gsc("saf", 0), gsc("saf", 1)]}, tmp_path / "file.tar")
+    import_checkpoint(tmp_path / "file.tar", statement("gsc_plus"), tmp_path / "run")
+    submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
+    expected = score([tiny("saf", 0), tiny("saf", 1)], load_dataset("digits", split="test"), n_images=20)
+    assert np.array_equal(np.load(tmp_path / "submission" / "test.npy"), expected)
+
+
+def with_meta_network(seed: int) -> nn.Module:
+    """SGR with a meta network in place of its last layer."""
+    network = tiny("sgr", seed)
+    network.head = MetaNetwork(4, 5)
+    return network
+
+
+def mscn() -> dict[str, Any]:
+    content: dict[str, Any] = {"opt": argparse.Namespace(noise_ratio=0.4)}
+    for name, network in (("A", with_meta_network(0)), ("B", with_meta_network(1))):
+        state = published("sgr", network)
+        head = "sim_enc.sim_eval_w."
+        content[f"net_{name}"] = as_list({n: x for n, x in state.items() if not n.startswith(head)})
+        meta = {n.removeprefix(head): x for n, x in state.items() if n.startswith(head)}
+        theirs = {"hidden": "first_hidden_layer.fc", "out": "output_layer"}
+        content[f"meta_net_{name}"] = {
+            f"{theirs[n.split('.')[0]]}.{n.split('.')[1]}": x for n, x in meta.items()
+        }
+    return content
+
+
+def test_the_meta_networks_of_mscn_are_its_last_layers(tmp_path: Path) -> None:
+    torch.save(mscn(), tmp_path / "file.tar")
+    assert import_checkpoint(tmp_path / "file.tar", statement("mscn"), tmp_path / "run") == []
+    submission = submit([tmp_path / "run"], tmp_path / "submission", device="cpu")
+    networks = [with_meta_network(0), with_meta_network(1)]
+    expected = score(networks, load_dataset("digits", split="test"), n_images=20)
+    assert np.array_equal(np.load(tmp_path / "submission" / "test.npy"), expected)
+    assert submission.extra_clean_data.startswith("200 pairs that are known to match")
 
 
 def test_scan_takes_its_direction_from_the_command(tmp_path: Path) -> None:
@@ -261,7 +334,8 @@ def test_the_head_of_pc2_is_named_and_left_out(tmp_path: Path) -> None:
     file = saved(
         tmp_path / "file.tar", **dict.fromkeys(("model_A", "model_B"), head(published("sgr", network)))
     )
-    assert import_checkpoint(file, statement("pc2"), tmp_path / "run") == ["img_pro_head"]
+    left_out = ["left out, since scoring does not need it: img_pro_head"]
+    assert import_checkpoint(file, statement("pc2"), tmp_path / "run") == left_out
     assert_scores_like(network, tmp_path)
     assert RunFolder(tmp_path / "run").read_run().imported.selection == "test"
 
@@ -314,6 +388,14 @@ def list_of(backbone: str) -> list[dict[str, Tensor]]:
     return as_list(published(backbone, tiny(backbone)))
 
 
+def two(a: list[dict[str, Tensor]], b: list[dict[str, Tensor]]) -> dict[str, Any]:
+    return {"model_A": a, "model_B": b}
+
+
+def with_a_nan() -> dict[str, Tensor]:
+    return published("sgr", tiny("sgr")) | {"sim_enc.sim_eval_w.bias": torch.tensor([torch.nan])}
+
+
 def without(name: str) -> list[dict[str, Tensor]]:
     return as_list({key: x for key, x in published("sgr", tiny("sgr")).items() if key != name})
 
@@ -327,8 +409,18 @@ def with_rows(rows: int) -> list[dict[str, Tensor]]:
 REFUSED = {
     "os.system": (lambda: Malicious(), "gsc", {}, "asks for posix.system, which no checkpoint"),
     "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "eval, which no checkpoint"),
-    "a class": (lambda: {"opt": Path("x")}, "gsc", {}, "asks for pathlib"),
-    "one network of two": (lambda: {"model": list_of("sgr")}, "ncr", {}, "holds 1 networks, ncr trains 2"),
+    "a class": (lambda: {"opt": Fraction(1, 2)}, "gsc", {}, "asks for fractions.Fraction"),
+    "an array of objects": (lambda: crcl("sgr", move_gt=np.array([Malicious()])), "crcl", {}, "asks for posix.system"),
+    "plain networks as MSCN": (lambda: two(list_of("sgr"), list_of("sgr")), "mscn", {}, "lacks meta_net_A"),
+    "MSCN as another": (mscn, "ncr", {}, "import it with --method mscn"),
+    "two backbones": (lambda: two(list_of("sgr"), list_of("saf")), "ncr", {}, "holds networks of SGR and SAF; ncr"),
+    "NaN": (lambda: as_list(with_a_nan()), "gsc", {}, "sim_eval_w.bias holds values that are not finite"),
+    "no_imgnorm": (
+        lambda: {"model": list_of("sgr"), "opt": argparse.Namespace(no_imgnorm=True)}, "gsc", {},
+        "was trained with no_imgnorm, but SGR always scales",
+    ),
+    "the row of <mask>": (lambda: crcl("sgr"), "gsc", {}, "CRCL adds one word, <mask>: is it a checkpoint of CRCL?"),
+    "one network of two": (lambda: {"model": list_of("sgr")}, "ncr", {}, "holds 1 network, ncr trains 2"),
     "no network": (lambda: {"weights": torch.ones(2)}, "gsc", {}, "no network in a known layout (found: weights)"),
     "no backbone": (lambda: [{"fc.weight": torch.ones(2, 2)}], "gsc", {}, "weights of no known backbone"),
     "a weight too few": (
@@ -368,13 +460,71 @@ def refuse(stated: Statement, sentence: str) -> None:
     assert [path.name for path in Path().iterdir()] == ["file.tar"]
 
 
+WARNED = {
+    "PC2": ("ncr", lambda: dict.fromkeys(("model_A", "model_B"), head(published("sgr", tiny("sgr")))),
+            "holds img_pro_head, which the code of pc2 writes, but --method is ncr"),
+    "L2RM": ("rcl", l2rm, "holds cost_function, which the code of l2rm writes, but --method is rcl"),
+    "no PC2": ("pc2", lambda: two(list_of("sgr"), list_of("sgr")), "lacks img_pro_head"),
+    "noise": ("gsc", lambda: {"model": gsc("sgr"), "opt": argparse.Namespace(noise_ratio=0.2, path=Path("x"))},
+              "says noise_ratio 0.2, but --noise-ratio is 0.4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_what_the_file_says_otherwise_is_a_warning(case: str, tmp_path: Path) -> None:
+    method, content, sentence = WARNED[case]
+    file = tmp_path / "file.tar"
+    torch.save(content(), file)
+    arguments = [str(file), "--method", method, "--dataset", "digits", "--noise-ratio", "0.4"]
+    result = CliRunner().invoke(app, ["import-checkpoint", *arguments, "--to", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    assert "WARNING: " in result.stderr
+    assert sentence in result.stderr
+
+
+def test_a_flipped_byte_of_a_tensor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(gsc("sgr"), "file.tar")
+    content = bytearray(Path("file.tar").read_bytes())
+    weight = tiny("sgr").regions.weight.detach().numpy().tobytes()
+    content[content.index(weight) + 2] ^= 1
+    Path("file.tar").write_bytes(content)
+    refuse(statement("gsc"), "is damaged or was not written by torch.save")
+
+
+def test_a_compressed_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(gsc("sgr"), "plain.tar")
+    with (
+        zipfile.ZipFile("plain.tar") as plain,
+        zipfile.ZipFile("file.tar", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    Path("plain.tar").unlink()
+    refuse(statement("gsc"), "is compressed, which torch.save never does")
+
+
+@pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
+def test_an_archive_around_the_checkpoint_is_to_be_unpacked(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    torch.save(gsc("sgr"), tmp_path / "in" / "model_best.pth")
+    packed = shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path / "in")
+    monkeypatch.chdir(tmp_path / "out")
+    Path(packed).rename("file.tar")
+    refuse(statement("gsc"), "is an archive of other files; unpack it")
+
+
 @pytest.mark.parametrize("kept", [0, 1, 100, 0.5, 0.99])
 def test_truncated_files_are_refused(kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     content = ncr_file(tmp_path).read_bytes()
     Path("model_best.pth.tar").unlink()
     Path("file.tar").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    refuse(statement("ncr"), "is damaged or no checkpoint of torch.save")
+    refuse(statement("ncr"), "file.tar is damaged or was not written by torch.save; fetch it again")
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

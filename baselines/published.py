@@ -54,6 +54,9 @@ AVERAGED = {
 }
 """Method to the name of the mean of its SGR and its SAF network."""
 
+IMAGE_FILES = ("l2rm",)
+"""Methods whose published code trains on noise files of images, although no paper states the unit of their rows."""
+
 Row = Mapping[str, str]
 
 
@@ -118,7 +121,7 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     method, backbone = recipe.method["name"], recipe.backbone["name"]
     if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
         averaged = _best_rows(rows, recipe, AVERAGED[method], "SGRAF")
-    lines += [_command(name, _noise([*own, *averaged], recipe.dataset))]
+    lines += [_command(name, _noise([*own, *averaged], recipe))]
     lines += _wrapped([*notes, *_about_noise_files([*own, *averaged])])
     if own:
         lines += _table(f"Published results of {_printed(name, recipe)}:", own)
@@ -171,11 +174,11 @@ def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, backbone: str) 
     return [chosen[cell] for cell in sorted(chosen)]
 
 
-def _noise(rows: Sequence[Row], dataset: str) -> str:
-    if DATASETS[dataset].noise == "natural":
+def _noise(rows: Sequence[Row], recipe: Recipe) -> str:
+    if DATASETS[recipe.dataset].noise == "natural":
         return ""
     noisy = [row for row in rows if row["noise_unit"] in ("caption", "image")]
-    if noisy and noisy[0]["noise_unit"] == "image":
+    if (noisy and noisy[0]["noise_unit"] == "image") or recipe.method["name"] in IMAGE_FILES:
         return "--noise-file FILE --noise-unit image "
     ratio = noisy[0]["noise_ratio"] if noisy else "0.4"
     return f"--noise-ratio {ratio} --noise-unit caption "

@@ -30,6 +30,7 @@ class Family(Record):
         ensemble_recipes: likewise, of an average of several networks.
         recipe_suffixes: how the recipe of a name ends; None where it has none.
         backbones: of a plain model, whose recipes are those of these backbones alone.
+        settings: ``--set`` of the printed rows at some noise ratios, such as ``{"coco 0.6": "method.epochs=2"}``.
     """
 
     title: Annotated[str, Field(max_length=120)]
@@ -42,6 +43,7 @@ class Family(Record):
     ensemble_recipes: str = ""
     recipe_suffixes: dict[str, str | None] = Field(default_factory=dict)
     backbones: tuple[str, ...] = ()
+    settings: dict[str, str] = Field(default_factory=dict)
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
         """Whether a result stands for one network, for an average of several, or nobody says."""
@@ -121,9 +123,13 @@ def commands(
     names = _recipe_names(family, method, backbone, networks, cell)
     if cell.noise_unit == "unknown" or not names or not set(names) <= set(known_recipes()):
         return ()
-    if printed and cell.noise_unit == "image":
-        return command_lines(names, " --noise-file FILE --noise-unit image", cell.slug)
-    return command_lines(names, drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit), cell.slug)
+    options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
+    if printed:
+        if cell.noise_unit == "image":
+            options = " --noise-file FILE --noise-unit image"
+        setting = family.settings.get(f"{cell.dataset} {cell.noise_ratio or 0:g}")
+        options += f" --set {setting}" if setting else ""
+    return command_lines(names, options, cell.slug)
 
 
 @cache

@@ -186,7 +186,11 @@ def test_notes_of_the_files_are_shown_where_they_hold(backbone: str) -> None:
     said = "# The published code documents no schedule for CC152K; this is the one for Flickr30K.\n"
     assert said in described(f"rcl/cc152k_{backbone}")
     assert said not in described(f"rcl/flickr30k_{backbone}")
-    assert "# The published script sets no intra_modal_weight" in described(f"gsc/coco_{backbone}")
+    assert "# The published script sets lr_update to 20, where the paper says 15." in described(
+        f"gsc/coco_{backbone}"
+    )
+    assert "--noise-file FILE --noise-unit image --to" in described(f"l2rm/coco_{backbone}")
+    assert "https://github.com/penghu-cs/RCL" in described(f"l2rm/flickr30k_{backbone}")
 
 
 def test_digits_recipes_get_their_command_alone() -> None:

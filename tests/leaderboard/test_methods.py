@@ -66,7 +66,17 @@ def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> 
     assert on_images
     for entry in on_images:
         trained = [line for line in entry.command.splitlines() if line.startswith("ncl-bench train ")]
-        assert all(" --noise-file FILE --noise-unit image --to " in line for line in trained)
+        assert all(" --noise-file FILE --noise-unit image --" in line for line in trained)
+
+
+@pytest.mark.parametrize(("dataset", "warm_up"), [("flickr30k", 2), ("coco", 1)])
+def test_decl_warms_up_for_fewer_epochs_at_60_and_80_percent(dataset: str, warm_up: int) -> None:
+    printed = [e for e in read_published(read_families()) if e.family == "decl" and e.cell.dataset == dataset]
+    commands = {e.cell.noise_ratio: e.command for e in printed if e.command}
+    assert {
+        ratio for ratio, text in commands.items() if f" --set method.warmup_epochs={warm_up} --to " in text
+    } == {0.6, 0.8}
+    assert "--set" not in commands[0.2]
 
 
 def test_every_command_names_a_recipe_that_exists() -> None:

@@ -22,7 +22,7 @@ def same_ranks(first: np.ndarray, second: np.ndarray, captions_per_image: int) -
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_rank_and_tie_is_kept(data: st.DataObject) -> None:
     n, each = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     values = st.one_of(st.integers(-3, 3).map(float), st.floats(-1, 1, width=32))

@@ -30,13 +30,6 @@ def cut(images: Encoded, rows: np.ndarray) -> Encoded:
     return Encoded(images.vectors[chosen], images.lengths[chosen])
 
 
-def assert_close(found: Tensor, want: np.ndarray, atol: float, rtol: float = 0.0) -> None:
-    """A result against a stored array of any precision."""
-    torch.testing.assert_close(
-        found.detach().double(), torch.from_numpy(np.array(want)).double(), rtol=rtol, atol=atol
-    )
-
-
 def assert_gradients(
     network: nn.Module,
     build: Build,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from support.rounding import assert_near
 from support.tiny_clip import END, MODEL, START, WORDS, clip_batch, open_clip, random_weights, tiny_clip
 
 from baselines.backbones.clip import CLIP
@@ -44,7 +45,7 @@ def test_similarities_are_those_of_open_clip(network: CLIP) -> None:
     pixels = torch.stack([transform(Image.open(io.BytesIO(file))) for file in files])
     tokens = open_clip.SimpleTokenizer()([TRAIN.captions[row] for row in rows.tolist()], 56)
     images, captions, _ = model.eval()(pixels, tokens)
-    torch.testing.assert_close(similarities, images @ captions.T, rtol=0, atol=1e-6)
+    assert_near(similarities, images @ captions.T, 1e-6, scale=1)
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
@@ -65,7 +66,7 @@ def test_a_caption_ignores_padding_and_what_a_method_did_to_its_ends(network: CL
         tokens = batch.caption_tokens[k : k + 1, :length].clone()
         tokens[:, 0], tokens[:, -1] = 400, 500
         alone = network.encode_captions(tokens, torch.tensor([length])).vectors
-        torch.testing.assert_close(alone, whole[k : k + 1], rtol=0, atol=1e-6)
+        assert_near(alone, whole[k : k + 1], 1e-6, scale=1)
 
 
 @torch.no_grad()
@@ -115,7 +116,7 @@ def test_half_precision_follows_single_precision() -> None:
     assert half.dtype == torch.float32
     assert not torch.equal(half, exact)
     assert half.unique().numel() > 0.9 * exact.unique().numel()
-    torch.testing.assert_close(half, exact, rtol=0, atol=0.02)
+    assert_near(half, exact, 0.02, scale=1)
 
 
 def test_a_caption_is_cut_to_what_the_tower_reads() -> None:
@@ -294,7 +295,7 @@ def test_named_weights_are_read_through_the_loader_of_open_clip(
     assert all(torch.equal(x, stored[name]) for name, x in network.towers.state_dict().items())
     assert CLIP.pretrained_encoder(config).startswith("CLIP ViT-S/32-alt (mine, sha256 ")
     white = CLIP.inputs(config, TRAIN).image_features.transform(Image.new("RGB", (5, 5), "white"))  # type: ignore[attr-defined]
-    torch.testing.assert_close(white.mean(), torch.tensor((1 - 0.5) / 0.26863).mean(), rtol=0.1, atol=0)
+    assert_near(white.mean(), torch.tensor((1 - 0.5) / 0.26863).mean(), 0.1)
 
 
 def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() -> None:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from support.backbone_parity import small_inputs, small_network, without_dropout
+from support.rounding import assert_near
 
 from baselines.backbones.squared_difference import nodes_by
 from ncl_bench.errors import TrainingError
@@ -33,7 +34,7 @@ def tensors(items: int, positions: int, keys: int, dim: int, sim_dim: int) -> tu
 def test_nodes_and_lengths_are_those_of_plain_torch(sizes: tuple[int, ...]) -> None:
     inputs = tensors(*sizes)
     for found, expected in zip(nodes_by("triton")(*inputs), nodes_by("torch")(*inputs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        assert_near(found, expected, 1e-5)
 
 
 @needs_triton
@@ -47,7 +48,7 @@ def test_half_precision_stays_near(sizes: tuple[int, ...]) -> None:
     expected, _ = nodes_by("torch")(*inputs)
     assert found.dtype == torch.float16
     assert lengths.dtype == torch.float32
-    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
+    assert_near(found.float(), expected, 1e-2)
 
 
 @needs_triton
@@ -62,7 +63,7 @@ def test_a_network_computes_and_learns_as_with_plain_torch(name: str) -> None:
         similarities.square().sum().backward()
         gradients = {key: p.grad for key, p in network.named_parameters() if p.grad is not None}
         results.append((similarities.detach(), gradients))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
+    assert_near(results[1], results[0], 1e-4)
 
 
 def test_without_triton_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rounding import assert_near
 from torch import Tensor, nn
 
 from baselines.backbones.gru import all_states, both_directions, last_state, packed, padded, states
@@ -22,7 +23,7 @@ def a_gru(*, both: bool, dtype: torch.dtype = torch.float64) -> nn.GRU:
     return nn.GRU(5, 4, batch_first=True, bidirectional=both).to(dtype)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=7),
     padding=st.integers(0, 3),
@@ -40,10 +41,10 @@ def test_states_and_gradients_are_those_of_torch(
     expected = by_torch(gru, sequences, torch.tensor(lengths))
     weight = torch.randn(expected.shape, generator=random, dtype=torch.float64)
     found = states(gru, sequences, torch.tensor(lengths))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert_near(found, expected, 1e-12)
     by = [sequences, *gru.parameters()]
     ours, theirs = (torch.autograd.grad((x * weight).sum(), by) for x in (found, expected))
-    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+    assert_near(ours, theirs, 1e-11)
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["both", "one"])
@@ -89,10 +90,10 @@ def test_both_directions_are_averaged_and_the_last_state_is_that_of_the_last_ite
     sequences = torch.randn(6, 7, 5, dtype=torch.float64)
     gru = a_gru(both=True)
     expected = by_torch(gru, sequences, LENGTHS).mean(dim=2)
-    torch.testing.assert_close(both_directions(gru, sequences, LENGTHS), expected)
+    assert_near(both_directions(gru, sequences, LENGTHS), expected)
     gru = a_gru(both=False)
-    torch.testing.assert_close(last_state(gru, sequences, LENGTHS), gru(packed(sequences, LENGTHS))[1][0])
-    torch.testing.assert_close(all_states(gru, sequences), gru(sequences)[0])
+    assert_near(last_state(gru, sequences, LENGTHS), gru(packed(sequences, LENGTHS))[1][0])
+    assert_near(all_states(gru, sequences), gru(sequences)[0])
 
 
 def test_products_in_bfloat16_are_left_to_torch() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.rounding import assert_near
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -35,21 +36,21 @@ def encoded(network: SGRAF) -> tuple[Encoded, Encoded]:
 def test_numbers_and_running_statistics_are_those_of_the_blocks(name: str, training: bool) -> None:
     blocks, whole = (network_of(name).train(training) for _ in range(2))
     expected, found = blocks.similarities(*encoded(blocks)), all_logits(whole, *encoded(whole)).sigmoid()
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert_near(found, expected, 1e-12)
     for key, value in blocks.state_dict().items():
-        torch.testing.assert_close(whole.state_dict()[key], value, rtol=1e-12, atol=1e-12)
+        assert_near(whole.state_dict()[key], value, 1e-12)
     expected.sum().backward()
     found.sum().backward()
     for (key, weight), other in zip(blocks.named_parameters(), whole.parameters(), strict=True):
         if weight.grad is not None:
-            torch.testing.assert_close(other.grad, weight.grad, rtol=1e-9, atol=1e-12, msg=key)
+            assert_near(other.grad, weight.grad, 1e-9, scale=1e-3, name=key)
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
 def test_own_similarities_are_the_diagonal(name: str) -> None:
     network = network_of(name).eval()
     found, expected = (of(network, *encoded(network)) for of in (own_logits, all_logits))
-    torch.testing.assert_close(found, expected.diagonal(), rtol=1e-12, atol=1e-12)
+    assert_near(found, expected.diagonal(), 1e-12)
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
@@ -96,4 +97,4 @@ def test_exchanged_weights_hold_in_the_backward_pass(name: str) -> None:
     other().square().sum().backward()
     for key, weight in other.named_parameters():
         if weight.grad is not None:
-            torch.testing.assert_close(exchanged[key].grad, weight.grad, rtol=1e-9, atol=1e-12, msg=key)
+            assert_near(exchanged[key].grad, weight.grad, 1e-9, scale=1e-3, name=key)

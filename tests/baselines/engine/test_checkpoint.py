@@ -31,7 +31,7 @@ def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -
     found, damaged = latest_state(tmp_path)
     assert damaged == []
     assert found is not None
-    torch.testing.assert_close(found, state)
+    torch.testing.assert_close(found, state, rtol=0, atol=0)
 
 
 def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 from support.few_digits import flat, outcome
+from support.rounding import assert_near
 from support.tiny_clip import TINY_CLIP, clip_batch, random_weights, tiny_clip
 from support.two_processes import in_two_processes
 from typer.testing import CliRunner
@@ -122,7 +123,7 @@ def test_zero_shot_scores_the_weights_as_they_are(tmp_path: Path) -> None:
         captions = network.encode_captions(*map(torch.from_numpy, test.tokens.padded(np.arange(5))))
         expected = network.similarities(images, captions).numpy()
     found = np.load(tmp_path / "submission" / "test.npy")
-    np.testing.assert_allclose(found[:3, :5], expected, rtol=0, atol=1e-6)
+    assert_near(found[:3, :5], expected, 1e-6, scale=1)
     assert (submission.method, submission.noise.unit, submission.selection_split) == (
         "CLIP zero-shot",
         "none",
@@ -193,7 +194,7 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
     expected = five_steps()
     assert expected[0][-1] < expected[0][0] - 0.1
     for found in in_two_processes(tmp_path / "ranks", five_steps, True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+        assert_near(found, expected, 1e-8, scale=1)
 
 
 class Squares(EmbeddedDataset):
@@ -263,7 +264,7 @@ def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
     )
     assert (images.shape, captions.shape) == ((200, 64), (1000, 64))
     matrix = np.load(tmp_path / "matrix" / "test.npy")
-    np.testing.assert_allclose(images @ captions.T, matrix, rtol=0, atol=1e-6)
+    assert_near(images @ captions.T, matrix, 1e-6, scale=1)
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "embeddings")])
     assert result.exit_code == 0, result.output
     with pytest.raises(TrainingError, match="holds a submission already"):

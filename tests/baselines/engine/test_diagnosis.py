@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.engine.diagnosis import BINS, separation
@@ -14,7 +14,6 @@ ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, m
 )
 
 
-@settings(deadline=None)  # the first example imports scikit-learn
 @given(ESTIMATES)
 def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
     pairs: list[tuple[int, bool]],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from support.rounding import assert_near
 from support.two_processes import ends_of_two_processes, in_two_processes
 from torch import distributed
 
@@ -91,7 +92,7 @@ def some_steps(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 def test_two_processes_train_like_one(name: str, tmp_path: Path) -> None:
     expected = some_steps(name)
     for found in in_two_processes(tmp_path / "ranks", some_steps, name):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        assert_near(found, expected, 1e-5, scale=1)
 
 
 def by_plain_descent(method: type[Method]) -> None:
@@ -172,14 +173,14 @@ def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_pa
     (tmp_path / "one").mkdir()
     expected = whole_run(tmp_path / "one")
     first, second = in_two_processes(tmp_path / "two", whole_run, tmp_path / "two")
-    torch.testing.assert_close(first["state"], expected["state"], rtol=0, atol=1e-5)
+    assert_near(first["state"], expected["state"], 1e-5, scale=1)
     torch.testing.assert_close(second["state"], first["state"], rtol=0, atol=0)
     histories = [json.loads((tmp_path / n / "run" / "history.json").read_text()) for n in ("one", "two")]
     for entry, other in zip(*histories, strict=True):
         assert entry["steps"] == other["steps"] >= STEPS
         assert other["loss"] == pytest.approx(entry["loss"], abs=1e-5)
     scores = [np.load(tmp_path / n / "submission" / "test.npy") for n in ("one", "two")]
-    np.testing.assert_allclose(scores[1], scores[0], rtol=0, atol=1e-5)
+    assert_near(scores[1], scores[0], 1e-5, scale=1)
     assert first["epochs_recorded"] == len(histories[0])
     assert second["epochs_recorded"] == 0
 
@@ -247,9 +248,7 @@ def test_every_method_trains_in_two_processes_as_in_one(tmp_path: Path) -> None:
             if rank > 0:
                 del expected["scores"]
                 assert found.pop("scores").numel() == 0
-            torch.testing.assert_close(
-                found, expected, rtol=0, atol=1e-5, msg=lambda said, name=name: f"{name}: {said}"
-            )
+            assert_near(found, expected, 1e-5, scale=1, name=name)
             assert found["next random number"] == expected["next random number"]
 
 

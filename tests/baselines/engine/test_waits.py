@@ -12,6 +12,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from support.few_digits import few_digits_recipe
+from support.rounding import assert_near
 from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
 from support.tiny_clip import MODEL, WORDS, clip_batch
 
@@ -189,7 +190,7 @@ class TestTheStandIn:
             out.square().sum().backward()
             found.append([x.cpu() for x in (out.detach(), gru.weight_hh_l0.grad)])
         for here, there in zip(*found, strict=True):
-            torch.testing.assert_close(here, there)  # the decomposed GRU rounds otherwise
+            assert_near(here, there)  # the decomposed GRU rounds otherwise
 
     def test_tensors_of_the_device_and_of_the_host_do_not_meet(self, device: StandIn) -> None:
         with pytest.raises(RuntimeError, match="mixes tensors"):

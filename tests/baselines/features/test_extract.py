@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.drawings import SIZE, draw, drawing, tiny_encoder
+from support.rounding import assert_near
 
 from baselines.features import extract as module
 from baselines.features.extract import FeatureOptions, extract
@@ -67,7 +68,7 @@ def test_features_are_those_of_the_definition(grid, photos, tmp_path):
     found = rows_of(tmp_path / "out")
     assert sorted(found) == photos.names
     for name, features in found.items():
-        np.testing.assert_allclose(features, defined_features(photos.folder / name, grid), atol=1e-4)
+        assert_near(features, defined_features(photos.folder / name, grid), 1e-4)
     assert (done.images, done.feature_dim, done.skipped) == ({"train": 16, "dev": 2, "test": 2}, 5, {})
     assert Encoding.model_validate_json((tmp_path / "out" / "features.json").read_bytes()) == done
     assert not list(tmp_path.glob(".*"))
@@ -164,7 +165,7 @@ def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
     found = rows_of(tmp_path / "out")
     assert sorted(found) == [name for name in photos.names if name != "003.png"]
     for name, features in found.items():
-        np.testing.assert_allclose(features, defined_features(photos.folder / name, 2), atol=1e-4)
+        assert_near(features, defined_features(photos.folder / name, 2), 1e-4)
 
 
 def test_given_splits_are_kept(photos, tmp_path):
@@ -188,7 +189,7 @@ def test_the_projection_is_that_of_the_training_images(photos, tmp_path):
     _, values, axes = np.linalg.svd(train - mean, full_matrices=False)
     for name, features in found.items():
         expected = (plain[name] - mean) @ axes[:2].T
-        np.testing.assert_allclose(np.abs(features), np.abs(expected), atol=1e-3)
+        assert_near(np.abs(features), np.abs(expected), 1e-3)
     variance = (values[:2] ** 2).sum() / (values**2).sum()
     assert done.feature_dim == done.pca.dim == 2
     assert done.pca.fitted_on == 16
@@ -242,4 +243,4 @@ def test_a_gpu_gives_the_same_features(photos, tmp_path):
     assert done.device == torch.cuda.get_device_name()
     on_cpu, on_gpu = rows_of(tmp_path / "cpu"), rows_of(tmp_path / "gpu")
     for name in photos.names:
-        np.testing.assert_allclose(on_gpu[name], on_cpu[name], atol=1e-4)
+        assert_near(on_gpu[name], on_cpu[name], 1e-4)

@@ -140,7 +140,7 @@ def compacted_by_loop(items: Tensor, lengths: Tensor, kept: Tensor) -> list[list
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 6), longest=st.integers(1, 9))
 def test_compacted_equals_the_loop(seed: int, n: int, longest: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -66,7 +66,7 @@ def test_a_batch_moves_whole() -> None:
 
 
 @given(st.integers(2, 13), st.integers(0, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_covering_pass_leaves_no_pair_out(batch_size: int, seed: int) -> None:
     batches = TrainingBatches(dataset(), batch_size=batch_size, seed=seed)
     seen = [batch.pair_ids.tolist() for batch in batches.covering("divide")]
@@ -77,7 +77,7 @@ def test_a_covering_pass_leaves_no_pair_out(batch_size: int, seed: int) -> None:
 
 
 @given(st.integers(2, 13), st.integers(0, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_pass_visits_every_pair_once_but_a_single_left_over(batch_size: int, seed: int) -> None:
     visited = orders(TrainingBatches(dataset(), batch_size=batch_size, seed=seed), "train")
     assert all(2 <= len(batch) <= batch_size for batch in visited)

@@ -22,6 +22,7 @@ from support.golden_parity import (
     state_of,
     tensor,
 )
+from support.rounding import assert_near
 from torch import Tensor, nn
 
 import baselines.methods.bicro as bicro
@@ -55,13 +56,6 @@ MARGIN = BiCroConfig().margin
 HALVES = {"first_half": 0, "second_half": 20}
 
 
-def assert_near(found: Tensor, stored: Arrays, name: str, relative: float, absolute: float = 0.0) -> None:
-    """Within a share of the largest entry, or absolutely; either suffices."""
-    want = stored[name]
-    tolerance = max(relative * np.abs(want).max(), absolute)
-    np.testing.assert_allclose(found.detach(), want, rtol=0, atol=tolerance, err_msg=name)
-
-
 def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> None:
     stored = golden("Q_bicro_losses")
     labels, column = tensor(stored["labels"]), tensor(stored["labels_column"])
@@ -85,9 +79,9 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
             scores, name = tensor(stored[f"scores.{matrix}"]).requires_grad_(), f"{matrix}.{mode}"
             loss = loss_of(scores)
             loss.sum().backward()
-            assert_near(loss, stored, f"{name}.value", 2e-6)
+            assert_near(loss, stored[f"{name}.value"], 2e-6, name=f"{name}.value")
             if matrix not in TIED:
-                assert_near(scores.grad, stored, f"{name}.grad", 2e-4)
+                assert_near(scores.grad, stored[f"{name}.grad"], 2e-4, name=f"{name}.grad")
     compared = {name.split(".", 1)[1].rsplit(".", 1)[0] for name in stored if name.endswith(".value")}
     assert compared == set(losses)
 
@@ -98,13 +92,13 @@ def test_anchors_match_the_published_code(golden: Golden) -> None:
         scores = tensor(stored[f"scores.{matrix}"])
         advantage = (MARGIN - mean_triplet(scores, MARGIN) / 2).clamp(0, MARGIN)
         name = f"{matrix}.predict_clean"
-        np.testing.assert_allclose(advantage, stored[f"{name}.p"], rtol=0, atol=1e-6)
+        assert_near(advantage, stored[f"{name}.p"], 1e-6, scale=1)
         anchors, others = anchors_first(scores, MARGIN)
-        np.testing.assert_allclose(
+        assert_near(
             advantage[torch.cat([others, anchors])],
             stored[f"{name}.p"][np.concatenate([stored[f"{name}.others"], stored[f"{name}.anchors"]])],
-            rtol=0,
-            atol=1e-6,
+            1e-6,
+            scale=1,
         )
         if matrix == "smooth":  # the others have ties
             np.testing.assert_array_equal(anchors, stored[f"{name}.anchors"])
@@ -117,14 +111,14 @@ def test_mixtures_of_losses_match_the_published_code(network: str, golden: Golde
     for case in names_between(stored, "", f".loss_{network}"):
         losses = tensor(stored[f"{case}.loss_{network}"])
         normalised = torch.from_numpy(min_max_normalised(losses.numpy()))
-        np.testing.assert_allclose(normalised, stored[f"{case}.norm_loss_{network}"], rtol=0, atol=1e-6)
+        assert_near(normalised, stored[f"{case}.norm_loss_{network}"], 1e-6, scale=1)
         mixture, name = loss_mixture(normalised), f"{case}.bmm_{network}"
         for found, of in ((mixture.alpha, "alphas"), (mixture.beta, "betas"), (mixture.weights, "weight")):
-            np.testing.assert_allclose(found, stored[f"{name}.{of}"].ravel(), rtol=1e-3)
+            assert_near(found, stored[f"{name}.{of}"].ravel(), 1e-3)
         want = stored[f"{case}.bmm.prob_{network}"].ravel()
-        np.testing.assert_allclose(first_component(mixture, normalised.double()), want, rtol=0, atol=1e-4)
+        assert_near(first_component(mixture, normalised.double()), want, 1e-4, scale=1)
         published = beta_posterior(losses, "published")
-        np.testing.assert_allclose(published, np.nan_to_num(want), rtol=0, atol=1e-4)
+        assert_near(published, np.nan_to_num(want), 1e-4, scale=1)
         pred = stored[f"{case}.bmm.pred_{network}"].ravel()
         np.testing.assert_array_equal(divided(published, 0.5, "published"), pred)
         repaired = divided(beta_posterior(losses), 0.5).numpy()
@@ -139,7 +133,7 @@ def test_gaussian_mixtures_match_the_published_code(golden: Golden) -> None:
         for network in "AB":  # from one stream
             normalised = stored[f"{case}.norm_loss_{network}"]
             found = torch.from_numpy(mixture_posterior(normalised, larger_mean=False, random_state=random))
-            np.testing.assert_allclose(found, stored[f"{case}.gmm.prob_{network}"], rtol=0, atol=1e-5)
+            assert_near(found, stored[f"{case}.gmm.prob_{network}"], 1e-5, scale=1)
             np.testing.assert_array_equal(is_clean(found, 0.5), stored[f"{case}.gmm.pred_{network}"])
             means = stored[f"{case}.gmm_{network}.means"]
             weighted = np.average(normalised, weights=found)
@@ -155,12 +149,12 @@ def test_mixtures_of_given_values_match_the_published_code(golden: Golden) -> No
         for updates, row in enumerate(table):
             mixture = fitted_for(values.clamp(1e-4, 1 - 1e-4), start, updates, 1e-12)
             found = torch.cat([mixture.alpha, mixture.beta, mixture.weights])
-            np.testing.assert_allclose(found, row, rtol=1e-9)
-        np.testing.assert_allclose(loss_mixture(values).alpha, mixture.alpha, rtol=1e-12)
+            assert_near(found, row, 1e-9)
+        assert_near(loss_mixture(values).alpha, mixture.alpha, 1e-12)
         density = mixture.log_densities(values).exp().sum(dim=1)
-        np.testing.assert_allclose(density, stored[f"{name}.density"], rtol=1e-9)
+        assert_near(density, stored[f"{name}.density"], 1e-9)
         found = first_component(mixture, values)
-        np.testing.assert_allclose(found, stored[f"{name}.posterior_0"], rtol=1e-9)
+        assert_near(found, stored[f"{name}.posterior_0"], 1e-9)
 
 
 def test_divisions_of_given_probabilities_match_the_published_code(golden: Golden) -> None:
@@ -211,13 +205,13 @@ def test_steps_to_a_label_match_the_published_code(case: str, golden: Golden) ->
         captions = overall(Encoded(batch.caption_tokens, batch.caption_lengths))
         if side == "l":
             of_anchors = [images[anchors], captions[anchors]]
-            assert_near(images, stored, f"{case}.img_g_l", 2e-6)
-            assert_near(captions, stored, f"{case}.text_g_l", 2e-6)
+            assert_near(images, stored[f"{case}.img_g_l"], 2e-6, name=f"{case}.img_g_l")
+            assert_near(captions, stored[f"{case}.text_g_l"], 2e-6, name=f"{case}.text_g_l")
         alike = [cosines(items, own) for items, own in zip((images, captions), of_anchors, strict=True)]
         for found, name in zip(alike, ("sim_img", "sim_text"), strict=True):
-            assert_near(found, stored, f"{case}.{name}_{side}", 0, 2e-6)
+            assert_near(found, stored[f"{case}.{name}_{side}"], 2e-6, scale=1, name=f"{case}.{name}_{side}")
         for found, name in ((agreement(*alike), "img2text"), (agreement(*alike[::-1]), "text2img")):
-            assert_near(found[:, None], stored, f"{case}.{name}_{side}", 1e-4)
+            assert_near(found[:, None], stored[f"{case}.{name}_{side}"], 1e-4, name=f"{case}.{name}_{side}")
 
 
 @pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
@@ -243,10 +237,10 @@ def test_labels_match_the_published_code(
         config = BiCroConfig(label_threshold=threshold, faults=faults)
         method = BiCro(config, Setting(len(clean), 1, 1, nn.Identity))
         labels, noisy_labels = method.labels(network, clean, noisy)
-        np.testing.assert_allclose(labels, stored[f"{name}.{array}"], rtol=0, atol=1e-5)
-        np.testing.assert_allclose(noisy_labels, stored[f"{name}.n_y"], rtol=0, atol=1e-5)
+        assert_near(labels, stored[f"{name}.{array}"], 1e-5, scale=1)
+        assert_near(noisy_labels, stored[f"{name}.n_y"], 1e-5, scale=1)
         own = seen[0] if threshold is None else seen[0].where(seen[0] > threshold, 0.0)
-        np.testing.assert_allclose(own[:, None], stored[f"{name}.consistency_l"], rtol=0, atol=1e-5)
+        assert_near(own[:, None], stored[f"{name}.consistency_l"], 1e-5, scale=1)
 
 
 def network(stored: Arrays, letter: str, dtype: torch.dtype) -> Backbone:
@@ -276,10 +270,22 @@ def test_labels_of_a_network_match_the_published_code(dtype: torch.dtype, golden
     np.testing.assert_array_equal(anchors, stored[f"B.predict.anchors{suffix}"])
     np.testing.assert_array_equal(others, stored[f"B.predict.others{suffix}"])
     labels, noisy_labels = method.labels(peer, batches["l0"], batches["u0"])
-    assert_near(similarities, stored, f"B.predict.sims{suffix}", 0, 1e-9 if suffix else 5e-6)
-    assert_near(labels, stored, f"B.predict.c_y{suffix}", 0, near)
-    assert_near(noisy_labels, stored, f"B.predict.n_y{suffix}", 0, near)
-    assert_near(mean_triplet(similarities, MARGIN), stored, f"B.eval_loss{suffix}", 0, near)
+    assert_near(
+        similarities,
+        stored[f"B.predict.sims{suffix}"],
+        1e-9 if suffix else 5e-6,
+        scale=1,
+        name=f"B.predict.sims{suffix}",
+    )
+    assert_near(labels, stored[f"B.predict.c_y{suffix}"], near, scale=1, name=f"B.predict.c_y{suffix}")
+    assert_near(noisy_labels, stored[f"B.predict.n_y{suffix}"], near, scale=1, name=f"B.predict.n_y{suffix}")
+    assert_near(
+        mean_triplet(similarities, MARGIN),
+        stored[f"B.eval_loss{suffix}"],
+        near,
+        scale=1,
+        name=f"B.eval_loss{suffix}",
+    )
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -307,7 +313,9 @@ def test_one_step_on_a_network_matches_the_published_code(
         key = "n_y" if mode == "unlabelled" else "c_y"
         given = tensor(stored[f"B.predict.{key}{suffix}"], dtype)
         step(own, soft_triplet(own.train()(batch), given, method.config).sum(), batch)
-    assert_near(seen[0].detach(), stored, f"A.{mode}.sims{suffix}", 0, near)
+    assert_near(
+        seen[0].detach(), stored[f"A.{mode}.sims{suffix}"], near, scale=1, name=f"A.{mode}.sims{suffix}"
+    )
     assert step.losses[0] == pytest.approx(float(stored[f"A.{mode}.loss{suffix}"]), rel=value)
     assert step.norms[0] == pytest.approx(
         float(stored[f"A.{mode}.grad_norm{suffix}"]), rel=max(value, 2e-4 * (not suffix))
@@ -344,7 +352,7 @@ def test_gradients_and_the_step_on_a_network_match_the_published_code(
         assert after
         for name, expected in after.items():
             if moved[name].abs().max() > 1e-9:  # noise moves as far as a gradient
-                np.testing.assert_allclose(weights[name].detach(), expected, rtol=0, atol=1e-6, err_msg=name)
+                assert_near(weights[name].detach(), expected, 1e-6, scale=1, name=name)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -386,8 +394,10 @@ def test_trajectory_matches_the_published_code(
     assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network{suffix}"].tolist()
     assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size{suffix}"].tolist()
     for k, found in enumerate(labels):
-        assert_near(found, stored, f"{name}.labels{k}{suffix}", 0, label_near)
-    np.testing.assert_allclose(step.losses, stored[f"{name}.loss{suffix}"], rtol=loss_near)
+        assert_near(
+            found, stored[f"{name}.labels{k}{suffix}"], label_near, scale=1, name=f"{name}.labels{k}{suffix}"
+        )
+    assert_near(step.losses, stored[f"{name}.loss{suffix}"], loss_near)
 
 
 def test_paper_labels_give_each_pair_its_own_margin_in_both_directions() -> None:

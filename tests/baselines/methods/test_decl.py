@@ -20,6 +20,7 @@ from support.golden_parity import (
     state_of,
     tensor,
 )
+from support.rounding import assert_near
 from support.stand_ins import StandIn
 from torch import Tensor, nn
 
@@ -85,38 +86,32 @@ def test_evidence_and_its_parts_match_the_published_code(dtype: torch.dtype, gol
     for matrix in matrices(stored):
         raw = tensor(stored[f"raw.{matrix}"], dtype)
         found = evidence(signed(raw), CONFIG.temperature)
-        np.testing.assert_allclose(
-            found, stored[f"{matrix}.evidence{suffix}"], rtol=tolerance, err_msg=matrix
-        )
+        assert_near(found, stored[f"{matrix}.evidence{suffix}"], tolerance, name=matrix)
         for side, alpha in (("i2t", found + 1), ("t2i", found.T + 1)):
             labels, start = torch.eye(len(raw), dtype=dtype), f"{matrix}.{side}"
             for name, value in (("A", squared_error(alpha, labels)), ("B", variance(alpha))):
                 want = stored[f"{start}.{name}{suffix}"]
-                np.testing.assert_allclose(value, want, rtol=0, atol=part * np.abs(want).max(), err_msg=start)
-            want = stored[f"{start}.kl{suffix}"]
-            near = (3e-3 if dtype == torch.float32 else 1e-9) * np.abs(want).max()
-            if matrix == "low_evidence":  # what is left after large numbers cancel
-                near = max(near, 1e-4 if dtype == torch.float32 else 1e-14)
+                assert_near(value, want, part, name=start)
+            near, size = (3e-3, 1 / 30) if dtype == torch.float32 else (1e-9, 1e-5)
+            scale = size if matrix == "low_evidence" else 0  # what is left after large numbers cancel
             divergence = misleading_evidence(alpha, labels)
-            np.testing.assert_allclose(divergence, want, rtol=0, atol=near, err_msg=start)
+            assert_near(divergence, stored[f"{start}.kl{suffix}"], near, scale=scale, name=start)
 
 
 def test_squashed_similarities_match_the_published_code(golden: Golden) -> None:
     stored = golden("J_decl")
     for matrix in matrices(stored):
         raw = tensor(stored[f"raw.{matrix}"])
-        np.testing.assert_allclose(raw.sigmoid(), stored[f"{matrix}.sims"], rtol=0, atol=1e-6)
-        np.testing.assert_allclose(signed(raw), stored[f"{matrix}.sims_tanh"], rtol=0, atol=1e-6)
+        assert_near(raw.sigmoid(), stored[f"{matrix}.sims"], 1e-6, scale=1)
+        assert_near(signed(raw), stored[f"{matrix}.sims_tanh"], 1e-6, scale=1)
         found = evidence(signed(raw), CONFIG.temperature)
         both = found + found.T
-        np.testing.assert_allclose(
-            both / both.sum(dim=1, keepdim=True), stored[f"{matrix}.norm_e"], rtol=0, atol=1e-5
-        )
+        assert_near(both / both.sum(dim=1, keepdim=True), stored[f"{matrix}.norm_e"], 1e-5, scale=1)
 
 
 def test_a_cosine_takes_the_place_of_what_comes_before_the_sigmoid() -> None:
     cosines = torch.linspace(-1, 1, 5)
-    torch.testing.assert_close(squashed(cosines, (-1.0, 1.0)), cosines.tanh())
+    assert_near(squashed(cosines, (-1.0, 1.0)), cosines.tanh())
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -146,10 +141,10 @@ def test_losses_and_their_gradients_match_the_published_code(
         grad = method.networks[0].raw[0].grad
         exact = stored[f"{start}.grad__f64"]
         tolerance = 1e-8 if dtype == torch.float64 else 1e-4
-        np.testing.assert_allclose(grad, exact, rtol=0, atol=tolerance * np.abs(exact).max(), err_msg=start)
+        assert_near(grad, exact, tolerance, name=start)
         if matrix != "extreme":  # where the published float32 is itself 2.3e-3 from its float64
             want = stored[f"{start}.grad"]
-            np.testing.assert_allclose(grad, want, rtol=0, atol=2e-3 * np.abs(want).max(), err_msg=start)
+            assert_near(grad, want, 2e-3, name=start)
 
 
 @pytest.mark.parametrize("time", STEPS)
@@ -158,7 +153,7 @@ def test_triplet_loss_of_every_pair_matches_the_published_code(time: str, golden
     for matrix in matrices(stored):
         raw, start = tensor(stored[f"raw.{matrix}"]), f"{matrix}.warmup.{time}"
         found = hardest_mean_triplet(signed(raw), CONFIG.margin, int(stored[f"{start}.n_negatives"]))
-        np.testing.assert_allclose(found, stored[f"{start}.rdh"], rtol=1e-5, atol=1e-6, err_msg=matrix)
+        assert_near(found, stored[f"{start}.rdh"], 1e-5, name=matrix)
 
 
 def test_numbers_of_negatives_match_the_published_code(golden: Golden) -> None:
@@ -181,9 +176,9 @@ def test_predicted_correspondence_matches_the_published_code(golden: Golden) -> 
         both = found + found.T
         shares[own] = both.diagonal() / both.sum(dim=1)
         doubts[own] = uncertainty(found + 1) + uncertainty(found.T + 1)
-    np.testing.assert_allclose(shares, stored["correspondence.norm_e_diag"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(doubts, stored["correspondence.uncertainty"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(method.certainty.values, 1 - doubts / 2, rtol=0, atol=1e-6)
+    assert_near(shares, stored["correspondence.norm_e_diag"], 1e-5, scale=1)
+    assert_near(doubts, stored["correspondence.uncertainty"], 1e-5, scale=1)
+    assert_near(method.certainty.values, 1 - doubts / 2, 1e-6, scale=1)
 
 
 def sgr_method(golden: Golden, dtype: torch.dtype, **options: Any) -> tuple[DECL, Batch]:
@@ -200,7 +195,7 @@ def test_similarities_of_the_network_match_the_published_code(
     method, batch = sgr_method(golden, dtype)
     found = torch.logit(method.networks[0].train(mode == "train")(batch)).detach()
     want = golden("J_backbone_sgr")[f"{mode}.logits{SUFFIXES[dtype]}"]
-    np.testing.assert_allclose(found, want, rtol=0, atol={torch.float32: 2e-5, torch.float64: 1e-9}[dtype])
+    assert_near(found, want, {torch.float32: 2e-5, torch.float64: 1e-9}[dtype], scale=1)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -238,8 +233,8 @@ def test_trajectory_matches_the_published_code(dtype: torch.dtype, golden: Golde
     for k in range(len(want)):
         method.train_epoch(WARMUP if 2 * k < len(want) else TRAIN, batches, step)
     first, later = {"": (1e-3, 5e-2), "__f64": (1e-6, 1e-6)}[suffix]
-    np.testing.assert_allclose(step.losses[:2], want[:2], rtol=first)
-    np.testing.assert_allclose(step.losses, want, rtol=later)
+    assert_near(step.losses[:2], want[:2], first)
+    assert_near(step.losses, want, later)
 
 
 def test_correspondence_and_ranking_of_a_network_match_the_published_code(golden: Golden) -> None:
@@ -252,16 +247,12 @@ def test_correspondence_and_ranking_of_a_network_match_the_published_code(golden
     scores = method.ranking_scores(network, similarities)
     both = scores + scores.T
     np.testing.assert_array_equal(method.clean.values, stored["sgr.correspondence.preds"])
-    np.testing.assert_allclose(
-        both.diagonal() / both.sum(dim=1), stored["sgr.correspondence.norm_e_diag"], rtol=0, atol=1e-4
-    )
-    np.testing.assert_allclose(
-        2 * (1 - method.certainty.values), stored["sgr.correspondence.uncertainty"], rtol=0, atol=1e-4
-    )
-    np.testing.assert_allclose(similarities, stored["inference.sims"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(scores, stored["inference.evidence"], rtol=2e-4)
+    assert_near(both.diagonal() / both.sum(dim=1), stored["sgr.correspondence.norm_e_diag"], 1e-4, scale=1)
+    assert_near(2 * (1 - method.certainty.values), stored["sgr.correspondence.uncertainty"], 1e-4, scale=1)
+    assert_near(similarities, stored["inference.sims"], 1e-5, scale=1)
+    assert_near(scores, stored["inference.evidence"], 2e-4)
     second = method.ranking_scores(network, tensor(stored["inference.raw_second_model"]).sigmoid())
-    np.testing.assert_allclose((scores + second) / 2, stored["inference.evidence_two_models"], rtol=2e-4)
+    assert_near((scores + second) / 2, stored["inference.evidence_two_models"], 2e-4)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +266,7 @@ def test_correspondence_and_ranking_of_a_network_match_the_published_code(golden
 def test_schedule_matches_the_published_code(dataset: str, options: dict[str, Any], golden: Golden) -> None:
     plan = method_on(nn.Identity(), 4, **options).plan()
     rates = [epoch.learning_rate for epoch in plan if epoch.phase == "train"]
-    np.testing.assert_allclose(rates, golden("J_decl")[f"schedule.{dataset}.lr"], rtol=1e-12)
+    assert_near(rates, golden("J_decl")[f"schedule.{dataset}.lr"], 1e-12)
     warmup = [epoch for epoch in plan if epoch.phase == "warmup"]
     assert {epoch.learning_rate for epoch in warmup} == {rates[0]}
     assert not any(epoch.select for epoch in warmup)

@@ -24,6 +24,7 @@ from support.golden_parity import (
     state_of,
     tensor,
 )
+from support.rounding import assert_near
 from torch import Tensor, nn
 
 import baselines.methods.mscn as mscn
@@ -57,24 +58,24 @@ META = {
 CASES = [("published", "updated"), ("amplified", "updated"), ("amplified", "kept")]
 
 
-def assert_near(found: Tensor, stored: Arrays, name: str, relative: float, absolute: float = 0.0) -> None:
-    """Within a share of the largest entry, or absolutely; either suffices."""
-    want = stored[name]
-    tolerance = max(relative * np.abs(want).max(), absolute)
-    np.testing.assert_allclose(found.detach(), want, rtol=0, atol=tolerance, err_msg=name)
-
-
 def load_meta(head: nn.Module, stored: Arrays, prefix: str) -> None:
     """Published weights of a meta network."""
     head.load_state_dict({ours: tensor(stored[prefix + theirs]) for theirs, ours in META.items()})
 
 
 def assert_meta(
-    found: dict[str, Tensor], stored: Arrays, prefix: str, suffix: str, relative: float, absolute: float = 0.0
+    found: dict[str, Tensor],
+    stored: Arrays,
+    prefix: str,
+    suffix: str,
+    tolerance: float,
+    *,
+    scale: float = 0.0,
 ) -> None:
     """Weights or gradients of a meta network."""
     for theirs, ours in META.items():
-        assert_near(found[ours], stored, f"{prefix}{theirs}{suffix}", relative, absolute)
+        key = f"{prefix}{theirs}{suffix}"
+        assert_near(found[ours], stored[key], tolerance, scale=scale, name=key)
 
 
 def values_of(head: nn.Module) -> dict[str, Tensor]:
@@ -85,7 +86,7 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
     stored = golden("R_mscn_losses")
     probabilities = tensor(stored["probs"])
     margins = adaptive_margin(torch.diag(probabilities), MARGIN)
-    np.testing.assert_allclose(margins, stored["margin_of_probs"], rtol=2e-6)
+    assert_near(margins, stored["margin_of_probs"], 2e-6)
     losses: dict[str, Any] = {
         "warmup": lambda s: mean_triplet(s, MARGIN).sum(),
         "hard": lambda s: hardest_triplet(s, MARGIN).sum(),
@@ -97,9 +98,9 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
             scores, name = tensor(stored[f"scores.{matrix}"]).requires_grad_(), f"{matrix}.{mode}"
             loss = loss_of(scores)
             loss.backward()
-            assert_near(loss, stored, f"{name}.value", 2e-6)
+            assert_near(loss, stored[f"{name}.value"], 2e-6, name=f"{name}.value")
             if matrix not in TIED:
-                assert_near(scores.grad, stored, f"{name}.grad", 2e-4)
+                assert_near(scores.grad, stored[f"{name}.grad"], 2e-4, name=f"{name}.grad")
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -112,8 +113,8 @@ def test_meta_network_matches_the_published_code(dtype: torch.dtype, golden: Gol
     found = network(tensor(stored["meta_net.in"], dtype))
     loss = meta_loss(found.squeeze(1), tensor(stored["meta_net.labels"]))
     loss.backward()
-    assert_near(found.sigmoid(), stored, f"meta_net.out{suffix}", value)
-    assert_near(loss, stored, f"meta_net.bce{suffix}", value)
+    assert_near(found.sigmoid(), stored[f"meta_net.out{suffix}"], value, name=f"meta_net.out{suffix}")
+    assert_near(loss, stored[f"meta_net.bce{suffix}"], value, name=f"meta_net.bce{suffix}")
     assert_meta(gradients_of(network), stored, "meta_net.grad.", suffix, slope)
 
 
@@ -127,13 +128,13 @@ def test_purification_matches_the_published_code(golden: Golden) -> None:
         np.testing.assert_array_equal(values, stored[f"{case}.train_sims_clamped"])
         start = by_moments(clamped(trusted), nn.functional.one_hot(labels, 2))
         for k, name in enumerate(("start_noise", "start_clean")):
-            np.testing.assert_allclose([start.alpha[k], start.beta[k]], stored[f"{case}.{name}"], rtol=1e-6)
+            assert_near([start.alpha[k], start.beta[k]], stored[f"{case}.{name}"], 1e-6)
         mixture, _ = fitted(values, start, most_updates=10, least_gain=0.01)
         found = torch.stack([mixture.alpha, mixture.beta], dim=1)
-        np.testing.assert_allclose(found, stored[f"{case}.fitted"], rtol=1e-6)
-        np.testing.assert_allclose(mixture.weights, stored[f"{case}.weights"], rtol=1e-6)
+        assert_near(found, stored[f"{case}.fitted"], 1e-6)
+        assert_near(mixture.weights, stored[f"{case}.weights"], 1e-6)
         posterior = matched_posterior(given.double(), trusted, labels)
-        np.testing.assert_allclose(posterior, stored[f"{case}.prob"], rtol=1e-6, atol=1e-12)
+        assert_near(posterior, stored[f"{case}.prob"], 1e-6)
         np.testing.assert_array_equal(posterior > 0.5, stored[f"{case}.pred"])
         for updates, row in enumerate(stored[f"{case}.updates"]):
             mixture, done = fitted(values, start, most_updates=updates, least_gain=-np.inf)
@@ -141,7 +142,7 @@ def test_purification_matches_the_published_code(golden: Golden) -> None:
             numbers = torch.stack([mixture.alpha, mixture.beta], dim=1).flatten()
             log_likelihood = mixture.log_densities(values).logsumexp(dim=1).sum()
             found = torch.cat([numbers, mixture.weights, log_likelihood[None]])
-            np.testing.assert_allclose(found, row, rtol=1e-6)
+            assert_near(found, row, 1e-6)
 
 
 def test_mismatched_pairs_are_drawn_as_in_the_published_code(golden: Golden) -> None:
@@ -199,9 +200,17 @@ def test_similarities_match_the_published_code(mode: str, dtype: torch.dtype, go
         blocks = network(batch)
         whole, own = (SinglePass(network)(batch, own=own).sigmoid() for own in (False, True))
     for found in (blocks, whole):
-        assert_near(found, stored, f"{mode}.sims{suffix}", 0, near)
-    assert_near(whole.diagonal(), stored, f"{mode}.confidence{suffix}", 0, near)
-    assert_near(own[:, None], stored, f"{mode}.individual{suffix}", 0, near)
+        assert_near(found, stored[f"{mode}.sims{suffix}"], near, scale=1, name=f"{mode}.sims{suffix}")
+    assert_near(
+        whole.diagonal(),
+        stored[f"{mode}.confidence{suffix}"],
+        near,
+        scale=1,
+        name=f"{mode}.confidence{suffix}",
+    )
+    assert_near(
+        own[:, None], stored[f"{mode}.individual{suffix}"], near, scale=1, name=f"{mode}.individual{suffix}"
+    )
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -228,13 +237,13 @@ def test_warm_up_matches_the_published_code(dtype: torch.dtype, golden: Golden) 
         stored,
         "warmup.grad.meta.",
         suffix,
-        relative,
-        1e-9 * largest if suffix else 0,
+        1e-9 if suffix else relative,
+        scale=largest if suffix else 0,
     )
     method = method_of(golden, dtype)
     rates = [method.learning_rate(module, plan) for module in method.trained_modules()]
     method.train_epoch(plan, batches, RecordingStep(method, rates))
-    assert_meta(values_of(method.head(0)), stored, "warmup.after.meta.", suffix, 0, after)
+    assert_meta(values_of(method.head(0)), stored, "warmup.after.meta.", suffix, after, scale=1)
 
 
 class Seen(MSCN):
@@ -281,10 +290,14 @@ def test_meta_step_matches_the_published_code(
         )
         name = "meta_grad_direct_only." if direct else "meta_grad."
         assert_meta(found, stored, start + name, suffix, slope)
-    np.testing.assert_allclose(method.seen["loss"], stored[f"{start}pseudo_loss{suffix}"], rtol=value)
-    np.testing.assert_allclose(loss.item(), stored[f"{start}meta_loss{suffix}"], rtol=value)
+    assert_near(method.seen["loss"], stored[f"{start}pseudo_loss{suffix}"], value)
+    assert_near(loss.item(), stored[f"{start}meta_loss{suffix}"], value)
     assert_near(
-        outputs[0].sigmoid()[:, None], stored, f"{start}meta_out{suffix}", 0, 1e-9 if suffix else 2e-5
+        outputs[0].sigmoid()[:, None],
+        stored[f"{start}meta_out{suffix}"],
+        1e-9 if suffix else 2e-5,
+        scale=1,
+        name=f"{start}meta_out{suffix}",
     )
     for key, x in network.state_dict().items():
         assert torch.equal(x, before[key]), key
@@ -320,12 +333,8 @@ def test_virtual_step_matches_the_published_code(rates: str, dtype: torch.dtype,
         expected = in_our_names(base, state_of(stored, f"{start}virtual.", dtype, suffix))
         assert expected
         for name, want in expected.items():
-            np.testing.assert_allclose(
-                method.seen["virtual"][name].detach(),
-                want,
-                rtol=0,
-                atol=1e-8 if suffix else 1e-4,
-                err_msg=name,
+            assert_near(
+                method.seen["virtual"][name].detach(), want, 1e-8 if suffix else 1e-4, scale=1, name=name
             )
 
 
@@ -368,10 +377,10 @@ def test_one_iteration_matches_the_published_code(
     monkeypatch.setattr(MSCN, "train_network", train_network)
     monkeypatch.setattr(nn.utils, "clip_grad_norm_", recording)
     method, step = one_iteration(golden, dtype, rates, gru)
-    np.testing.assert_allclose(step.losses[1], stored[f"{start}loss{suffix}"], rtol=value)
-    np.testing.assert_allclose(step.norms[1], stored[f"{start}grad_norm{suffix}"], rtol=norm)
+    assert_near(step.losses[1], stored[f"{start}loss{suffix}"], value)
+    assert_near(step.norms[1], stored[f"{start}grad_norm{suffix}"], norm)
     after = 1e-8 if suffix else 1e-5 if rates == "published" else 1e-4
-    assert_meta(values_of(method.head(0)), stored, f"{start}meta_after.", suffix, 0, after)
+    assert_meta(values_of(method.head(0)), stored, f"{start}meta_after.", suffix, after, scale=1)
     if (rates, gru) != ("amplified", "updated"):
         return
     network, base = method.networks[0], base_state(golden("R_mscn_network"))
@@ -392,7 +401,7 @@ def test_one_iteration_matches_the_published_code(
         assert expected
         for name, want in expected.items():
             if unclipped[name].abs().max() > 1e-9:  # noise moves as far as a gradient
-                np.testing.assert_allclose(moved[name], want, rtol=0, atol=1e-6, err_msg=name)
+                assert_near(moved[name], want, 1e-6, scale=1, name=name)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -425,11 +434,17 @@ def test_trajectory_matches_the_published_code(gru: str, dtype: torch.dtype, gol
         method.train_network(
             0, EpochPlan(0, epoch, "train", 2e-3 * scale), batches, torch.empty(0), recording
         )
-    np.testing.assert_allclose(step.losses[1::2], stored[f"{start}loss{suffix}"], rtol=loss_near)
-    np.testing.assert_allclose(step.losses[::2], stored[f"{start}meta_loss{suffix}"], rtol=loss_near)
+    assert_near(step.losses[1::2], stored[f"{start}loss{suffix}"], loss_near)
+    assert_near(step.losses[::2], stored[f"{start}meta_loss{suffix}"], loss_near)
     for theirs, ours in META.items():
         found = torch.stack([values[ours] for values in after])
-        assert_near(found, stored, f"{start}meta.{theirs}{suffix}", 0, meta_near)
+        assert_near(
+            found,
+            stored[f"{start}meta.{theirs}{suffix}"],
+            meta_near,
+            scale=1,
+            name=f"{start}meta.{theirs}{suffix}",
+        )
 
 
 class Drawn:
@@ -481,7 +496,7 @@ def test_where_fewer_than_two_pairs_are_clean_all_are_trained_on(golden: Golden)
 
 
 def test_margins_are_finite_at_the_ends() -> None:
-    np.testing.assert_allclose(adaptive_margin(torch.diag(torch.tensor([0.0, 0.5, 1.0])), 0.2), [0, 0.1, 0.2])
+    assert_near(adaptive_margin(torch.diag(torch.tensor([0.0, 0.5, 1.0])), 0.2), [0, 0.1, 0.2], 1e-6)
 
 
 def test_each_network_trains_on_the_division_of_the_other_one(
@@ -506,7 +521,7 @@ def test_purification_reads_every_pair_and_item_by_its_own_similarity(golden: Go
     with torch.no_grad():
         own, trusted = (network(b).diagonal() for b in (batch, stored_batch(golden, "m0", torch.float32)))
     expected = matched_posterior(own, trusted, labels)
-    np.testing.assert_allclose(method.clean_probability[0].read(batch.pair_ids), expected, atol=1e-4)
+    assert_near(method.clean_probability[0].read(batch.pair_ids), expected, 1e-4, scale=1)
 
 
 def test_rates_selection_and_optimisers_follow_the_phases(golden: Golden) -> None:

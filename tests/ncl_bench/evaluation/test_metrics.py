@@ -20,7 +20,7 @@ Golden = Callable[[str], dict[str, NDArray[Any]]]
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 5), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_metrics_equal_the_definition(i2t: list[int], each: int, data: st.DataObject) -> None:
     t2i = data.draw(st.lists(st.integers(1, 30), min_size=each * len(i2t), max_size=each * len(i2t)))
     result = protocol_result(Ranks(np.array(i2t), np.array(t2i)), len(i2t), intervals=False)
@@ -137,7 +137,7 @@ def test_an_interval_holds_the_middle_95_percent() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.sampled_from([2, 5, 1000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_correspondence_metrics_equal_scikit_learn(seed: int, n: int, levels: int) -> None:
     from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_score
 

@@ -45,7 +45,7 @@ def matrices(draw: st.DrawFn) -> tuple[NDArray[np.float32], int, int]:
 
 
 @given(matrices())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ranks_equal_the_definition(case: tuple[NDArray[np.float32], int, int]) -> None:
     matrix, each, fold = case
     found = count(matrix, each, fold)
@@ -55,7 +55,7 @@ def test_ranks_equal_the_definition(case: tuple[NDArray[np.float32], int, int]) 
 
 
 @given(matrices(), st.sampled_from([1, 2, 7, 10_000]), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_blocks_and_threads_change_nothing(
     case: tuple[NDArray[np.float32], int, int], block: int, threads: int
 ) -> None:
@@ -66,7 +66,7 @@ def test_blocks_and_threads_change_nothing(
 
 
 @given(matrices(), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_ranks_move_with_their_images(
     case: tuple[NDArray[np.float32], int, int], random: st.DataObject
 ) -> None:
@@ -80,7 +80,7 @@ def test_ranks_move_with_their_images(
 
 
 @given(matrices())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_strictly_monotone_transforms_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
     matrix, each, fold = case
     expected = count(matrix, each, fold)
@@ -89,7 +89,7 @@ def test_strictly_monotone_transforms_change_nothing(case: tuple[NDArray[np.floa
 
 
 @given(matrices())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_upcast_layout_and_byte_order_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
     matrix, each, fold = case
     expected = count(matrix, each, fold)

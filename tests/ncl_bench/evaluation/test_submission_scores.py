@@ -15,7 +15,7 @@ from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_embeddings_have_one_number_per_pair(seed: int, n: int, each: int, similarity: str) -> None:
     random = np.random.default_rng(seed)
     images, captions = random.normal(size=(n, 7)).astype("f4"), random.normal(size=(n * each, 7)).astype("f2")

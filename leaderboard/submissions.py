@@ -34,7 +34,7 @@ from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 from ncl_bench.evaluation.submission import MatrixScores, Submission
 from ncl_bench.noise.draw import standard_seed
-from ncl_bench.noise.known import known_noise_name
+from ncl_bench.noise.files import known_noise_name
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import Record, Sha256, parse_yaml, read_short
 

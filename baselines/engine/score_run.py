@@ -38,8 +38,8 @@ from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
-from ncl_bench.evaluation.matrix import release_pages
 from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.scores import release_pages
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,

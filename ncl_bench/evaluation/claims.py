@@ -21,8 +21,7 @@ from ncl_bench.noise.draw import (
     noise_sha256,
     standard_seed,
 )
-from ncl_bench.noise.files import read_noise_file
-from ncl_bench.noise.known import known_noise_name
+from ncl_bench.noise.files import known_noise_name, read_noise_file
 
 RATIO_TOLERANCE = 1e-6
 

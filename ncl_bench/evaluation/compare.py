@@ -9,8 +9,8 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
-from ncl_bench.evaluation.figures import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, interval
+from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.matrix import BLOCK, Rows
 from ncl_bench.evaluation.metrics import CUTOFFS
 from ncl_bench.evaluation.ranks import Int64Array
+from ncl_bench.evaluation.scores import BLOCK, Rows
 
 PACKAGE = "eccv_caption"
 

@@ -16,13 +16,10 @@ from ncl_bench import __version__
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.arrays import as_array
 from ncl_bench.evaluation.claims import check_noise, check_order, local_split
 from ncl_bench.evaluation.eccv import available, metrics_of, read_labels
-from ncl_bench.evaluation.examples import Gallery, worst_failures, write_examples
-from ncl_bench.evaluation.figures import plot_ranks
-from ncl_bench.evaluation.matrix import Similarity
 from ncl_bench.evaluation.metrics import correspondence_metrics
+from ncl_bench.evaluation.pages import Gallery, plot_ranks, worst_failures, write_examples
 from ncl_bench.evaluation.protocol import (
     PROTOCOL_VERSION,
     check_matrix,
@@ -33,6 +30,7 @@ from ncl_bench.evaluation.protocol import (
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Evaluation, Result, write_result
+from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     ArrayFile,
@@ -312,7 +310,7 @@ def evaluate_scores(
 
     Args:
         files: one matrix of similarities, or the embeddings of images and captions: files that
-            :func:`ncl_bench.evaluation.arrays.read_array` reads, or arrays.
+            :func:`ncl_bench.evaluation.scores.read_array` reads, or arrays.
         dataset: its name.
         split: ``test`` or ``dev``.
         similarity: of embeddings.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, ScoresError, unknown_name
-from ncl_bench.evaluation.arrays import as_array
-from ncl_bench.evaluation.matrix import ArrayRows, Rows
 from ncl_bench.evaluation.metrics import (
     CUTOFFS,
     METRICS,
@@ -22,6 +20,7 @@ from ncl_bench.evaluation.metrics import (
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
+from ncl_bench.evaluation.scores import ArrayRows, Rows, as_array
 
 PROTOCOL_VERSION = 2
 SELECTION_IMAGES = 1_000

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.matrix import BLOCK, FloatArray, Rows
+from ncl_bench.evaluation.scores import BLOCK, FloatArray, Rows
 
 Int64Array = NDArray[np.int64]
 OnRows = Callable[[int], None]

@@ -1,20 +1,128 @@
-"""The scores file: a float ``.npy`` matrix, images as rows; written whole or not at all, opened mapped."""
+"""Similarities: opened from what people hold, written as an ``.npy`` matrix, and read in blocks of rows.
 
+Nothing is unpickled, and memory does not grow with the matrix.
+"""
+
+import mmap
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import dataset_spec
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.arrays import as_array
-from ncl_bench.evaluation.matrix import FloatArray
-from ncl_bench.evaluation.protocol import check_matrix
+from ncl_bench.extras import require
 from ncl_bench.files import atomic_path
 from ncl_bench.npy import map_npy, read_header
 
+FloatArray = NDArray[np.floating]
+
+BLOCK = 50
+"""Rows read at a time."""
+COLUMNS = 1_000
+"""Columns read at a time from a file stored by columns."""
 ROWS_AT_ONCE = 100
+
+
+def as_array(given: Any) -> NDArray[Any]:
+    """The numpy array behind what a user gives.
+
+    Args:
+        given: an array, a tensor (with a gradient, on a GPU, in bfloat16), nested lists, or the path of a file as
+            :func:`read_array` reads it.
+
+    Returns:
+        The array, without a copy where it is one already, or lies in an ``.npy`` file, which is memory-mapped.
+
+    Raises:
+        ScoresError: it is none of them, or is masked.
+    """
+    if isinstance(given, str | os.PathLike):
+        return read_array(Path(given))
+    if isinstance(given, np.ma.MaskedArray):
+        raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
+    try:
+        return np.asanyarray(_on_the_cpu(given))
+    except (TypeError, ValueError) as error:
+        raise ScoresError(
+            f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, a tensor, or the path of "
+            "a file"
+        ) from None
+
+
+def _on_the_cpu(given: Any) -> Any:
+    """A torch tensor as numpy can take it over; anything else as it is. By its methods, so that torch is not needed."""
+    if not (hasattr(given, "detach") and hasattr(given, "cpu")):
+        return given
+    tensor = given.detach().cpu()
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The one array in a file.
+
+    Args:
+        path: ``.npy``, which is memory-mapped; ``.safetensors``; or ``.pt`` and ``.pth`` of torch, opened with
+            ``weights_only=True``. The last two hold one tensor, which is read into memory.
+
+    Raises:
+        ScoresError: the file is missing, damaged, of another kind, or holds several arrays.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        return map_npy(path, read_header(path))
+    if not path.is_file():
+        raise ScoresError(f"{path} {'is no file' if path.exists() else 'does not exist'}; correct its name")
+    return reader(path)
+
+
+def _read_safetensors(path: Path) -> NDArray[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            name = _only(shapes, path)
+            return np.asarray(file.get_tensor(name))
+    except TypeError:  # numpy has no bfloat16, nor the floats of 8 bits
+        raise ScoresError(f"{path} holds numbers that numpy does not know; save them as float32") from None
+    except (SafetensorError, OSError) as error:
+        raise ScoresError(f"{path} is damaged or no .safetensors file ({error}); write it again") from None
+
+
+def _read_torch(path: Path) -> NDArray[Any]:
+    require("baselines", "torch", needed_by=str(path))
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of pickle, of zip, of torch; their messages advise to unpickle
+        raise ScoresError(
+            f"{path} cannot be opened with weights_only=True ({type(error).__name__}): it is damaged, or holds more "
+            "than tensors; save the tensor alone with torch.save"
+        ) from None
+    tensors = content if isinstance(content, dict) else {"tensor": content}
+    if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+        raise ScoresError(f"{path} holds more than tensors; save the tensor alone with torch.save")
+    return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
+
+
+def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:
+    """The one name among them."""
+    if len(shapes) != 1:
+        some = ", ".join(f"{name} {tuple(shape)}" for name, shape in list(shapes.items())[:3])
+        raise ScoresError(f"{path} holds {len(shapes)} arrays ({some}), expected one; save that one alone")
+    return next(iter(shapes))
+
+
+_READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
+    ".safetensors": _read_safetensors,
+    ".pt": _read_torch,
+    ".pth": _read_torch,
+}
 
 
 def write_scores(path: str | Path, similarities: Any) -> None:
@@ -55,21 +163,192 @@ def _refuse_non_finite(rows: NDArray[np.float32], start: int) -> None:
         )
 
 
-def open_scores(path: str | Path, *, dataset: str, split: str = "test") -> FloatArray:
-    """Open the similarities of a split, memory-mapped and read-only.
+class Rows(Protocol):
+    """Similarities that can be had in blocks of rows; the same numbers whatever the block."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]: ...
+
+    def rows(self, start: int, stop: int) -> FloatArray:
+        """Rows ``start`` to ``stop`` as native float32 or float64, every column."""
+        ...
+
+    def own(self, captions_per_image: int) -> FloatArray:
+        """Each caption's score with its own image, ``(n_images, captions_per_image)``."""
+        ...
+
+    def release(self, start: int, stop: int) -> None:
+        """The rows are not needed again."""
+        ...
+
+
+class ArrayRows:
+    """Rows of an array in memory or mapped from disk; float16 and foreign byte order become native floats.
 
     Args:
-        path: an ``.npy`` file of float16, float32 or float64, images as rows.
-        dataset: its name.
-        split: ``test`` or ``dev``.
+        array: float ``(n_images, n_captions)``.
+    """
 
-    Returns:
-        float ``(n_images, n_captions)``.
+    def __init__(self, array: FloatArray) -> None:
+        self.array = array
+        self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
+        self.dtype: np.dtype[np.floating] = array.dtype
+        self.native = np.dtype(np.float64 if array.dtype.itemsize > 4 else np.float32)
+        self._by_columns = bool(array.flags.f_contiguous and not array.flags.c_contiguous)
+
+    def rows(self, start: int, stop: int) -> FloatArray:
+        """Rows in native float32 or float64, without a copy where they already are."""
+        if not self._by_columns:
+            return np.asarray(self.array[start:stop], dtype=self.native, order="C")
+        result = np.empty((stop - start, self.shape[1]), self.native)
+        for first in range(0, self.shape[1], COLUMNS):
+            result[:, first : first + COLUMNS] = self.array[start:stop, first : first + COLUMNS]
+            release_pages(self.array, first, min(first + COLUMNS, self.shape[1]))
+        return result
+
+    def own(self, captions_per_image: int) -> FloatArray:
+        """Each caption's score with its own image, ``(n_images, captions_per_image)``."""
+        captions = np.arange(self.shape[1]).reshape(-1, captions_per_image)
+        result = np.empty(captions.shape, self.native)
+        for start in range(0, self.shape[0], BLOCK):
+            images = np.arange(start, min(start + BLOCK, self.shape[0]))
+            result[images] = self.array[images[:, None], captions[images]]
+            self.release(start, int(images[-1]) + 1)
+        return result
+
+    def column(self, caption: int) -> FloatArray:
+        """Scores of every image with one caption."""
+        parts = []
+        for start in range(0, self.shape[0], BLOCK):
+            parts.append(self.array[start : start + BLOCK, caption].astype(self.native))
+            self.release(start, min(start + BLOCK, self.shape[0]))
+        return np.concatenate(parts)
+
+    def release(self, start: int, stop: int) -> None:
+        """The rows are not needed again."""
+        if self._by_columns:
+            release_pages(self.array, 0, self.shape[1])
+        else:
+            release_pages(self.array, start, stop)
+
+
+def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
+    """Give the pages of a mapped file back, so that a pass keeps a few blocks in memory and no more.
+
+    Args:
+        array: a whole mapped file; any other array is left alone.
+        start: first row, or first column of an array stored by columns.
+        stop: after the last one.
+    """
+    mapping: object = array.base
+    if isinstance(mapping, mmap.mmap) and array.flags.forc and hasattr(mapping, "madvise"):
+        offset, stride = len(mapping) - array.nbytes, max(array.strides)
+        first = offset + start * stride
+        first -= first % mmap.PAGESIZE
+        mapping.madvise(mmap.MADV_DONTNEED, first, offset + stop * stride - first)
+
+
+TILE_IMAGES = 250
+TILE_CAPTIONS = 2_500
+KEPT_TILES = 2
+
+Similarity = Literal["cosine", "dot"]
+
+
+class EmbeddingRows:
+    """Rows of the similarities of two embedding arrays.
+
+    Args:
+        images: float ``(n_images, dim)``.
+        captions: float ``(n_captions, dim)``.
+        similarity: ``cosine`` or ``dot``.
+    """
+
+    def __init__(self, images: NDArray[Any], captions: NDArray[Any], similarity: Similarity) -> None:
+        self.images, self.captions, self.similarity = images, captions, similarity
+        self.shape = (len(images), len(captions))
+        self.dtype: np.dtype[np.floating] = np.dtype(np.float32)
+        self._tiles: dict[int, FloatArray] = {}
+        self._lock = Lock()
+
+    def rows(self, start: int, stop: int) -> FloatArray:
+        """Similarities of images ``start`` to ``stop``, float32."""
+        parts = []
+        for tile in range(start // TILE_IMAGES, (stop - 1) // TILE_IMAGES + 1):
+            first = tile * TILE_IMAGES
+            parts.append(self._tile(tile)[max(start - first, 0) : stop - first])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def column(self, caption: int) -> FloatArray:
+        """Similarities of every image with one caption, float32."""
+        vector = self._unit(self.captions, caption, caption + 1)
+        images = range(0, self.shape[0], TILE_IMAGES)
+        parts = [self._unit(self.images, first, first + TILE_IMAGES) @ vector[0] for first in images]
+        return np.concatenate(parts).astype(np.float32)
+
+    def own(self, captions_per_image: int) -> FloatArray:
+        """Each caption's similarity with its own image, float32 ``(n_images, captions_per_image)``."""
+        result = np.empty((self.shape[0], captions_per_image), np.float32)
+        for first in range(0, self.shape[0], TILE_IMAGES):
+            last = min(first + TILE_IMAGES, self.shape[0])
+            images = self._unit(self.images, first, last)
+            captions = self._unit(self.captions, first * captions_per_image, last * captions_per_image)
+            captions = captions.reshape(len(images), captions_per_image, -1)
+            with np.errstate(over="ignore"):
+                result[first:last] = np.einsum("id,icd->ic", images, captions)
+        return result
+
+    def release(self, start: int, stop: int) -> None:
+        """Nothing to give back: old tiles make way for new ones."""
+
+    def _tile(self, tile: int) -> FloatArray:
+        with self._lock:
+            if tile not in self._tiles:
+                while len(self._tiles) >= KEPT_TILES:
+                    del self._tiles[min(self._tiles)]
+                self._tiles[tile] = self._compute(tile * TILE_IMAGES)
+            return self._tiles[tile]
+
+    def _compute(self, first: int) -> FloatArray:
+        images = self._unit(self.images, first, min(first + TILE_IMAGES, self.shape[0]))
+        result = np.empty((len(images), self.shape[1]), np.float32)
+        for start in range(0, self.shape[1], TILE_CAPTIONS):
+            captions = self._unit(self.captions, start, start + TILE_CAPTIONS)
+            with np.errstate(over="ignore"):
+                result[:, start : start + TILE_CAPTIONS] = images @ captions.T
+        return result
+
+    def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:
+        """Some vectors in float64, of length 1 for the cosine."""
+        some = vectors[start:stop].astype(np.float64)
+        release_pages(vectors, start, min(stop, len(vectors)))
+        return some / np.linalg.norm(some, axis=1, keepdims=True) if self.similarity == "cosine" else some
+
+
+def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -> None:
+    """Refuse embeddings that are not finite, or that have no direction where the cosine is wanted.
 
     Raises:
-        ScoresError: missing, damaged, pickled, or of another type or shape than the split needs.
+        ScoresError: with the first row.
     """
-    path = Path(path)
-    header = read_header(path)
-    check_matrix(header.shape, header.dtype, dataset_spec(dataset), split, str(path))
-    return map_npy(path, header)
+    for start in range(0, len(vectors), TILE_CAPTIONS):
+        some = vectors[start : start + TILE_CAPTIONS].astype(np.float64)
+        finite = np.isfinite(some).all(axis=1)
+        if not finite.all():
+            bad = sum(
+                int(np.count_nonzero(~np.isfinite(vectors[row : row + TILE_CAPTIONS])))
+                for row in range(start, len(vectors), TILE_CAPTIONS)
+            )
+            row = start + int(np.argmin(finite))
+            raise ScoresError(
+                f"{name} holds {bad:,} numbers that are not finite, the first in row {row}; embed it again"
+            )
+        empty = np.flatnonzero(~some.any(axis=1))
+        if similarity == "cosine" and len(empty):
+            raise ScoresError(
+                f"{name} is all zero in row {start + empty[0]}, which has no cosine; "
+                "embed it again or state dot"
+            )

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.eccv import Placer, places_in_rows
-from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks
+from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
 from ncl_bench.evaluation.submission import (
     ArrayFile,
     EmbeddingScores,

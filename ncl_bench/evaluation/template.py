@@ -13,11 +13,10 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError, SubmissionError, one_line
-from ncl_bench.evaluation.arrays import as_array
 from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.evaluate import open_scores_of
-from ncl_bench.evaluation.matrix import Similarity
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
+from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit, draw_noise

@@ -44,7 +44,7 @@ class NoiseRecord:
         realised_ratio: share of captions whose image is not their own, in [0, 1).
         source: path of the noise file, or None where it was drawn.
         published: name of the shared file that was read, or None where the noise was drawn or nobody shares it;
-            :func:`ncl_bench.noise.known.known_noise_name` names the file that a caption-unit draw equals.
+            :func:`ncl_bench.noise.files.known_noise_name` names the file that a caption-unit draw equals.
     """
 
     unit: NoiseUnit | None

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
-from ncl_bench.noise.files import is_constant_in_groups, nominal_ratios
-from ncl_bench.noise.known import find_known_noise
+from ncl_bench.noise.files import find_known_noise, is_constant_in_groups, nominal_ratios
 
 if TYPE_CHECKING:
     from ncl_bench.data.spec import DatasetSpec

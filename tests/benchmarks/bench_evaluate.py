@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.scores import open_scores
+from ncl_bench.evaluation.scores import read_array
 
 pytestmark = pytest.mark.benchmark
 
@@ -32,9 +32,9 @@ import json, sys
 from ncl_bench.evaluation import plausibility
 from ncl_bench.evaluation.evaluate import peak_memory_mb
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.scores import open_scores
+from ncl_bench.evaluation.scores import read_array
 before = peak_memory_mb()
-result = evaluate(open_scores(sys.argv[1], dataset="coco"), dataset="coco")
+result = evaluate(read_array(Path(sys.argv[1])), dataset="coco")
 print(json.dumps({"megabytes": peak_memory_mb() - before, "r_sum": result.r_sum}))
 """
 
@@ -86,7 +86,7 @@ def count_everything(path: Path) -> tuple[float, float]:
     seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        result = evaluate(open_scores(path, dataset="coco"), dataset="coco")
+        result = evaluate(read_array(Path(path)), dataset="coco")
         seconds.append(time.perf_counter() - start)
     return min(seconds), result.protocols["5k"].r_sum
 

@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from leaderboard.build import build
 from leaderboard.evidence import LARGEST, compact_scores
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.matrix import ArrayRows
 from ncl_bench.evaluation.ranks import count_ranks
+from ncl_bench.evaluation.scores import ArrayRows
 
 
 def same_ranks(first: np.ndarray, second: np.ndarray, captions_per_image: int) -> bool:

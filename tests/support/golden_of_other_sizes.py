@@ -47,9 +47,9 @@ from baselines.methods.pseudo_classifier import (
     entropy,
     resized,
 )
-from ncl_bench.evaluation.matrix import ArrayRows
 from ncl_bench.evaluation.protocol import protocol_result
 from ncl_bench.evaluation.ranks import count_ranks
+from ncl_bench.evaluation.scores import ArrayRows
 from ncl_bench.noise.draw import clean_pairing, inject_noise
 
 BATCH, REGIONS, FEATURES, WORD, EMBED, SIM, WORDS = 9, 17, 20, 7, 14, 6, 31

@@ -8,7 +8,7 @@ import ncl_bench.evaluation.protocol
 import ncl_bench.evaluation.ranks
 from baselines.engine.counting import count_ranks, evaluate
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.matrix import ArrayRows
+from ncl_bench.evaluation.scores import ArrayRows
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

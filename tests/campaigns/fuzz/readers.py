@@ -32,8 +32,8 @@ from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.tokenizers import tokenizer, train_bpe
 from ncl_bench.data.verify import inspect, verify
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, parse_vocabulary, vocabulary_json
-from ncl_bench.evaluation.arrays import read_array, read_text
 from ncl_bench.evaluation.claims import _compare_ids, _ids
+from ncl_bench.evaluation.scores import read_array, read_text
 from ncl_bench.evaluation.submission import ArrayFile, read_submission
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.npy import map_npy, read_header

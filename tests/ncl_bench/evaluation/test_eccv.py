@@ -21,8 +21,8 @@ from ncl_bench.evaluation.eccv import (
     ranks_of_matches,
     read_labels,
 )
-from ncl_bench.evaluation.matrix import ArrayRows, EmbeddingRows
 from ncl_bench.evaluation.results import Evaluation, lines_of_labels
+from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows
 from ncl_bench.evaluation.submission_scores import SplitScores
 from ncl_bench.extras import install_command
 

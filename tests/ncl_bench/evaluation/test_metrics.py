@@ -12,9 +12,9 @@ from oracles.bootstrap import resampled_recalls
 from oracles.ranks import metrics_by_definition
 
 from ncl_bench.evaluation import metrics
-from ncl_bench.evaluation.matrix import ArrayRows
 from ncl_bench.evaluation.protocol import protocol_result
 from ncl_bench.evaluation.ranks import Ranks, count_ranks
+from ncl_bench.evaluation.scores import ArrayRows
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

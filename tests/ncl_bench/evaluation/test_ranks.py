@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from oracles.ranks import ranks_by_definition
 
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation.matrix import ArrayRows
 from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
+from ncl_bench.evaluation.scores import ArrayRows
 
 NAMES = ("i2t", "t2i", "i2t_optimistic", "t2i_optimistic")
 

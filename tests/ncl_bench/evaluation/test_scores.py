@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NclBenchError, ScoresError
-from ncl_bench.evaluation.scores import open_scores, write_scores
+from ncl_bench.evaluation.scores import read_array, write_scores
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def scores() -> NDArray[np.float32]:
 def test_scores_come_back(tmp_path: Path, scores: NDArray[np.float32]) -> None:
     path = tmp_path / "deep" / "test.npy"
     write_scores(path, scores)
-    opened = open_scores(path, dataset="digits")
+    opened = read_array(path)
     assert isinstance(opened, np.memmap)
     assert not opened.flags.writeable
     assert opened.dtype == np.float32
@@ -37,7 +37,7 @@ def npy_bytes(folder: Path, array: NDArray[np.float32]) -> bytes:
 @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4"])
 def test_other_floats_are_written_as_float32(tmp_path: Path, scores: NDArray[np.float32], dtype: str) -> None:
     write_scores(tmp_path / "test.npy", scores.astype(dtype))
-    opened = open_scores(tmp_path / "test.npy", dataset="digits")
+    opened = read_array(tmp_path / "test.npy")
     np.testing.assert_array_equal(opened, scores.astype(dtype).astype(np.float32))
 
 
@@ -75,7 +75,7 @@ def test_what_evaluate_takes_is_written(tmp_path: Path, scores: NDArray[np.float
     write_scores(tmp_path / "tensor.npy", Tensor())
     write_scores(tmp_path / "lists.npy", scores.tolist())
     for name in ("tensor.npy", "lists.npy"):
-        np.testing.assert_array_equal(open_scores(tmp_path / name, dataset="digits"), scores)
+        np.testing.assert_array_equal(read_array(tmp_path / name), scores)
     with pytest.raises(ScoresError, match="masked"):
         write_scores(tmp_path / "masked.npy", np.ma.masked_all((200, 1000), np.float32))
     assert not (tmp_path / "masked.npy").exists()

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from oracles.bootstrap import resampled_recalls
 
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation import matrix, metrics
+from ncl_bench.evaluation import metrics, scores
 from ncl_bench.evaluation.compare import compare, difference_samples
-from ncl_bench.evaluation.matrix import EmbeddingRows
 from ncl_bench.evaluation.protocol import protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
+from ncl_bench.evaluation.scores import EmbeddingRows
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
@@ -40,8 +40,8 @@ def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> No
     captions = np.repeat(images, 3, axis=0)
     found = []
     for tile in (4, 9, 1000):
-        monkeypatch.setattr(matrix, "TILE_IMAGES", tile)
-        monkeypatch.setattr(matrix, "TILE_CAPTIONS", 2 * tile)
+        monkeypatch.setattr(scores, "TILE_IMAGES", tile)
+        monkeypatch.setattr(scores, "TILE_CAPTIONS", 2 * tile)
         rows = EmbeddingRows(images, captions, "cosine")
         found.append(count_ranks(rows, captions_per_image=3, images_per_fold=10, block=block))
     for counted in found:

@@ -22,9 +22,16 @@ from ncl_bench.noise.draw import (
     noise_sha256,
     standard_seed,
 )
-from ncl_bench.noise.files import nominal_ratios, read_index, read_noise_file
+from ncl_bench.noise.files import (
+    KNOWN_NOISE,
+    KnownNoise,
+    find_known_noise,
+    known_noise_name,
+    nominal_ratios,
+    read_index,
+    read_noise_file,
+)
 from ncl_bench.noise.identify import identify as identify_among
-from ncl_bench.noise.known import KNOWN_NOISE, KnownNoise, find_known_noise, known_noise_name
 
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
 identify = partial(identify_among, datasets=DATASETS.values())
@@ -316,7 +323,7 @@ def test_identify_a_published_file() -> None:
 def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
     file = KnownNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
-    monkeypatch.setattr("ncl_bench.noise.known.KNOWN_NOISE", (file,))
+    monkeypatch.setattr("ncl_bench.noise.files.KNOWN_NOISE", (file,))
     for index in (noisy, noisy[::5]):
         found = identify(index)
         assert (found.known_as, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
@@ -328,7 +335,7 @@ def test_a_record_tells_a_shared_image_file_from_our_own_draw(
 ) -> None:
     theirs, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
     file = KnownNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
-    monkeypatch.setattr("ncl_bench.noise.known.KNOWN_NOISE", (file,))
+    monkeypatch.setattr("ncl_bench.noise.files.KNOWN_NOISE", (file,))
     for index in (theirs, theirs[::5]):
         _, record = read_noise_file(save(tmp_path, index), FLICKR30K, "image")
         assert (record.published, record.seed) == ("theirs", None)

@@ -22,7 +22,7 @@ from support.submission_folders import (
 
 from ncl_bench.data import load_dataset, pictograms
 from ncl_bench.data.digits import GRID, SPEC, digits_split
-from ncl_bench.evaluation.examples import Gallery
+from ncl_bench.evaluation.pages import Gallery
 from ncl_bench.evaluation.protocol import evaluate
 
 

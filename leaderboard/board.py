@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leaderboard.entries import STATUSES, Cell, Entry, Recalls
-from leaderboard.methods import Family, read_families
+from leaderboard.methods import Family, read_families, with_look_alikes
 from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
 from leaderboard.significance import ToldApart
 from leaderboard.submissions import read_submissions
@@ -285,7 +285,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
     submitted, hits = read_submissions(root / "submissions", families, progress)
-    unmerged = (*reported, *submitted)
+    unmerged = (*reported, *with_look_alikes(submitted, families))
     entries = tuple(merge_seeds(unmerged))
     told_apart = ToldApart(hits)
     boards = tuple(boards_of(entries, told_apart))

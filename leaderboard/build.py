@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leaderboard.board import Content, published_folder, read_content
-from leaderboard.exports import bibtex_text, csv_text, json_text, latex_text, rows_in, tables, with_tables
+from leaderboard.exports import bibtex_text, csv_text, latex_text, rows_in, tables, with_tables
 from leaderboard.figures import plain_chart
 from leaderboard.site import site_files
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
@@ -86,7 +85,6 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
 def _site(content: Content) -> dict[Path, str]:
     files = site_files(content, CARDS)
     files["data/leaderboard.csv"] = csv_text(content.boards)
-    files["data/leaderboard.json"] = json_text(content.boards, PROTOCOL_VERSION)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in content.boards:
         files[f"data/latex/{board.cell.slug}.tex"] = latex_text(board)

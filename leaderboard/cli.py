@@ -1,4 +1,4 @@
-"""Commands of the leaderboard: build, add, diff, export, import-published."""
+"""Commands of the leaderboard: build, add, diff, import-published."""
 
 from pathlib import Path
 from shlex import quote
@@ -6,12 +6,23 @@ from typing import Annotated
 
 import typer
 
+from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
 """The checkout's leaderboard; for an installed package, a folder where the user is."""
+
+
+def _require(root: Path, *, new: bool = False) -> None:
+    """Refuse a leaderboard's folder that is missing, unless it may be ``new`` and the user named it."""
+    if not root.is_dir() and not (new and root != ROOT):
+        raise SubmissionError(
+            f"there is no folder {root}: an installed package brings no results; run this in a clone of the "
+            "repository, or name a leaderboard's folder with --root"
+        )
+
 
 board = typer.Typer(help="Build and check the leaderboard, add results.", no_args_is_help=True)
 
@@ -39,6 +50,7 @@ def build(
     from leaderboard.build import check as run_check
     from ncl_bench.progress import bar
 
+    _require(root)
     if check:
         built = run_check(root, published=published, progress=bar)
     else:
@@ -75,6 +87,8 @@ def add(
     from leaderboard.add import RowStands, new_row, write_rows
     from ncl_bench.progress import bar
 
+    _require(root, new=True)
+
     said = {"recomputed": recomputed, "reproduced": reproduced}
     rows = []
     for folder in dict.fromkeys(folders):
@@ -108,24 +122,8 @@ def diff(
     """
     from leaderboard.diff import diff as run
 
+    _require(root)
     typer.echo(run(base, root, only_new=only_new), nl=False)
-
-
-@board.command()
-def export(
-    to: Annotated[Path, typer.Option("--to", help="Folder to write.")],
-    root: Root = ROOT,
-    repository: Annotated[
-        str, typer.Option(help="Id of the benchmark's dataset repository on the Hub.")
-    ] = "ncl-bench/ncl-bench",
-) -> None:
-    """Write the evaluated rows as the Hugging Face Hub reads them: eval.yaml, .eval_results and model-index metadata.
-
-    Example: ncl-bench leaderboard export --to hub
-    """
-    from leaderboard.hub import export as run
-
-    typer.echo(f"{run(root, to, repository)} files in {to}")
 
 
 @board.command()

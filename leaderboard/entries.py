@@ -2,9 +2,17 @@
 
 import itertools
 import math
+import unicodedata
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
@@ -34,8 +42,26 @@ UNITS: dict[Unit, str] = {
 PROTOCOLS = {"1k": "1K test", "5fold-1k": "mean of five 1K folds", "5k": "5K test", "200": "200 test images"}
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Setting = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]+=[\w .,:;+'-]*$", max_length=120)]
-OptionalName = Annotated[str, StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80)]
-Name = Annotated[str, StringConstraints(pattern=r"^[\w*][\w .,:;+*∞()&=/@'-]*$", max_length=80)]
+
+
+def _is_plain(name: str) -> str:
+    """Refuse a name that is shown like another one, or over its neighbours."""
+    plain = unicodedata.normalize("NFKC", name)
+    plain = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
+    marks = [unicodedata.category(letter) in ("Mn", "Me") for letter in plain]
+    if any(a and b for a, b in itertools.pairwise(marks)):
+        raise ValueError("it stacks several marks on one letter; write at most one")
+    if plain != name:
+        raise ValueError(f"it holds invisible or special forms of letters; write {plain!r}")
+    return name
+
+
+OptionalName = Annotated[
+    str,
+    StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80),
+    AfterValidator(_is_plain),
+]
+Name = Annotated[OptionalName, Field(min_length=1)]
 
 
 Model = TypeVar("Model", bound=Record)

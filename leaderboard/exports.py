@@ -1,8 +1,7 @@
-"""The entries as CSV, JSON, LaTeX and BibTeX, and as the Markdown tables of README.md."""
+"""The entries as CSV, LaTeX and BibTeX, and as the Markdown tables of README.md."""
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -70,23 +69,16 @@ def csv_text(boards: Iterable[Board]) -> str:
                 *(_shown(entry.eccv.get(name)) for name in _ECCV),
                 _shown(entry.printed_r_sum),
                 " ".join(map(str, entry.seeds)),
-                " ".join(entry.doubts),
-                " ".join(entry.notes),
+                _text(" ".join(entry.doubts)),
+                _text(" ".join(entry.notes)),
             ]
         )
     return out.getvalue()
 
 
-def json_text(boards: Iterable[Board], protocol_version: int) -> str:
-    """Every entry with all its fields, as JSON."""
-    rows = []
-    for rank, entry in (line for board in boards for line in board.ranks):
-        content = entry.model_dump(mode="json")
-        content |= {"rank": rank, "r_sum": entry.r_sum, "cell": content["cell"] | {"name": entry.cell.slug}}
-        rows.append(_rounded(content))
-    return (
-        json.dumps({"protocol_version": protocol_version, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
-    )
+def _text(value: str) -> str:
+    """A text that a spreadsheet shows and does not compute."""
+    return f"'{value}" if value.startswith(("=", "@", "+", "-")) else value
 
 
 def latex_text(board: Board) -> str:
@@ -134,16 +126,8 @@ def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{round(value, 4):g}"
     if isinstance(value, tuple):
-        return ", ".join(value)
-    return "" if value is None else str(value)
-
-
-def _rounded(value: object) -> object:
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+        return _text(", ".join(value))
+    return "" if value is None else _text(str(value))
 
 
 def _cell_text(entry: Entry, name: str) -> str:

@@ -1,8 +1,9 @@
 """What each method is: methods.yaml, typed, and the commands that reproduce a result."""
 
+import hashlib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from baselines.recipes import beginning, recipe_names, split_name
-from leaderboard.entries import Cell, checked
+from leaderboard.entries import Cell, Entry, checked
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.schema import Record, read_yaml
@@ -93,8 +94,35 @@ def family_of(method: str, families: dict[str, Family]) -> str:
 
 
 def own_key(method: str) -> str:
-    """Key of the page of a method that no family claims."""
-    return "own-" + (re.sub(r"[^a-z0-9]+", "-", method.lower()).strip("-") or "method")
+    """Key of the page of a method that no family claims; two names share one only where letter case alone differs."""
+    name = method.lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return "-".join(filter(None, ("own", plain, "" if plain == name else digest)))
+
+
+_LATIN = str.maketrans(
+    "АВЕЅІЈКМНОРСТУХаеѕіјорсухһԁԛԝӏ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυκχ",
+    "ABESIJKMHOPCTYXaesijopcyxhdqwl" + "ABEZHIKMNOPTYXaivopukx",
+)
+"""Cyrillic and Greek letters to the Latin ones that they look like."""
+
+
+def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:
+    """The submitted entries; one whose name looks like another method's, but is spelt in other letters, says so."""
+    entries = list(entries)
+    standing = [entry.method for entry in entries if entry.method.translate(_LATIN) == entry.method]
+    standing += [name for family in families.values() for name in family.names]
+    looks = {name.translate(_LATIN).lower(): name for name in standing}
+
+    def remarked(entry: Entry) -> Entry:
+        like = looks.get(entry.method.translate(_LATIN).lower())
+        if like is None or like.lower() == entry.method.lower():
+            return entry
+        remark = f"The name looks like {like}, but is spelt with other letters: this is another method."
+        return entry.model_copy(update={"notes": (remark, *entry.notes)})
+
+    return [remarked(entry) for entry in entries]
 
 
 def commands(

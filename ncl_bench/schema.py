@@ -1,5 +1,6 @@
 """What typed files share: the frozen base model, checked texts and paths, and strict YAML."""
 
+import re
 import stat
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -33,7 +34,10 @@ def _is_a_hash(value: str) -> str:
     return value
 
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
+Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300, pattern=r"^[^\n\t]*$")
+]
+"""One line."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$"), AfterValidator(_is_a_hash)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_stays_inside)]
 """A path below the folder that a record is about, with ``/``."""
@@ -100,7 +104,7 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
     """The mapping that a file's text holds.
 
     Raises:
-        SubmissionError: not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
+        SubmissionError: not UTF-8, not YAML, holding an alias, a tag or a control character, or not a mapping.
     """
     try:
         content = yaml.load(text.decode("utf-8"), Loader=_PlainLoader)
@@ -111,4 +115,25 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
         raise SubmissionError(f"{where} is not plain YAML: {problem}; write keys and plain values") from None
     if not isinstance(content, dict):
         raise SubmissionError(f"{path} holds {type(content).__name__}, expected keys and values")
+    _refuse_control_characters(content, path)
     return content
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""All but tab and newline; U+202A and so on make a page show text in another order than it is written in."""
+
+
+def _refuse_control_characters(value: Any, path: Path, key: str = "") -> None:
+    if isinstance(value, str):
+        found = _CONTROL.search(value)
+        if found:
+            raise SubmissionError(
+                f"{path}: {key or 'a key'} holds the control character U+{ord(found[0]):04X}; remove it"
+            )
+    elif isinstance(value, dict):
+        for name, below in value.items():
+            _refuse_control_characters(name, path)
+            _refuse_control_characters(below, path, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for below in value:
+            _refuse_control_characters(below, path, key)

@@ -42,3 +42,18 @@ def test_the_oldest_and_newest_versions_that_the_project_promises_are_tested() -
     torches = [one["torch"] for one in jobs["baselines"]["strategy"]["matrix"]["include"]]
     (oldest,) = (line for line in project["optional-dependencies"]["baselines"] if line.startswith("torch>="))
     assert torches == [oldest.replace(">=", "==") + ".*", "torch"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_and_a_pipe_fails_with_its_first_command(path: Path) -> None:
+    """Tags of actions can be moved; and where `diff` failed, the step that piped it into `tee` succeeded."""
+    text = path.read_text(encoding="utf-8")
+    uses = re.findall(r"uses: (.+)", text)
+    assert uses
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", one) for one in uses), uses
+    content = yaml.safe_load(text)
+    piped = any("|" in step.get("run", "") for job in content["jobs"].values() for step in job["steps"])
+    shell = (
+        content.get("defaults", {}).get("run", {}).get("shell")
+    )  # a named bash has -o pipefail, the default has not
+    assert shell == "bash" or not piped

@@ -23,7 +23,6 @@ APPENDED = {
     "leaderboard add": BOARD,
     "leaderboard build": (*BOARD, "--no-published"),
     "leaderboard diff": BOARD,
-    "leaderboard export": BOARD,
 }
 """A checkout's leaderboard is left alone: its commands work on one of the reader's own."""
 

@@ -5,6 +5,7 @@ import pytest
 
 from leaderboard.board import Ranked, boards_of, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
+from leaderboard.methods import Family, with_look_alikes
 from ncl_bench.evaluation.metrics import RECALLS
 
 
@@ -89,6 +90,21 @@ def test_each_pretrained_encoder_has_a_first_rank_of_its_own() -> None:
         ("M500", 1),
         ("M400", 1),
         ("M390", 2),
+    ]
+
+
+def test_a_name_that_only_looks_like_another_one_says_so() -> None:
+    """Cyrillic letters made a second ``NCR``, without a word."""
+    families = {"ncr": Family(title="NCR", summary="S.", names=("NCR",))}
+    names = ["NCR", "N\u0421R", "ncr", "Mine", "\u041cine", "\u041c\u043e\u0439"]
+    found = with_look_alikes([entry(400, method=name) for name in names], families)
+    assert [" ".join(one.notes).split(",")[0] for one in found] == [
+        "",
+        "The name looks like NCR",
+        "",
+        "",
+        "The name looks like Mine",
+        "",
     ]
 
 

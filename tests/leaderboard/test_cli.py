@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from leaderboard import cli
 from leaderboard.build import build as build_site
+from ncl_bench.errors import SubmissionError
 
 CLI = (sys.executable, "-m", "ncl_bench.cli")
 
@@ -16,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CLI, "leaderboard", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["build", "add", "diff", "export", "import-published"])
+@pytest.mark.parametrize("command", ["build", "add", "diff", "import-published"])
 def test_help_ends_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.returncode == 0
@@ -59,3 +61,22 @@ def test_the_submit_page_shows_commands_that_work(tmp_path: Path) -> None:
     for command in checks:
         done = subprocess.run([*CLI, *command], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert (done.returncode, "FILL-IN still stands for" in done.stderr) == (2, True), done.stderr
+
+
+def test_outside_a_checkout_the_way_to_do_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``build`` wrote a site of printed rows alone, and ``add`` made a folder that belongs to no leaderboard."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "ROOT", Path("leaderboard"))
+    told = "no folder leaderboard: an installed package .* in a clone of the repository, or name .* --root"
+    with pytest.raises(SubmissionError, match=told):
+        cli.build(root=cli.ROOT)
+    with pytest.raises(SubmissionError, match=told):
+        cli.add([tmp_path], root=cli.ROOT)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_root_that_is_missing_is_refused(tmp_path: Path) -> None:
+    done = run("build", "--root", str(tmp_path / "nowhere"), "--to", str(tmp_path / "site"))
+    assert done.returncode == 2
+    assert f"there is no folder {tmp_path / 'nowhere'}" in " ".join(done.stderr.split())
+    assert not any(tmp_path.iterdir())

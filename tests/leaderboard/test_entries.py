@@ -50,6 +50,23 @@ def test_markup_and_formulas_in_a_name_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ＮＣＲ", "write 'NCR'"),
+        ("N\u200dCR", "write 'NCR'"),
+        ("e\u0301", "write 'é'"),
+        ("N" + "\u0301" * 3 + "CR", "it stacks several marks on one letter"),
+    ],
+)
+def test_invisible_letters_special_forms_and_stacked_marks_are_refused(name: str, message: str) -> None:
+    """Each stood on the board as a method of its own, on the page of ``NCR`` or over its neighbours."""
+    with pytest.raises(ValidationError, match=message):
+        entry(method=name)
+    with pytest.raises(ValidationError, match=message):
+        entry(backbone=name)
+
+
+@pytest.mark.parametrize(
     "name", ["VSE∞ (GPO)", "SGR*", "CCR&CCS", "PCME++", "GSC-SGR (batch 32)", "ALIGN+OSA"]
 )
 def test_published_names_are_accepted(name: str) -> None:

@@ -112,8 +112,16 @@ def test_every_method_with_recipes_has_a_page() -> None:
 
 
 def test_keys_of_unknown_methods_are_plain() -> None:
-    assert own_key("A/../<b> ∞") == "own-a-b"
-    assert own_key("∞") == "own-method"
+    assert own_key("mine2") == own_key("Mine2") == "own-mine2"
+    assert own_key("A/../<b> ∞").startswith("own-a-b-")
+
+
+def test_no_two_methods_share_a_page() -> None:
+    """``OK+`` and ``OK plus``, and all names without an ASCII letter, shared one."""
+    names = ["OK+", "OK plus", "OK-plus", "OK", "方法", "別法", "∞"]
+    keys = {own_key(name) for name in names}
+    assert len(keys) == len(names)
+    assert all(re.fullmatch(r"own-[a-z0-9-]+", key) for key in keys)
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,11 @@ replace_bytes(
 )
 replace_bytes("has sha256", lambda content: content[:-1] + b"\x01", "another_hash")
 
+# A carriage return in ``notes`` was accepted and then ended every later `leaderboard diff` with a traceback.
+state("notes holds the control character U+000D; remove it", "carriage_return", notes="a\rb")
+state("method holds the control character U+001B; remove it", "escape_sequence", method="\x1b[2J")
+state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
+state("method", "name_of_two_lines", method="a\nb")
 state("it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
 state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
 state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")

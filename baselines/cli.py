@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -56,10 +56,9 @@ Settings = Annotated[
     ),
 ]
 Executor = Annotated[
-    Literal["here", "local", "slurm"],
+    Literal["here", "slurm"],
     typer.Option(
-        "--executor",
-        help="Where runs go: processes of this command (here), jobs on this machine (local), or SLURM's queue (slurm).",
+        "--executor", help="Where runs go: processes of this command (here), or SLURM's queue (slurm)."
     ),
 ]
 Slurm = Annotated[
@@ -67,7 +66,7 @@ Slurm = Annotated[
     typer.Option(
         "--slurm",
         metavar="NAME=VALUE",
-        help="Of every job, such as partition=gpu, time=600 (minutes) or gpus_per_node=1; may be given again.",
+        help="Option of every SLURM job, such as partition=gpu, time=600 (minutes) or gpus_per_node=1; repeatable.",
     ),
 ]
 Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
@@ -330,23 +329,19 @@ def tune(
     ] = "",
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials of each recipe, the recipe as it is among them; 12 by default."),
+        typer.Option(min=1, help="Trials of each recipe; the first is the unchanged recipe; 12 by default."),
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(help="Noise under which trials are judged on dev; caption-60 by default."),
+        typer.Option(help="Training noise of the trials; caption-60 by default."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=LARGEST_SEED, help="Of the trainings and of what is drawn; 1000 by default."),
-    ] = None,
-    study: Annotated[
-        str,
         typer.Option(
-            help="Database that several processes share, such as sqlite:///study.db; several machines need one such "
-            "as postgresql+psycopg://USER:PASSWORD@HOST/NAME. By default study.db in --to."
+            min=0, max=LARGEST_SEED, help="Seed of the trainings and of the drawn options; 1000 by default."
         ),
-    ] = "",
+    ] = None,
+    study: Annotated[str, typer.Option(hidden=True)] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 2,
     executor: Executor = "here",
     slurm: Slurm = None,
@@ -354,26 +349,26 @@ def tune(
     device: Device = "auto",
     settings: Settings = None,
 ) -> None:
-    """Search the options that a recipe's `search` names at random, and write the best ones as a recipe of their own.
+    """Search the best options of a recipe at random, and write them as a tuned recipe.
 
-    Trials are judged on dev; test is not opened. With --table, recipes, steps, trials, noise and seed are those that
-    it says; arguments narrow it to some recipes. The same command goes on where it stopped, in as many processes as you
-    like.
+    A recipe's `search` names the options and their ranges. Trials are judged on dev; test is not opened. A table sets
+    recipes, steps, trials, noise and seed; arguments narrow it to some recipes. The same command resumes.
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
+    if study:
+        raise NclBenchError(
+            "--study is gone: the trials are in the folder of --to; fix: leave it out; --executor slurm tunes on "
+            "several machines"
+        )
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table digits")
     _refuse_unknown(recipe or ())
     _require_torch()
-    if find_spec("optuna") is None:
-        raise NclBenchError("this command needs optuna; install it with: pip install 'ncl-bench[tune]'")
-    from baselines.engine.jobs import JobSystem
-    from baselines.engine.tables import Table, Tuning
-    from baselines.engine.tune import Search
+    from baselines.engine.sweep import Table, Tuning
+    from baselines.engine.tune import trials_of
     from baselines.engine.tune import tune as run_tune
 
-    system = JobSystem.parse(executor, slurm or ())
     said = {"trials": trials, "noise": noise, "seed": seed}
     said = {option: value for option, value in said.items() if value is not None}
     names: Sequence[str] = recipe or ()
@@ -381,16 +376,15 @@ def tune(
     if table:
         if said:
             raise NclBenchError(
-                f"--table {table} says itself what --{next(iter(said))} would; fix: leave one of the two out"
+                f"--table {table} already sets --{next(iter(said))}; fix: leave one of the two out"
             )
         found = Table.load(table)
         names, tuning = _narrowed(table, "recipe", recipe, found.recipes), found.tuning
         chosen = [f"steps={found.steps}", *chosen]
     else:
         tuning = Tuning.model_validate(said)
-    for name in names:
-        search = Search(name, to, tuning, tuple(chosen), study or None, root, device)
-        path = run_tune(search, jobs=jobs, system=system)
+    every = trials_of(to, names, tuning, root=root, settings=chosen)
+    for path in run_tune(to, every, jobs=jobs, device=device, slurm=_slurm_options(executor, slurm)):
         typer.echo(f"wrote {path} and every trial beside it")
 
 
@@ -437,10 +431,8 @@ def sweep(
     _require_torch()
     from rich.console import Console
 
-    from baselines.engine.jobs import JobSystem
-    from baselines.engine.sweep import NOISES, SEEDS, cells_of, table_to_print
+    from baselines.engine.sweep import NOISES, SEEDS, Table, cells_of, table_to_print
     from baselines.engine.sweep import sweep as run_sweep
-    from baselines.engine.tables import Table
 
     names: Sequence[str] = recipe or ()
     noises: Sequence[str] = noise or NOISES
@@ -453,8 +445,9 @@ def sweep(
         seeds = _narrowed(table, "seed", seed, found.seeds)
         chosen = [f"steps={found.steps}", *chosen]
     cells = cells_of(to, names, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
-    system = JobSystem.parse(executor, slurm or ())
-    results = run_sweep(to, cells, jobs=jobs, device=device, features=features, system=system)
+    results = run_sweep(
+        to, cells, jobs=jobs, device=device, features=features, slurm=_slurm_options(executor, slurm)
+    )
     Console().print(table_to_print(results))
     typer.echo(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")
 
@@ -564,6 +557,17 @@ def _narrowed(table: str, what: str, asked: Sequence[T] | None, found: Sequence[
                 f"{', '.join(map(str, found))}"
             )
     return asked or found
+
+
+def _slurm_options(executor: str, given: Sequence[str] | None) -> dict[str, Any] | None:
+    """Options of SLURM's jobs; None where this command does the runs itself."""
+    if executor == "slurm":
+        from baselines.engine.slurm import read_options
+
+        return read_options(given or ())
+    if given:
+        raise NclBenchError(f"--slurm {given[0]} is about jobs of SLURM; fix: add --executor slurm")
+    return None
 
 
 def _say_how_to_score(run: Path, root: Path | None) -> None:

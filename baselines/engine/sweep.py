@@ -1,7 +1,9 @@
-"""Recipes x noise x seeds: every cell trained, scored and evaluated, several at a time, and a table of the means.
+"""Many trainings at once: recipes x noises x seeds as cells, several at a time.
 
-``FOLDER/runs`` and ``FOLDER/submissions`` hold one folder per cell; ``FOLDER/table.csv`` one line per recipe and noise.
-Interrupted, the same command goes on where it stopped.
+``FOLDER/runs`` and ``FOLDER/submissions``   one folder per cell
+``FOLDER/table.csv``                         mean rSum on test, one line per recipe and noise
+
+The same command resumes: finished trainings are not repeated, and others continue from their last whole epoch.
 """
 
 import csv
@@ -9,34 +11,116 @@ import hashlib
 import io
 import multiprocessing
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
+from pydantic import Field, ValidationError, model_validator
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
+from rich.table import Table as PrintedTable
 
-from baselines.engine.jobs import Jobs, JobSystem, job_pool
 from baselines.engine.progress import TrainingProgress, progress_bar
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.records import Precision
 from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.slurm import job_pool
 from baselines.kit.batches import Features
-from ncl_bench.errors import NclBenchError
+from baselines.recipes import TABLES, recipe_names
+from ncl_bench.errors import NclBenchError, RecipeError, SubmissionError, first_problem
 from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.processes import worker_pool
+from ncl_bench.schema import Record, Text, read_yaml
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
-_FILES = ("runs", "submissions", "leaderboard", "jobs", "table.csv")
+TUNED = "_tuned"
+Shares = Any
+"""Shared array of floats in [0, 1]: how far each training is."""
+_FILES = ("runs", "submissions", "leaderboard", "jobs", "tuned", "table.csv")
+
+
+class Tuning(Record):
+    """How every recipe of a table is tuned.
+
+    Attributes:
+        trials: of each recipe; the first one is the unchanged recipe.
+        noise: training noise of the trials, which are judged on dev.
+        seed: of the trainings and of the drawn options.
+    """
+
+    trials: Annotated[int, Field(ge=1)] = 12
+    noise: str = "caption-60"
+    seed: Annotated[int, Field(ge=0)] = 1000
+
+
+class Table(Record):
+    """One measured table (docs/measured-tables.md).
+
+    Attributes:
+        title: of the table.
+        steps: optimiser steps of the networks, in their mean.
+        recipes: names of shipped recipes; their tuned versions are trained too.
+        noises: such as ``none`` and ``caption-60``.
+        seeds: of the trainings; the tuning has another one.
+        tuning: of every recipe.
+    """
+
+    title: Text
+    steps: Annotated[int, Field(ge=1)]
+    recipes: Annotated[tuple[str, ...], Field(min_length=1)]
+    noises: Annotated[tuple[str, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
+    tuning: Tuning = Tuning()
+
+    @model_validator(mode="after")
+    def _is_tuned_apart(self) -> Self:
+        if self.tuning.seed in self.seeds:
+            raise ValueError(f"tuning.seed is {self.tuning.seed}, one of seeds; choose another one")
+        return self
+
+    @classmethod
+    def load(cls, source: str) -> Self:
+        """Read and check a table.
+
+        Args:
+            source: name of a shipped table, or a YAML file.
+
+        Raises:
+            RecipeError: no such table, or it is refused.
+        """
+        path = Path(source) if Path(source).is_file() else TABLES / f"{source}.yaml"
+        if not path.is_file():
+            raise RecipeError(f"no table {source!r}: neither a file nor one of {', '.join(table_names())}")
+        try:
+            return cls.model_validate(read_yaml(path))
+        except ValidationError as error:
+            raise RecipeError(f"{path}: {first_problem(error)}") from None
+        except SubmissionError as error:
+            raise RecipeError(str(error)) from None
+
+    def trained(self) -> list[str]:
+        """The recipes, each followed by its tuned version where tuning changed something."""
+        shipped = set(recipe_names())
+        chosen = []
+        for name in self.recipes:
+            chosen.append(name)
+            tuned = f"{name}{TUNED}"
+            if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
+                chosen.append(tuned)
+        return chosen
+
+
+def table_names() -> list[str]:
+    """Names of the shipped tables, sorted."""
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))
 
 
 @dataclass(frozen=True)
@@ -68,7 +152,7 @@ class NoiseCell:
 
 @dataclass(frozen=True)
 class Cell:
-    """One recipe under one noise with one seed, and its two folders."""
+    """One recipe under one noise with one seed: trained, scored on test and evaluated."""
 
     recipe: str
     noise: NoiseCell
@@ -77,15 +161,16 @@ class Cell:
     root: Path | None = None
     precision: Precision = "32-true"
     settings: tuple[str, ...] = ()
+    split: ClassVar[str] = "test"
 
     @property
     def title(self) -> str:
-        """The recipe, and how it was changed."""
+        """The recipe and its settings."""
         return " ".join((self.recipe, *self.settings))
 
     @property
     def name(self) -> str:
-        """Of the cell's folders."""
+        """Name of the cell's folders."""
         recipe = "-".join(Path(self.recipe).with_suffix("").parts[-2:])
         return f"{recipe}-{self.noise}-seed{self.seed}"
 
@@ -103,15 +188,71 @@ class Cell:
     def job(self) -> TrainingJob:
         """What is trained."""
         recipe, settings = with_settings(Recipe.load(self.recipe), self.settings)
+        return self.job_of(recipe, settings)
+
+    def job_of(self, recipe: Recipe, settings: Mapping[str, Any]) -> TrainingJob:
+        """The training of a recipe under the cell's noise and seed."""
+        ratio, unit = self.noise.percent / 100, self.noise.unit
         return TrainingJob(
             recipe,
-            noise_ratio=self.noise.percent / 100,
-            noise_unit=self.noise.unit,
+            noise_ratio=ratio,
+            noise_unit=unit,
             seed=self.seed,
             root=self.root,
             precision=self.precision,
             settings=settings,
         )
+
+    @property
+    def finished(self) -> bool:
+        """Whether :meth:`r_sum` can be asked for."""
+        return (self.submission / SUBMISSION_FILE).exists()
+
+    def train(self, device: str, features: Features, index: int) -> None:
+        """Train from the last whole epoch on, and score test; ``index`` is the place of its share."""
+        from baselines.engine.score_run import submit
+
+        self.fit(device, features, index)
+        quiet = Console(quiet=True)
+        submit([self.run.path], self.submission, root=self.root, device=device, console=quiet)
+
+    def fit(self, device: str, features: Features, index: int) -> None:
+        """Train alone."""
+        from baselines.engine.train import Trainer
+
+        trainer = Trainer(self.job, self.run, device, features=features)
+        with SharedProgress(len(trainer.plans), index) as progress:
+            trainer.run(progress)
+
+    def r_sum(self) -> float:
+        """rSum on test.
+
+        Raises:
+            NclBenchError: the submission was trained in another way than the cell asks for.
+        """
+        self._check_training()
+        report, _ = evaluate_folder(self.submission, self.submission, root=self.root)
+        return report.splits["test"].r_sum
+
+    def _check_training(self) -> None:
+        from baselines.engine.statement import stated_settings
+
+        training = read_submission(self.submission).training
+        if training is None:
+            return
+        problem, job = "", self.job
+        if training.precision != self.precision:
+            problem = f"in {training.precision}, not in {self.precision}"
+        elif training.budget != job.recipe.steps:
+            there, asked = (
+                training.budget or "no given number of",
+                job.recipe.steps or "the epochs of the plan",
+            )
+            problem = f"for {there} steps, not for {asked}"
+        elif training.settings != stated_settings([job]):
+            problem = f"with other settings ({training.settings or 'none'})"
+        if problem:
+            raise NclBenchError(f"{self.submission} was trained {problem}; choose a new folder with --to")
 
 
 def cells_of(
@@ -157,7 +298,7 @@ def sweep(
     jobs: int = 2,
     device: str = "auto",
     features: Features = "auto",
-    system: JobSystem | None = None,
+    slurm: Mapping[str, Any] | None = None,
 ) -> dict[Cell, float]:
     """Train, score and evaluate every cell that is not finished yet, and write ``table.csv``.
 
@@ -167,7 +308,7 @@ def sweep(
         jobs: runs at a time; each uses one thread, since networks as small as those of digits gain nothing from more.
         device: ``auto``, ``cpu`` or ``cuda``.
         features: ``auto``, ``mapped`` or ``gpu``, see :class:`baselines.engine.train.Trainer`.
-        system: where runs go as jobs; processes of this command do them by default.
+        slurm: options of SLURM's jobs; by default processes of this command do the runs.
 
     Returns:
         Each cell's rSum on test.
@@ -175,95 +316,94 @@ def sweep(
     Raises:
         NclBenchError: the folder holds something else, or a cell fails; finished cells stay.
     """
-    held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
-    if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
-        raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
-    console = Console(stderr=True)
-    shares = shared_shares(len(cells))
-    workers = pool_of(system, folder / "jobs", jobs, shares, _job_name)
-    with sole_owner(folder), workers as pool, progress_bar(console) as bar:
-        futures: list[Future[float]] = []
-        for index, cell in enumerate(cells):
-            if system is not None and (cell.submission / SUBMISSION_FILE).exists():
-                shares[index] = 1.0
-                futures.append(Future())  # the queue is for runs
-                futures[-1].set_result(_evaluated(cell))
-            else:
-                futures.append(pool.submit(_finish, index, cell, device, features))
-        task = bar.add_task(f"{len(cells)} runs", total=len(cells), state="")
-        for index in as_finished(futures, lambda: bar.update(task, completed=sum(shares))):
-            console.print(f"{cells[index].name}: rSum {futures[index].result():.1f} on test", highlight=False)
-            shares[index] = 1.0
-        results = {cell: future.result() for cell, future in zip(cells, futures, strict=True)}
+    with owned(folder):
+        results = finish_all(folder, cells, jobs, device, features, slurm)
         write_text(folder / "table.csv", table_as_csv(results))
     return results
 
 
-def table_as_csv(results: dict[Cell, float]) -> str:
-    """Mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["recipe", "noise", "seeds", "rsum_mean", "rsum_std"])
-    for (recipe, noise), values in _over_seeds(results).items():
-        writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
-    return lines.getvalue()
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Hold the folder of a sweep or a search, or refuse one that holds something else."""
+    held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
+    if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
+        raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
+    with sole_owner(folder):
+        yield
 
 
-def table_to_print(results: dict[Cell, float]) -> Table:
-    """The same numbers, one row per recipe and one column per noise."""
-    groups = _over_seeds(results)
-    noises = list(dict.fromkeys(str(cell.noise) for cell in results))
-    table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
-    for recipe in dict.fromkeys(recipe for recipe, _ in groups):
-        found = (groups.get((recipe, noise), []) for noise in noises)
-        table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))
-    return table
-
-
-def _over_seeds(results: dict[Cell, float]) -> dict[tuple[str, str], list[float]]:
-    groups: dict[tuple[str, str], list[float]] = {}
-    for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
-        groups.setdefault((cell.title, str(cell.noise)), []).append(results[cell])
-    return groups
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{stdev(values):.1f}" if len(values) > 1 else ""
-
-
-Shares = Any
-"""Shared array of floats in [0, 1]: how far each cell is."""
-
-
-_shares: Shares = None
-
-
-def shared_shares(n: int) -> Shares:
-    """For ``n`` trainings that workers report on."""
-    return multiprocessing.get_context("spawn").Array("d", n, lock=False)
-
-
-def pool_of(
-    system: JobSystem | None,
+def finish_all(
     folder: Path,
-    n: int,
-    shares: Shares,
-    name_of: Callable[..., str] | None = None,
-) -> AbstractContextManager[ProcessPoolExecutor | Jobs]:
-    """Workers for trainings: processes of this command, or jobs, which tell of nothing before they are done."""
-    if system is None:
-        return worker_pool(n, begin_worker, (shares,))
-    return job_pool(system, folder, n, begin_worker, ([0.0] * len(shares),), name_of)
+    cells: Sequence[Cell],
+    jobs: int,
+    device: str,
+    features: Features,
+    slurm: Mapping[str, Any] | None,
+    record: Callable[[Cell, Mapping[Cell, float]], object] = lambda *_: None,
+) -> dict[Cell, float]:
+    """Every cell's rSum; ``record`` is called after each with all that are known."""
+    console = Console(stderr=True)
+    results: dict[Cell, float] = {}
+
+    def say(cell: Cell, r_sum: float) -> None:
+        results[cell] = r_sum
+        console.print(f"{cell.name}: rSum {r_sum:.1f} on {cell.split}", highlight=False)
+        record(cell, results)
+
+    for cell in cells:
+        if cell.finished:
+            say(cell, cell.r_sum())
+    missing = [cell for cell in cells if cell not in results]
+    if missing:
+        shares = multiprocessing.get_context("spawn").Array("d", len(missing), lock=False)
+        with _workers(slurm, folder, min(jobs, len(missing)), shares) as submit, progress_bar(console) as bar:
+            waiting = {
+                submit(_job_name(cell), _finish, index, cell, device, features): cell
+                for index, cell in enumerate(missing)
+            }
+            before = len(results)
+            task = bar.add_task(f"{len(cells)} runs", total=len(cells), completed=before, state="")
+            while waiting:
+                done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=lambda each: each.exception() is not None):  # errors last
+                    say(waiting.pop(future), future.result())
+                bar.update(task, completed=before + sum(shares))
+    return {cell: results[cell] for cell in cells}
 
 
-def _job_name(_: int, cell: Cell, *others: object) -> str:
-    """Of the job that does a cell, the same whoever asks for it."""
+@contextmanager
+def _workers(
+    slurm: Mapping[str, Any] | None, folder: Path, n: int, shares: Shares
+) -> Iterator[Callable[..., Future[float]]]:
+    """What takes a job's name, a function and its arguments: processes of this command, or jobs."""
+    if slurm is None:
+        with worker_pool(n, begin_worker, (shares,)) as pool:
+            yield lambda _, *call: pool.submit(*call)
+    else:
+        with job_pool(slurm, folder / "jobs", n, begin_worker) as pool:
+            yield pool.submit
+
+
+def _job_name(cell: Cell) -> str:
+    """Name of the job that does a cell, the same whoever asks for it."""
     folder = hashlib.sha256(str(cell.folder.absolute()).encode()).hexdigest()[:8]
-    return f"ncl-bench-{folder}-{cell.name}"
+    return f"ncl-bench-{folder}-{cell.name.replace('/', '-')}"
 
 
-def begin_worker(shares: Shares) -> None:
-    """Begin a worker: keep where it reports."""
+def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
+    if not cell.finished:  # a job of a killed command may have done it meanwhile
+        cell.train(device, features, index)
+    r_sum = cell.r_sum()
+    if _shares is not None:
+        _shares[index] = 1.0
+    return r_sum
+
+
+_shares: Shares | None = None
+
+
+def begin_worker(shares: Shares | None = None) -> None:
+    """Begin a worker with one thread; a job of SLURM has nowhere to report."""
     import torch
 
     global _shares
@@ -285,60 +425,37 @@ class SharedProgress(TrainingProgress):
 
     def advance(self, n_pairs: int) -> None:
         super().advance(n_pairs)
-        _shares[self._index] = self._bar.tasks[0].percentage / 100
+        if _shares is not None:
+            _shares[self._index] = self._bar.tasks[0].percentage / 100
 
 
-def _finish(index: int, cell: Cell, device: str, features: Features) -> float:
-    from baselines.engine.score_run import submit
-    from baselines.engine.train import Trainer
-
-    if not (cell.submission / SUBMISSION_FILE).exists():
-        trainer = Trainer(cell.job, cell.run, device, features=features)
-        with SharedProgress(len(trainer.plans), index) as progress:
-            trainer.run(progress)
-        quiet = Console(quiet=True)
-        submit([cell.run.path], cell.submission, root=cell.root, device=device, console=quiet)
-    r_sum = _evaluated(cell)
-    _shares[index] = 1.0
-    return r_sum
+def table_as_csv(results: Mapping[Cell, float]) -> str:
+    """Mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["recipe", "noise", "seeds", "rsum_mean", "rsum_std"])
+    for (recipe, noise), values in _over_seeds(results).items():
+        writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
+    return lines.getvalue()
 
 
-def _evaluated(cell: Cell) -> float:
-    """rSum on test of a cell that has been trained, as it is asked for now."""
-    _check_training(cell)
-    report, _ = evaluate_folder(cell.submission, cell.submission, root=cell.root)
-    return report.splits["test"].r_sum
+def table_to_print(results: Mapping[Cell, float]) -> PrintedTable:
+    """The same numbers, one row per recipe and one column per noise."""
+    groups = _over_seeds(results)
+    noises = list(dict.fromkeys(str(cell.noise) for cell in results))
+    table = PrintedTable(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
+    for recipe in dict.fromkeys(recipe for recipe, _ in groups):
+        found = (groups.get((recipe, noise), []) for noise in noises)
+        table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))
+    return table
 
 
-def _check_training(cell: Cell) -> None:
-    from baselines.engine.statement import stated_settings
-
-    training = read_submission(cell.submission).training
-    if training is None:
-        return
-    if training.precision != cell.precision:
-        raise NclBenchError(
-            f"{cell.submission} was trained in {training.precision}, not in {cell.precision}; choose a new folder "
-            "with --to"
-        )
-    if training.budget != cell.job.recipe.steps:
-        raise NclBenchError(
-            f"{cell.submission} was trained for {training.budget or 'no given number of'} steps, not for "
-            f"{cell.job.recipe.steps or 'the epochs of the plan'}; choose a new folder with --to"
-        )
-    if training.settings != stated_settings([cell.job]):
-        raise NclBenchError(
-            f"{cell.submission} was trained with other settings ({training.settings or 'none'}); choose a new folder "
-            "with --to"
-        )
+def _over_seeds(results: Mapping[Cell, float]) -> dict[tuple[str, str], list[float]]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
+        groups.setdefault((cell.title, str(cell.noise)), []).append(results[cell])
+    return groups
 
 
-def as_finished(futures: Sequence[Future[Any]], on_wait: Callable[[], object]) -> Iterator[int]:
-    """Numbers of the futures as they are done; ``on_wait`` is called meanwhile."""
-    waiting = list(range(len(futures)))
-    while waiting:
-        on_wait()
-        done = [index for index in waiting if futures[index].done()]
-        yield from done
-        waiting = [index for index in waiting if index not in done]
-        time.sleep(0.5)
+def _spread(values: Sequence[float]) -> str:
+    return f"{stdev(values):.1f}" if len(values) > 1 else ""

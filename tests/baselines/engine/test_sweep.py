@@ -13,8 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from baselines.engine.sweep import Cell, NoiseCell, cells_of, sweep, table_as_csv
-from baselines.engine.tables import Table
+from baselines.engine.sweep import Cell, NoiseCell, Table, cells_of, sweep, table_as_csv
 from baselines.methods import METHODS
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
@@ -109,7 +108,7 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
     assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
     expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "jobs": 2}
-    expected |= {"settings": (), "system": None}
+    expected |= {"settings": (), "slurm": None}
     assert asked == expected
 
 
@@ -157,8 +156,8 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
             ["tune", "ncr/digits_sgr"],
             "has no recipe ncr/digits_sgr; fix: leave --table out, or take some of ",
         ),
-        (["tune", "--trials", "3"], "says itself what --trials would; fix: leave one of the two out"),
-        (["tune", "--seed", "3"], "says itself what --seed would; fix: leave one of the two out"),
+        (["tune", "--trials", "3"], "already sets --trials; fix: leave one of the two out"),
+        (["tune", "--seed", "3"], "already sets --seed; fix: leave one of the two out"),
     ],
 )
 def test_what_a_table_does_not_have_is_refused(arguments: list[str], sentence: str, tmp_path: Path) -> None:

@@ -1,36 +1,30 @@
-"""Tuning: what is drawn, who does the trials, what a killed worker leaves, and the recipe that comes of it."""
+"""Tuning: which options are drawn, resume after a kill, and the tuned recipe."""
 
 import csv
+import hashlib
+import json
 import math
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy
 import yaml
-from filelock import FileLock, Timeout
 from hypothesis import given
 from hypothesis import strategies as st
-from optuna import Study
-from optuna.trial import TrialState
-from sqlalchemy import Engine
 from support.few_digits import TINY, load_few
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import baselines.engine.tune
+import baselines.engine.sweep
 from baselines.engine.recipe import Between, OneOf, Recipe
 from baselines.engine.step import Diverged
-from baselines.engine.tables import Table, Tuning, table_names
+from baselines.engine.sweep import Table, Tuning, table_names
 from baselines.engine.train import Trainer
-from baselines.engine.tune import Search, drawn, finished, tune
+from baselines.engine.tune import drawn, trials_of, tune
 from baselines.recipes import recipe_names
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, RecipeError
@@ -51,14 +45,14 @@ TUNING = Tuning(trials=3, noise="caption-60", seed=1000)
 
 
 @pytest.fixture
-def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
-    """A search whose workers are threads of this process, on few pairs."""
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A recipe with a search, trained in this process on few pairs."""
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
     monkeypatch.setattr(baselines.engine.sweep, "worker_pool", in_this_process)
     path = tmp_path / "info_nce" / "few.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(CONTENT))
-    return Search(str(path), tmp_path / "out", TUNING)
+    return str(path)
 
 
 class in_this_process:
@@ -77,7 +71,10 @@ class in_this_process:
         from concurrent.futures import Future
 
         future: Future = Future()
-        future.set_result(function(*arguments))
+        try:
+            future.set_result(function(*arguments))
+        except NclBenchError as error:
+            future.set_exception(error)
         return future
 
 
@@ -94,6 +91,40 @@ def test_a_drawn_number_lies_in_its_range_and_is_always_the_same(
     value = drawn(among, 1000, number, "method.margin")
     assert among.low <= value <= among.high
     assert drawn(among, 1000, number, "method.margin") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "among", "trials", "sha256"),
+    [
+        (
+            "method.learning_rate",
+            Between(low=0.0002, high=0.008, log=True),
+            [2.145e-4, 5.586e-4, 4.463e-3, 2.189e-4, 3.561e-3, 2.213e-3, 6.22e-3, 1.378e-3, 6.964e-4],
+            "25910ce51ee14b70",
+        ),
+        (
+            "method.clean_threshold",
+            Between(low=0.5, high=0.99),
+            [0.6638, 0.8273, 0.7902, 0.6032, 0.9616, 0.8003, 0.7564, 0.9112, 0.6166],
+            "b93ef056258a898a",
+        ),
+        (
+            "method.rank",
+            Between(low=2, high=64, log=True),
+            [4, 41, 6, 31, 6, 23, 22, 9, 48],
+            "9ba0c3a7a3b2d307",
+        ),
+        ("batch_size", Between(low=2, high=9), [5, 9, 8, 9, 6, 7, 9, 3, 8], "50bf7c66a5602877"),
+        ("method.warmup_epochs", OneOf(choice=(1, 2, 3)), [1, 1, 3, 3, 2, 2, 2, 3, 3], "4d6f12cddaf10e9a"),
+    ],
+)
+def test_a_trial_draws_what_it_always_drew(
+    name: str, among: Between | OneOf, trials: list, sha256: str
+) -> None:
+    """Recorded when the measured tables were tuned; other values would make their rows irreproducible."""
+    assert [drawn(among, 1000, number, name) for number in range(1, 10)] == trials
+    many = [drawn(among, seed, number, name) for seed in (0, 7, 1000, 2**32 - 1) for number in range(1, 501)]
+    assert hashlib.sha256(json.dumps(many).encode()).hexdigest()[:16] == sha256
 
 
 def test_draws_fill_their_range_evenly_or_in_the_logarithm() -> None:
@@ -128,13 +159,15 @@ def test_a_search_is_no_part_of_what_is_trained() -> None:
     assert set(recipe.search) == set(SEARCH)
 
 
-def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(search: Search) -> None:
-    path = tune(search)
+def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(recipe: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    trials = trials_of(folder, [recipe, recipe], TUNING)
+    (path,) = tune(folder, trials)
     lines = list(csv.DictReader(path.with_suffix(".csv").read_text().splitlines()))
     assert [line["trial"] for line in lines] == ["0", "1", "2"]
-    assert float(lines[0]["method.learning_rate"]) == 2e-4  # the recipe as it is
+    assert float(lines[0]["method.learning_rate"]) == 2e-4  # the unchanged recipe
     for number in (1, 2):
-        expected = search.values(number)
+        expected = trials[number].values
         assert float(lines[number]["method.learning_rate"]) == expected["method.learning_rate"]
     sums = [float(line["dev_rsum"]) for line in lines]
     best = sums.index(max(sums))
@@ -142,62 +175,56 @@ def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(search: S
     content = yaml.safe_load(path.read_text())
     assert "of 3 trials on dev under caption-60 noise, seed 1000, 4 steps" in content.pop("note")
     chosen = {f"method.{name}": value for name, value in content.get("method", {}).items()}
-    assert chosen == search.values(best)
+    assert chosen == trials[best].values
     before = path.read_bytes(), path.with_suffix(".csv").read_bytes()
-    weights = [run.stat().st_mtime_ns for run in sorted(search.folder.glob("runs/*/*/*/best.safetensors"))]
-    assert len(weights) == 3
-    assert tune(search) == path
+    weights = [trial.run.best.stat().st_mtime_ns for trial in trials]
+    assert tune(folder, trials) == [path]
     assert before == (path.read_bytes(), path.with_suffix(".csv").read_bytes())
-    more = replace(search, tuning=TUNING.model_copy(update={"trials": 4}))
-    assert len(tune(more).with_suffix(".csv").read_text().splitlines()) == 5
-    assert [run.stat().st_mtime_ns for run in sorted(search.folder.glob("runs/*/*/*/best.safetensors"))][
-        :3
-    ] == weights
-    other = replace(search, settings=("steps=5",))
-    with pytest.raises(NclBenchError, match="is of another recipe, search, noise or seed; fix"):
-        tune(other)
+    more = trials_of(folder, [recipe], TUNING.model_copy(update={"trials": 4}))
+    assert len(tune(folder, more)[0].with_suffix(".csv").read_text().splitlines()) == 5
+    assert [trial.run.best.stat().st_mtime_ns for trial in trials] == weights
+    with pytest.raises(NclBenchError, match="trial of another recipe, search, noise or seed; choose a new"):
+        tune(folder, trials_of(folder, [recipe], TUNING, settings=["steps=5"]))
 
 
-def test_a_trial_that_nobody_keeps_alive_is_done_again_with_its_values(
-    search: Search, monkeypatch: pytest.MonkeyPatch
+def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baselines.engine.tune, "HEARTBEAT", 1)
-    study = baselines.engine.tune._study(search)
-    baselines.engine.tune._enqueue(study, search)
-    abandoned = study.ask()  # begun by a worker that is no more: it shows no sign of life
-    study._storage.record_heartbeat(abandoned._trial_id)
-    tune(search)
-    assert study.trials[abandoned.number].state == TrialState.FAIL
-    done = finished(study)
-    assert sorted(done) == [0, 1, 2]
-    assert done[abandoned.user_attrs["number"]].number > abandoned.number
+    train, begun = Trainer._epoch, []
 
-
-def test_a_loss_that_does_not_stay_finite_is_the_worst_trial(
-    search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = baselines.engine.tune.Trainer.run
-
-    def diverging(trainer, progress):
+    def diverging(trainer, index, *rest):
+        begun.append(trainer.folder.path.name)
         if trainer.folder.path.name == "trial-00":
             raise Diverged("the loss is nan")
+        return train(trainer, index, *rest)
+
+    monkeypatch.setattr(Trainer, "_epoch", diverging)
+    trials = trials_of(tmp_path / "out", [recipe], TUNING)
+    (path,) = tune(tmp_path / "out", trials)
+    assert tune(tmp_path / "out", trials) == [path]
+    assert begun.count("trial-00") == 1
+    lines = list(csv.DictReader(path.with_suffix(".csv").read_text().splitlines()))
+    assert (lines[0]["dev_rsum"], lines[0]["best_epoch"], lines[0]["chosen"]) == ("0.0", "", "")
+    (trials[0].run.path / "run.json").unlink()
+    with pytest.raises(NclBenchError, match=r"run\.json does not exist"):
+        tune(tmp_path / "out", trials)
+
+
+def test_the_table_of_trials_has_every_finished_one_when_another_fails(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = Trainer.run
+
+    def failing(trainer, progress):
+        if trainer.folder.path.name == "trial-02":
+            raise NclBenchError("the disk is full")
         return train(trainer, progress)
 
-    monkeypatch.setattr("baselines.engine.tune.Trainer.run", diverging)
-    path = tune(search)
-    lines = list(csv.DictReader(path.with_suffix(".csv").read_text().splitlines()))
-    assert (lines[0]["dev_rsum"], lines[0]["chosen"]) == ("0.0", "")
-
-
-def test_a_second_process_that_asks_for_the_same_trial_leaves_it(search: Search) -> None:
-    study = baselines.engine.tune._study(search)
-    for _ in range(2):
-        study.enqueue_trial({}, user_attrs={"number": 0})
-    baselines.engine.tune._enqueue(study, search)
-    tune(search)
-    states = [trial.state for trial in study.trials]
-    assert states.count(TrialState.COMPLETE) == 3
-    assert states.count(TrialState.PRUNED) == 1
+    monkeypatch.setattr(Trainer, "run", failing)
+    with pytest.raises(NclBenchError, match="the disk is full"):
+        tune(tmp_path / "out", trials_of(tmp_path / "out", [recipe], TUNING))
+    (table,) = (tmp_path / "out" / "tuned" / "info_nce").iterdir()  # no tuned recipe yet
+    assert [line["trial"] for line in csv.DictReader(table.read_text().splitlines())] == ["0", "1"]
 
 
 @pytest.mark.slow
@@ -207,10 +234,10 @@ def test_a_killed_tuning_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) ->
     recipe.write_text(yaml.safe_dump(CONTENT | {"steps": 12}))
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     program = (
-        "import sys, baselines.engine.tune as t; from pathlib import Path; from baselines.engine.tables import Tuning\n"
+        "import sys, baselines.engine.tune as t; from pathlib import Path\n"
         "if __name__ == '__main__':\n"
-        "    t.HEARTBEAT = 1\n"
-        f"    t.tune(t.Search({str(recipe)!r}, Path(sys.argv[1]), Tuning(trials=2), device='cpu'))"
+        "    to = Path(sys.argv[1])\n"
+        f"    t.tune(to, t.trials_of(to, [{str(recipe)!r}], t.Tuning(trials=2)), device='cpu')"
     )
     script = tmp_path / "tune.py"
     script.write_text(program)
@@ -274,7 +301,10 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
         (["tune"], "expected recipes or a table to tune; fix: name some"),
         (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of digits"),
         (["tune", "ncr/flickr30k_sgr"], "has no search: name the options to tune"),
-        (["tune", "ncr/digits_sgr", "--study", "nosuch://x"], "cannot open the study at nosuch://x"),
+        (
+            ["tune", "ncr/digits_sgr", "--study", "sqlite:///x"],
+            "--study is gone: the trials are in the folder",
+        ),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments: list[str], sentence: str, tmp_path: Path) -> None:
@@ -289,51 +319,18 @@ def test_the_help_says_what_a_search_takes_by_default() -> None:
         assert f"; {default} by default" in helps[name]
 
 
-def test_recipes_narrow_a_table_and_the_table_says_the_rest(search: Search, tmp_path: Path) -> None:
-    other = Path(search.recipe).with_name("other.yaml")
+def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_path: Path) -> None:
+    other, folder = Path(recipe).with_name("other.yaml"), tmp_path / "out"
     other.write_text(yaml.safe_dump(CONTENT))
     content = {"title": "T", "steps": 2, "noises": ["none"], "seeds": [0]}
-    content |= {"recipes": [search.recipe, str(other)], "tuning": {"trials": 2, "noise": "none", "seed": 7}}
+    content |= {"recipes": [recipe, str(other)], "tuning": {"trials": 2, "noise": "none", "seed": 7}}
     table = tmp_path / "table.yaml"
     table.write_text(yaml.safe_dump(content))
-    arguments = ["tune", search.recipe, "--table", str(table), "--jobs", "1", "--to", str(search.folder)]
+    arguments = ["tune", recipe, "--table", str(table), "--jobs", "1", "--to", str(folder)]
     assert CliRunner().invoke(app, arguments).exit_code == 0
-    assert [path.name for path in (search.folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
-    note = yaml.safe_load((search.folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
+    assert [path.name for path in (folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
+    note = yaml.safe_load((folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
     assert note.startswith("The best of 2 trials on dev under none noise, seed 7, 2 steps per network")
-
-
-def test_one_worker_at_a_time_takes_a_trial(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In SQLite, two that look at the same moment would take the same one."""
-    other, free = FileLock(search.folder / "study.lock", thread_local=False), []
-
-    def is_free() -> bool:
-        with suppress(Timeout), other.acquire(blocking=False):
-            return True
-        return False
-
-    pop, train = Study._pop_waiting_trial_id, Trainer.run
-    monkeypatch.setattr(Study, "_pop_waiting_trial_id", lambda study: free.append(is_free()) or pop(study))
-    monkeypatch.setattr(
-        Trainer, "run", lambda trainer, progress: free.append(is_free()) or train(trainer, progress)
-    )
-    tune(search)
-    assert free == [False, True] * TUNING.trials
-
-
-def test_a_study_waits_for_a_file_that_others_write_to(search: Search) -> None:
-    """On a disk that is slow to sync, longer than SQLite's own five seconds."""
-    waited = []
-
-    @sqlalchemy.event.listens_for(Engine, "connect")
-    def look(connection: sqlite3.Connection, record: object) -> None:
-        waited.extend(connection.execute("PRAGMA busy_timeout").fetchone())
-
-    try:
-        baselines.engine.tune._study(search)
-    finally:
-        sqlalchemy.event.remove(Engine, "connect", look)
-    assert set(waited) == {1000 * baselines.engine.tune.PATIENCE}
 
 
 def test_draws_of_the_ends_are_finite() -> None:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from shlex import quote

@@ -33,13 +33,11 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.beta_mixture import BetaMixture, fitted_for
+from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
+from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
+from baselines.kit.mixture import BetaMixture, clean_posterior, fitted_for, is_clean, min_max_normalised
 from baselines.methods.ncr import Curve, soft_margin
 
 Faults = Literal["repaired", "published"]
@@ -173,14 +171,14 @@ def clean_labels(labels: Tensor, anchors: Tensor, others: Tensor, faults: Faults
     return torch.ones_like(labels).scatter(0, others, source)
 
 
-def soft_triplet(similarities: Tensor, labels: Tensor, config: BiCroConfig) -> Tensor:
+def bicro_triplet(similarities: Tensor, labels: Tensor, config: BiCroConfig) -> Tensor:
     """Hardest negatives, margin from the labels ``(B,)``; ``(B,)``."""
     margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
     rows, columns = margins[:, None], margins[None, :]
     return hardest_triplet(similarities, columns if config.label_shape == "published" else rows, columns)
 
 
-class BiCro(Method):
+class BiCro(CoTeaching):
     """Two networks, each trained on the division and the labels that the other one makes."""
 
     name = "bicro"
@@ -188,7 +186,6 @@ class BiCro(Method):
     paper = "https://arxiv.org/abs/2303.12419"
     Config = BiCroConfig
     config: BiCroConfig
-    n_networks = 2
 
     @classmethod
     def title_of(cls, config: BiCroConfig) -> str:
@@ -197,34 +194,13 @@ class BiCro(Method):
         notes += ["the paper's label shape"] * (config.label_shape == "paper")
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
-    def __init__(self, config: BiCroConfig, setting: Setting) -> None:
-        super().__init__(config, setting)
-        memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))
-        self.clean_probability = cast(Sequence[PairMemory], memories)
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """The pairs with the smallest losses."""
+        self.train_step(self.networks[k], batch, None, step)
 
-    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Warm-up, or division and training."""
-        if plan.phase == "warmup":
-            for k, network in enumerate(self.networks):
-                for batch in batches.shuffled("warmup", k):
-                    self.train_step(network, batch, None, step)
-            return
-        self.co_divide(plan, batches)
-        for k in range(self.n_networks):
-            self.train_network(k, plan, batches, step)
-
-    @torch.no_grad()
-    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """Clean probability of every pair under either network: a mixture over per-pair losses."""
-        self.eval()
-        losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
-        for batch in batches.covering("divide"):
-            for of_network, network in zip(losses, self.networks, strict=True):
-                of_network[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(of_network)
-        ids = batches.pair_ids.to(losses[0].device)
-        for k, memory in enumerate(self.clean_probability):
-            seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
-            memory.write(ids, self.posterior(losses[k][ids], seed))
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """NCR's triplet with mean negatives."""
+        return mean_triplet(similarities, self.config.margin)
 
     def posterior(self, losses: Tensor, seed: int) -> Tensor:
         """Probability of pairs with these losses to be clean, ``(n,)``."""
@@ -232,17 +208,15 @@ class BiCro(Method):
             return clean_posterior(losses, random_state=seed)
         return from_first_rank(lambda: beta_posterior(losses.cpu(), self.config.faults))
 
+    def is_clean(self, probability: Tensor) -> Tensor:
+        """The clean pairs."""
+        return divided(probability, self.config.clean_threshold, self.config.faults)
+
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Network k on its peer's division and labels; later every clean batch follows a noisy one."""
-        c, network, peer = self.config, self.networks[k], self.networks[1 - k]
-        probability = self.clean_probability[1 - k]
-        ids = batches.pair_ids.to(probability.values.device)
-        clean = divided(probability.read(ids), c.clean_threshold, c.faults)
-        noisy_ids = ids[~clean]
-        train_noisy = plan.epoch >= c.epochs // 2 and len(noisy_ids) > 1
-        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else None
-        for batch in batches.shuffled("clean", k, pair_ids=ids[clean]):
-            noisy = None if noisy_batches is None else next(noisy_batches)
+        network, peer = self.networks[k], self.networks[1 - k]
+        train_noisy = plan.epoch >= self.config.epochs // 2
+        for batch, noisy in self.divided_batches(k, batches, noisy=train_noisy):
             labels, noisy_labels = self.labels(peer, batch, noisy)
             if noisy is not None and noisy_labels is not None:
                 self.train_step(network, noisy, noisy_labels, step)
@@ -256,7 +230,7 @@ class BiCro(Method):
         if labels is None:
             losses = smallest_losses(similarities, c.margin, c.kept_share)
         else:
-            losses = soft_triplet(similarities, labels, c)
+            losses = bicro_triplet(similarities, labels, c)
             auxiliary = labels * auxiliary
         step(network, losses.sum() + auxiliary.mean(), batch)
 
@@ -279,7 +253,3 @@ class BiCro(Method):
             return labels, None
         noisy_sides = [overall(side) for side in backbone.encode(noisy)]
         return labels, soft_label(consistency_of(noisy_sides), c.label_threshold)
-
-    def estimates(self) -> dict[str, Tensor]:
-        """The mean clean probability of both networks."""
-        return {"clean_probability": torch.stack([m.values for m in self.clean_probability]).mean(dim=0)}

@@ -29,11 +29,10 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.beta_mixture import BetaMixture, by_moments, fitted, two_means
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.mixture import min_max_normalised
+from baselines.kit.mixture import BetaMixture, by_moments, fitted, min_max_normalised, two_means
 from baselines.kit.on_host import on_host, remember, sent
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed

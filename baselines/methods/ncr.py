@@ -25,8 +25,6 @@ Deviations between paper and published code; we follow the code unless said othe
 """
 
 import math
-from collections.abc import Sequence
-from itertools import repeat
 from typing import Annotated, Literal, cast
 
 import torch
@@ -35,11 +33,9 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.losses import hardest_triplet, hinge_costs, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.mixture import clean_posterior, is_clean
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
+from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
 
 Curve = Literal["exponential", "linear", "sin"]
 
@@ -98,7 +94,7 @@ def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", bas
     return margin * (torch.sin(math.pi * labels - math.pi / 2) + 1) / 2
 
 
-def soft_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tensor:
+def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tensor:
     """L_soft of Eq. 6, ``(B,)``: hardest negatives, margin from the label.
 
     Args:
@@ -113,7 +109,7 @@ def soft_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Ten
     return hardest_triplet(similarities, rows, rows if config.label_shape == "published" else columns)
 
 
-class NCR(Method):
+class NCR(CoTeaching):
     """Two networks, each trained on the division that the other one makes; their optimisers go on after the warm-up."""
 
     name = "ncr"
@@ -121,53 +117,26 @@ class NCR(Method):
     paper = "https://proceedings.neurips.cc/paper/2021/hash/f5e62af885293cf4d511ceef31e61c80-Abstract.html"
     Config = NCRConfig
     config: NCRConfig
-    n_networks = 2
 
     @classmethod
     def title_of(cls, config: NCRConfig) -> str:
         """Says where labels have the paper's shape."""
         return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
 
-    def __init__(self, config: NCRConfig, setting: Setting) -> None:
-        super().__init__(config, setting)
-        memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))
-        self.clean_probability = cast(Sequence[PairMemory], memories)
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """Eq. 2."""
+        self.train_step(self.networks[k], batch, None, step)
 
-    def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Algorithm 1."""
-        if plan.phase == "warmup":
-            for k, network in enumerate(self.networks):
-                for batch in batches.shuffled("warmup", k):
-                    self.train_step(network, batch, None, step)
-            return
-        self.co_divide(plan, batches)
-        for k in range(self.n_networks):
-            self.train_network(k, plan, batches, step)
-
-    @torch.no_grad()
-    def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """Clean probability w of every pair under either network (Eq. 3): a mixture over per-pair losses."""
-        self.eval()
-        losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
-        for batch in batches.covering("divide"):
-            for of_network, network in zip(losses, self.networks, strict=True):
-                of_network[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(of_network)
-        ids = batches.pair_ids.to(losses[0].device)
-        for k, memory in enumerate(self.clean_probability):
-            seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
-            memory.write(ids, clean_posterior(losses[k][ids], random_state=seed))
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """Eq. 2; the mixture of Eq. 3 divides the pairs by it."""
+        return mean_triplet(similarities, self.config.margin)
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Co-rectify and robust matching of network k on its peer's division."""
         network, peer = self.networks[k], self.networks[1 - k]
         probability = self.clean_probability[1 - k]
-        ids = batches.pair_ids.to(probability.values.device)
-        is_sure = is_clean(probability.read(ids), self.config.clean_threshold)
-        clean_ids, noisy_ids = ids[is_sure], ids[~is_sure]
-        train_noisy = plan.epoch >= self.config.epochs // 2 and len(noisy_ids) > 1
-        clean_batches = batches.shuffled("clean", k, pair_ids=clean_ids)
-        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else repeat(None)
-        for clean, noisy in zip(clean_batches, noisy_batches, strict=False):
+        train_noisy = plan.epoch >= self.config.epochs // 2
+        for clean, noisy in self.divided_batches(k, batches, noisy=train_noisy):
             w = probability.read(clean.pair_ids)
             label = rectified_clean_label(w, self.predict(network, clean), self.config.label_shape)
             labelled = [(clean, label)]
@@ -185,7 +154,7 @@ class NCR(Method):
         if label is None:
             losses = mean_triplet(similarities, self.config.margin)
         else:
-            losses = soft_triplet(similarities, label, self.config)
+            losses = ncr_triplet(similarities, label, self.config)
             auxiliary = auxiliary * (label.diagonal() if label.dim() == 2 else label)
         step(network, losses.sum() + auxiliary.mean(), batch)
 
@@ -193,7 +162,3 @@ class NCR(Method):
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """P of a batch in evaluation mode."""
         return matching_prediction(network.eval()(batch), self.config.margin)
-
-    def estimates(self) -> dict[str, Tensor]:
-        """The mean clean probability of both networks."""
-        return {"clean_probability": torch.stack([m.values for m in self.clean_probability]).mean(dim=0)}

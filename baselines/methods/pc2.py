@@ -35,31 +35,25 @@ Deviations between paper and published code; we follow the code unless said othe
   * Backbones that pool (none published): C takes the pooled vector, and that is what is borrowed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Self, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.backbones.encoders import valid_items
+from baselines.backbones.weight_names import size_of
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.co_teaching import CoTeaching, mean_over
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.mixture import clean_posterior, is_clean
-from baselines.kit.pair_memory import PairMemory
+from baselines.kit.method import EpochPlan, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.randomness import derive_seed
 from baselines.methods.ncr import Curve, soft_margin
-from baselines.methods.pseudo_classifier import (
-    FLOOR,
-    PseudoClassifier,
-    classification_loss,
-    classify,
-    entropy,
-    resized,
-)
+
+FLOOR = 1e-8
 
 
 class PC2Config(WarmUpThenStepDecay):
@@ -110,6 +104,59 @@ class PC2Config(WarmUpThenStepDecay):
     noisy_from_epoch: Annotated[int, Field(ge=0)] = 25
 
 
+class PseudoClassifier(nn.Module):
+    """C of section 4.2: all vectors of an image or caption side by side, one hidden layer, K classes."""
+
+    def __init__(self, n_vectors: int, embed_size: int, hidden_size: int, classes: int) -> None:
+        super().__init__()
+        self.n_vectors = n_vectors
+        self.hidden = nn.Linear(n_vectors * embed_size, hidden_size)
+        self.out = nn.Linear(hidden_size, classes)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Logits ``(n, K)`` of vectors ``(n, items, dim)``, or of pooled ones ``(n, dim)``."""
+        if vectors.dim() == 3:
+            vectors = resized(vectors, self.n_vectors).flatten(1)
+        logits: Tensor = self.out(torch.relu(self.hidden(vectors)))
+        return logits
+
+    @classmethod
+    def from_weights(cls, state: Mapping[str, Tensor], embed_size: int) -> Self:
+        """Build C from the entries ``img_pro_head.*`` of a network of the paper's code."""
+        layers = {"hidden": "img_pro_head.first_hidden_layer.fc", "out": "img_pro_head.output_layer"}
+        hidden_size, n_inputs = (size_of(state, f"{layers['hidden']}.weight", dim) for dim in (0, 1))
+        head = cls(n_inputs // embed_size, embed_size, hidden_size, size_of(state, f"{layers['out']}.weight"))
+        for ours, theirs in layers.items():
+            for kind in ("weight", "bias"):
+                head.get_parameter(f"{ours}.{kind}").data = state[f"{theirs}.{kind}"].clone()
+        return head
+
+
+def resized(vectors: Tensor, n_items: int) -> Tensor:
+    """Sequences ``(n, items, dim)`` at another length: centred between zeros, or interpolated."""
+    missing = n_items - vectors.shape[1]
+    if missing >= 0:
+        return nn.functional.pad(vectors, (0, 0, missing // 2, missing - missing // 2))
+    return nn.functional.interpolate(vectors.transpose(1, 2), size=n_items, mode="linear").transpose(1, 2)
+
+
+def classification_loss(image_logits: Tensor, caption_logits: Tensor) -> Tensor:
+    """L^pse of Eq. 2, ``(B,)``: the caption's most likely class is the image's target, without gradient."""
+    return nn.functional.cross_entropy(image_logits, caption_logits.argmax(dim=1), reduction="none")
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """Entropy over the last dimension (Eq. 3), at least 0."""
+    probabilities = probabilities.clamp(min=FLOOR)
+    return -(probabilities * probabilities.log()).sum(dim=-1)
+
+
+def classify(network: nn.Module, items: Encoded) -> Tensor:
+    """Logits ``(n, K)`` of images or captions under the pseudo-classifier that ``network`` carries."""
+    logits: Tensor = cast(PseudoClassifier, network.pseudo_classifier)(items.vectors)
+    return logits
+
+
 def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 4: cosine and row of the clean prediction nearest to each noisy one ``(B, K)``, both ``(B,)``."""
     cosines = nn.functional.normalize(noisy, dim=1) @ nn.functional.normalize(clean, dim=1).T
@@ -144,7 +191,7 @@ def rectified_label(clean_probability: Tensor, stable_probability: Tensor, stabl
     return clean_probability + (1 - clean_probability) * stable * stable_probability
 
 
-def soft_triplet(
+def pc2_triplet(
     similarities: Tensor, labels: Tensor, side: Literal["row", "column"], config: PC2Config
 ) -> Tensor:
     """Eq. 6 and Eq. 9, ``(B,)``: hardest negatives, margin from the label of each pair.
@@ -168,7 +215,7 @@ def warmup_triplet(similarities: Tensor, margin: float, pairs: str) -> Tensor:
     return losses if pairs == "all" else losses.sort().values[: len(losses) // 2]
 
 
-class PC2(Method):
+class PC2(CoTeaching):
     """Two networks with a pseudo-classifier each, trained on the division that the other one makes."""
 
     name = "pc2"
@@ -176,7 +223,6 @@ class PC2(Method):
     paper = "https://arxiv.org/abs/2408.01349"
     Config = PC2Config
     config: PC2Config
-    n_networks = 2
 
     @classmethod
     def title_of(cls, config: PC2Config) -> str:
@@ -185,14 +231,8 @@ class PC2(Method):
 
     def __init__(self, config: PC2Config, setting: Setting) -> None:
         super().__init__(config, setting)
-        self.clean_probability = self._memories(initial=1.0)
-        self.stable_probability = self._memories(initial=1.0)
-        self.prediction = self._memories(initial=0.0, width=config.classes)
-
-    def _memories(self, *, initial: float, width: int | None = None) -> Sequence[PairMemory]:
-        n_pairs = self.setting.n_pairs
-        memories = (PairMemory(n_pairs, initial=initial, width=width) for _ in range(self.n_networks))
-        return cast(Sequence[PairMemory], nn.ModuleList(memories))
+        self.stable_probability = self.memories(initial=1.0)
+        self.prediction = self.memories(initial=0.0, width=config.classes)
 
     def make_network(self) -> Backbone:
         """A backbone that carries its pseudo-classifier."""
@@ -215,15 +255,15 @@ class PC2(Method):
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Warm-up, or one epoch of division and training."""
         self.train()
-        if plan.phase == "warmup":
-            for k in range(self.n_networks):
-                for batch in batches.shuffled("warmup", k):
-                    self.matched_step(k, batch, None, step)
-            return
-        self.co_divide(plan, batches)
-        self.train()
-        for k in range(self.n_networks):
-            self.train_network(k, plan, batches, step)
+        super().train_epoch(plan, batches, step)
+
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """The warm-up trains the pseudo-classifier too."""
+        self.matched_step(k, batch, None, step)
+
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """NCR's Eq. 2."""
+        return mean_triplet(similarities, self.config.margin, floor=FLOOR)
 
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
@@ -236,8 +276,7 @@ class PC2(Method):
             for k, network in enumerate(self.networks):
                 images, captions = cast(Backbone, network).encode(batch)
                 similarities = cast(Backbone, network).compare(images, captions)
-                cost = mean_triplet(similarities, self.config.margin, floor=FLOOR)
-                losses[k, batch.pair_ids] = cost.double()
+                losses[k, batch.pair_ids] = self.pair_losses(similarities).double()
                 now = classify(network, images).softmax(dim=1)
                 before = self.prediction[k].read(batch.pair_ids)
                 oscillations[k, batch.pair_ids] = oscillation(before, now).double()
@@ -249,23 +288,20 @@ class PC2(Method):
         ):
             for k, memory in enumerate(memories):
                 seed = derive_seed(batches.seed, purpose, plan.epoch, k)
-                memory.write(ids, clean_posterior(values[k, ids], random_state=seed))
+                memory.write(ids, self.posterior(values[k, ids], seed))
+        self.train()
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Clean batches, later each followed by a noisy one, as the peer divides them."""
         c, peer = self.config, 1 - k
         ids = batches.pair_ids.to(self.prediction[k].values.device)
         w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
-        clean = is_clean(w, c.clean_threshold)
         labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
-        labels[ids] = rectified_label(w, w_o, is_clean(w_o, c.clean_threshold))
-        noisy_ids = ids[~clean]
-        train_noisy = plan.epoch >= c.noisy_from_epoch and len(noisy_ids) > 1
-        noisy_batches = batches.endless("noisy", k, pair_ids=noisy_ids) if train_noisy else None
-        for batch in batches.shuffled("clean", k, pair_ids=ids[clean]):
+        labels[ids] = rectified_label(w, w_o, self.is_clean(w_o))
+        for batch, noisy in self.divided_batches(k, batches, noisy=plan.epoch >= c.noisy_from_epoch):
             self.matched_step(k, batch, labels[batch.pair_ids], step)
-            if noisy_batches is not None:
-                self.pseudo_captioned_step(k, batch, next(noisy_batches), step)
+            if noisy is not None:
+                self.pseudo_captioned_step(k, batch, noisy, step)
 
     def matched_step(self, k: int, batch: Batch, labels: Tensor | None, step: Step) -> None:
         """Pairs as they are: Eq. 9, or the warm-up where there are no labels, plus pseudo-classification."""
@@ -278,7 +314,7 @@ class PC2(Method):
             triplet = warmup_triplet(similarities, c.margin, c.warmup_pairs).sum()
             self.prediction[k].write(batch.pair_ids, probabilities)
         else:
-            triplet = soft_triplet(similarities, labels, "row", c).sum()
+            triplet = pc2_triplet(similarities, labels, "row", c).sum()
             auxiliary = labels * auxiliary
         with torch.no_grad():
             caption_logits = classify(network, captions)
@@ -299,15 +335,9 @@ class PC2(Method):
         likeness, rows = most_alike(predictions, donors)
         labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
         captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1], c.pseudo_caption)
-        triplet = soft_triplet(network.compare(images, captions), labels, "column", c).sum()
+        triplet = pc2_triplet(network.compare(images, captions), labels, "column", c).sum()
         step(network, c.noisy_weight * triplet, noisy, pseudo_captioned=triplet)
 
     def estimates(self) -> dict[str, Tensor]:
         """Clean probabilities by loss and by oscillation, each the mean of both networks."""
-        return {
-            name: torch.stack([memory.values for memory in memories]).mean(dim=0)
-            for name, memories in (
-                ("clean_probability", self.clean_probability),
-                ("stable_probability", self.stable_probability),
-            )
-        }
+        return {**super().estimates(), "stable_probability": mean_over(self.stable_probability)}

@@ -39,7 +39,7 @@ from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised
 from baselines.methods import gsc, ncr, pc2
-from baselines.methods.pseudo_classifier import (
+from baselines.methods.pc2 import (
     FLOOR,
     PseudoClassifier,
     classification_loss,
@@ -253,8 +253,8 @@ def ncr_losses() -> None:
     }
     for curve in test_ncr.CURVES:
         config = ncr.NCRConfig(curve=curve)
-        modes[f"train_hard.column.{curve}"] = lambda s, c=config: ncr.soft_triplet(s, column, c).sum()
-        modes[f"train_hard.matrix.{curve}"] = lambda s, c=config: ncr.soft_triplet(s, square, c).sum()
+        modes[f"train_hard.column.{curve}"] = lambda s, c=config: ncr.ncr_triplet(s, column, c).sum()
+        modes[f"train_hard.matrix.{curve}"] = lambda s, c=config: ncr.ncr_triplet(s, square, c).sum()
     for matrix in test_ncr.MATRICES:
         scores = stored[f"scores.{matrix}"]
         for mode, loss_of in modes.items():
@@ -537,10 +537,8 @@ def pc2_losses() -> None:
     }
     for curve in test_pc2.CURVES:
         config = pc2.PC2Config(curve=curve)
-        modes[f"lb_train.column.{curve}"] = lambda s, c=config: pc2.soft_triplet(s, column, "row", c).sum()
-        modes[f"ulb_train.vector.{curve}"] = lambda s, c=config: pc2.soft_triplet(
-            s, vector, "column", c
-        ).sum()
+        modes[f"lb_train.column.{curve}"] = lambda s, c=config: pc2.pc2_triplet(s, column, "row", c).sum()
+        modes[f"ulb_train.vector.{curve}"] = lambda s, c=config: pc2.pc2_triplet(s, vector, "column", c).sum()
     for matrix in test_pc2.MATRICES:
         for mode, loss_of in modes.items():
             case = f"{matrix}.{mode}"

@@ -22,12 +22,12 @@ from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import TrainingJob
 from baselines.engine.step import READ_EVERY, OptimiserStep
 from baselines.engine.train import build_method, trusted_rows, with_own_images
-from baselines.kit.augmentation import blank_regions, change_words, drop_regions
 from baselines.kit.batches import Batch, TrainingBatches, collate
 from baselines.kit.method import EpochPlan
 from baselines.kit.on_host import on_host
 from baselines.kit.transport import partial_transport
 from baselines.methods import METHODS
+from baselines.methods.crcl import blank_regions, change_words, drop_regions
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
 

@@ -28,16 +28,16 @@ from torch import Tensor, nn
 import baselines.methods.bicro as bicro
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch
-from baselines.kit.beta_mixture import BetaMixture, fitted_for
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
-from baselines.kit.mixture import is_clean, min_max_normalised, mixture_posterior
+from baselines.kit.mixture import BetaMixture, fitted_for, is_clean, min_max_normalised, mixture_posterior
 from baselines.methods.bicro import (
     BiCro,
     BiCroConfig,
     agreement,
     anchors_first,
     beta_posterior,
+    bicro_triplet,
     clean_labels,
     cosines,
     divided,
@@ -46,7 +46,6 @@ from baselines.methods.bicro import (
     overall,
     smallest_losses,
     soft_label,
-    soft_triplet,
 )
 from baselines.methods.ncr import soft_margin
 
@@ -66,11 +65,11 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
         "warmup_sele.rate0.3": lambda s: smallest_losses(s, MARGIN, 0.3).sum(),
         "warmup_sele.rate0.5": lambda s: smallest_losses(s, MARGIN, 0.5).sum(),
         "mean.vector.exponential": lambda s: mean_triplet(s, soft_margin(labels, MARGIN)[None]).sum(),
-        "noise_hard.tem0.5": lambda s: (soft_triplet(s, labels, BiCroConfig()) * (labels > 0.5)).sum(),
+        "noise_hard.tem0.5": lambda s: (bicro_triplet(s, labels, BiCroConfig()) * (labels > 0.5)).sum(),
     }
     for curve in CURVES:
         config, margins = BiCroConfig(curve=curve), soft_margin(column, MARGIN, curve)
-        losses[f"hard.vector.{curve}"] = lambda s, c=config: soft_triplet(s, labels, c).sum()
+        losses[f"hard.vector.{curve}"] = lambda s, c=config: bicro_triplet(s, labels, c).sum()
         losses[f"hard.column.{curve}"] = lambda s, m=margins, c=curve: hardest_triplet(
             s, m.T if c == "exponential" else m, m
         ).sum()
@@ -312,7 +311,7 @@ def test_one_step_on_a_network_matches_the_published_code(
     else:
         key = "n_y" if mode == "unlabelled" else "c_y"
         given = tensor(stored[f"B.predict.{key}{suffix}"], dtype)
-        step(own, soft_triplet(own.train()(batch), given, method.config).sum(), batch)
+        step(own, bicro_triplet(own.train()(batch), given, method.config).sum(), batch)
     assert_near(
         seen[0].detach(), stored[f"A.{mode}.sims{suffix}"], near, scale=1, name=f"A.{mode}.sims{suffix}"
     )
@@ -338,7 +337,7 @@ def test_gradients_and_the_step_on_a_network_match_the_published_code(
         own = method.networks[0]
     else:
         given = tensor(stored[f"B.predict.c_y{suffix}"], dtype)
-        step(own, soft_triplet(own.train()(batch), given, method.config).sum(), batch)
+        step(own, bicro_triplet(own.train()(batch), given, method.config).sum(), batch)
     gradients = state_of(stored, f"A.{mode}.grad.", dtype, suffix)
     largest = max(x.abs().max().item() for x in gradients.values())
     relative, absolute = {"": (2e-4, 1e-4), "__f64": (0, 1e-9 * largest)}[suffix]
@@ -382,9 +381,9 @@ def test_trajectory_matches_the_published_code(
 
     def recording(similarities: Tensor, given: Tensor, config: BiCroConfig) -> Tensor:
         labels.append(given)
-        return soft_triplet(similarities, given, config)
+        return bicro_triplet(similarities, given, config)
 
-    monkeypatch.setattr(bicro, "soft_triplet", recording)
+    monkeypatch.setattr(bicro, "bicro_triplet", recording)
     monkeypatch.setattr(method, "co_divide", lambda *_: None)
     method.clean_probability[0].values[60:] = method.clean_probability[1].values[60:] = 0
     ordered = Ordered(*batches.values())
@@ -405,7 +404,7 @@ def test_paper_labels_give_each_pair_its_own_margin_in_both_directions() -> None
     similarities = torch.rand(5, 5, generator=random, dtype=torch.float64)
     labels = torch.rand(5, generator=random, dtype=torch.float64)
     margin = soft_margin(labels, MARGIN)
-    found = soft_triplet(similarities, labels, BiCroConfig(label_shape="paper"))
+    found = bicro_triplet(similarities, labels, BiCroConfig(label_shape="paper"))
     for i, loss in enumerate(found):
         rest = [j for j in range(5) if j != i]
         captions = max(max(margin[i] - similarities[i, i] + similarities[i, j], 0) for j in rest)

@@ -24,10 +24,9 @@ from support.stand_ins import StandIn
 from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES as registered
-from baselines.kit.augmentation import BLANK
 from baselines.kit.batches import Batch
 from baselines.kit.method import EpochPlan, Setting
-from baselines.methods.crcl import CRCL, CRCLConfig, complementary_loss, matching_log_probabilities
+from baselines.methods.crcl import BLANK, CRCL, CRCLConfig, complementary_loss, matching_log_probabilities
 
 BACKBONES = (("sgr", "sgr"), ("saf", "saf"), ("vse", "vse_infinity"))
 OPTIONS = {

@@ -24,9 +24,9 @@ from support.rounding import assert_near
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
-from baselines.kit.beta_mixture import by_moments, fitted
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
+from baselines.kit.mixture import by_moments, fitted
 from baselines.kit.transport import partial_transport
 from baselines.methods.crcl import matching_log_probabilities
 from baselines.methods.l2rm import (

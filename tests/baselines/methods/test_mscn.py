@@ -30,9 +30,9 @@ from torch import Tensor, nn
 import baselines.methods.mscn as mscn
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
-from baselines.kit.beta_mixture import by_moments, fitted
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
+from baselines.kit.mixture import by_moments, fitted
 from baselines.methods.mscn import (
     MSCN,
     MetaNetwork,

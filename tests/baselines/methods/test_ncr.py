@@ -30,7 +30,7 @@ import baselines.methods.ncr
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
-from baselines.methods.ncr import NCR, NCRConfig, matching_prediction, soft_margin, soft_triplet
+from baselines.methods.ncr import NCR, NCRConfig, matching_prediction, ncr_triplet, soft_margin
 
 MATRICES = (
     "random",
@@ -63,8 +63,8 @@ def test_losses_and_their_gradients_match_the_published_code(matrix: str, golden
     }
     for curve in CURVES:
         config = NCRConfig(curve=curve)
-        modes[f"train_hard.column.{curve}"] = lambda s, c=config: soft_triplet(s, column, c).sum()
-        modes[f"train_hard.matrix.{curve}"] = lambda s, c=config: soft_triplet(s, square, c).sum()
+        modes[f"train_hard.column.{curve}"] = lambda s, c=config: ncr_triplet(s, column, c).sum()
+        modes[f"train_hard.matrix.{curve}"] = lambda s, c=config: ncr_triplet(s, square, c).sum()
     for mode, loss_of in modes.items():
         similarities = tensor(stored[f"scores.{matrix}"]).requires_grad_()
         loss = loss_of(similarities)
@@ -112,7 +112,7 @@ def train_once(method: NCR, batch: Batch, mode: str, golden: Golden, step: Any) 
     labels = tensor(golden("C_ncr_network")["labels_column" if mode == "soft_column" else "labels_matrix"])
     labels = labels[:, 0] if mode == "soft_column" else labels
     network = method.networks[0].train()
-    step(network, soft_triplet(network(batch), labels, method.config).sum(), batch)
+    step(network, ncr_triplet(network(batch), labels, method.config).sum(), batch)
 
 
 @pytest.mark.parametrize("mode", ["warmup", "soft_column", "soft_matrix"])
@@ -195,8 +195,8 @@ def test_labels_match_the_published_code(
         labels.append(label)
         return similarities.sum()[None]
 
-    monkeypatch.setattr(baselines.methods.ncr, "soft_triplet", recording)
-    monkeypatch.setattr(baselines.methods.ncr, "is_clean", lambda p, t: torch.arange(len(p)) < n_labelled)
+    monkeypatch.setattr(baselines.methods.ncr, "ncr_triplet", recording)
+    monkeypatch.setattr(method, "is_clean", lambda p: torch.arange(len(p)) < n_labelled)
     steps: list[Tensor] = []
     order = StoredOrder(list(zip(kinds, ids, strict=True)), len(probability))
     method.train_network(
@@ -229,7 +229,7 @@ def test_clean_and_noisy_labels_are_predicted_before_either_step(monkeypatch: py
         labels.append(label.max().item())
         return similarities.sum()[None]
 
-    monkeypatch.setattr(baselines.methods.ncr, "soft_triplet", recording)
+    monkeypatch.setattr(baselines.methods.ncr, "ncr_triplet", recording)
     monkeypatch.setattr(baselines.methods.ncr, "rectified_clean_label", lambda w, p, shape: p)
     turns = [(kind, torch.arange(2) + 2 * k + 4 * (not kind)) for k in range(2) for kind in (True, False)]
     method.train_network(0, EpochPlan(0, 0, "train", 1.0), StoredOrder(turns, 8), method.count)
@@ -242,7 +242,7 @@ def test_paper_labels_give_each_pair_its_own_margin_in_both_directions() -> None
     labels = torch.rand(5, generator=random, dtype=torch.float64)
     config = NCRConfig(label_shape="paper")
     margin = soft_margin(labels, 0.2)
-    for i, loss in enumerate(soft_triplet(similarities, labels, config)):
+    for i, loss in enumerate(ncr_triplet(similarities, labels, config)):
         others = [j for j in range(5) if j != i]
         caption_cost = max(max(margin[i] - similarities[i, i] + similarities[i, j], 0) for j in others)
         image_cost = max(max(margin[i] - similarities[i, i] + similarities[j, i], 0) for j in others)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from baselines.kit.beta_mixture import BetaMixture, fitted, fitted_for, two_means
+from baselines.kit.mixture import BetaMixture, fitted, fitted_for, two_means
 from baselines.kit.transport import sinkhorn
 from baselines.methods import bicro, l2rm
 

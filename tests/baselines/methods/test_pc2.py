@@ -28,22 +28,20 @@ from baselines.kit.losses import mean_triplet
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import clean_posterior, is_clean, min_max_normalised
 from baselines.methods.pc2 import (
+    FLOOR,
     PC2,
     PC2Config,
-    borrowed,
-    most_alike,
-    oscillation,
-    rectified_label,
-    soft_triplet,
-    warmup_triplet,
-)
-from baselines.methods.pseudo_classifier import (
-    FLOOR,
     PseudoClassifier,
+    borrowed,
     classification_loss,
     classify,
     entropy,
+    most_alike,
+    oscillation,
+    pc2_triplet,
+    rectified_label,
     resized,
+    warmup_triplet,
 )
 
 MATRICES = ("random", "mostly_clean", "some_noisy", "all_equal", "hinge_at_zero", "clean_margin_met")
@@ -66,8 +64,8 @@ def test_losses_and_their_gradients_match_the_published_code(matrix: str, golden
         "eval_loss": lambda s: mean_triplet(s, 0.2, floor=FLOOR),
     }
     for curve, config in configs.items():
-        modes[f"lb_train.column.{curve}"] = lambda s, c=config: soft_triplet(s, column, "row", c).sum()
-        modes[f"ulb_train.vector.{curve}"] = lambda s, c=config: soft_triplet(s, vector, "column", c).sum()
+        modes[f"lb_train.column.{curve}"] = lambda s, c=config: pc2_triplet(s, column, "row", c).sum()
+        modes[f"ulb_train.vector.{curve}"] = lambda s, c=config: pc2_triplet(s, vector, "column", c).sum()
     for mode, loss_of in modes.items():
         similarities = tensor(stored[f"scores.{matrix}"]).requires_grad_()
         loss = loss_of(similarities)
@@ -385,7 +383,7 @@ def test_entropy_is_raised_as_configured(kind: str) -> None:
 def test_paper_labels_give_each_pair_its_own_margin_in_both_directions(side: str) -> None:
     similarities, labels = torch.rand(5, 5), torch.rand(5)
     margin = 0.2 * (10**labels - 1) / 9
-    for i, loss in enumerate(soft_triplet(similarities, labels, side, PC2Config(label_shape="paper"))):
+    for i, loss in enumerate(pc2_triplet(similarities, labels, side, PC2Config(label_shape="paper"))):
         others = [j for j in range(5) if j != i]
         caption_cost = max(max(margin[i] - similarities[i, i] + similarities[i, j], 0) for j in others)
         image_cost = max(max(margin[i] - similarities[i, i] + similarities[j, i], 0) for j in others)

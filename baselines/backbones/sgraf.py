@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from baselines.backbones.encoders import GlobalVector, WordEncoder, unit_length, valid_items, xavier_linear
@@ -36,9 +36,7 @@ from baselines.backbones.pairwise import (
     plan_blocks,
 )
 from baselines.backbones.squared_difference import (
-    Kernel,
     attended_difference,
-    nodes_by,
     positionwise_difference,
 )
 from baselines.backbones.weight_names import size_of, translate
@@ -59,8 +57,6 @@ class SGRAFConfig(BaseModel):
         dropout: on word embeddings and in the global vectors, in [0, 1) (code: 0.4).
         block_captions: captions compared at once; chosen from the free memory by default. It never changes a
             result beyond rounding.
-        kernel: what compares regions with words; ``triton`` needs a CUDA device and changes no result beyond
-            rounding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,7 +66,14 @@ class SGRAFConfig(BaseModel):
     sim_dim: Annotated[int, Field(ge=1)] = 256
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.4
     block_captions: Annotated[int, Field(ge=1)] | None = None
-    kernel: Kernel = "torch"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_kernel(cls, content: Any) -> Any:
+        """Earlier versions wrote ``kernel: torch`` into run folders, which computed the same."""
+        if isinstance(content, dict) and content.get("kernel") == "torch":
+            return {name: value for name, value in content.items() if name != "kernel"}
+        return content
 
 
 class SGRAF(Backbone):
@@ -93,7 +96,6 @@ class SGRAF(Backbone):
         self.local_nodes = xavier_linear(config.embed_size, config.sim_dim)
         self.global_nodes = xavier_linear(config.embed_size, config.sim_dim)
         self.head = xavier_linear(config.sim_dim, 1)
-        self.nodes_of = nodes_by(config.kernel)
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Unit vectors of all regions, and one of the whole image."""
@@ -191,7 +193,6 @@ class SGRAF(Backbone):
             queries.flatten(0, 1),
             self.local_nodes.weight,
             self.local_nodes.bias,
-            self.nodes_of,
         )
         return Nodes(
             self._whole_nodes(whole, anchors.pooled[block.anchors], offset),

@@ -7,8 +7,7 @@ cancel digits where a and b are close: two regions of one image differ by nothin
 reads an offset of 1e-6.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,22 +15,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from baselines.backbones.encoders import EPSILON
-from ncl_bench.errors import TrainingError
-
-Kernel = Literal["torch", "triton"]
-"""What makes the nodes: plain torch, or the fused kernel of ``fused.py`` on a CUDA device."""
-
-NodesOf = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-def plain_nodes(
-    attention: Tensor, keys: Tensor, queries: Tensor, weight: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Nodes as :func:`attended_difference` returns them, and the lengths of ``attention @ keys``."""
-    context = torch.bmm(attention, keys)
-    length = torch.linalg.vector_norm(context, dim=-1, keepdim=True)
-    difference = torch.addcdiv(-queries, context, length + EPSILON, out=context)
-    return functional.linear(difference.square_(), weight, bias), length
 
 
 def attended_difference(
@@ -40,7 +23,6 @@ def attended_difference(
     queries: Tensor,
     weight: Tensor,
     bias: Tensor,
-    nodes_of: NodesOf = plain_nodes,
 ) -> Tensor:
     """``linear((unit_length(attention @ keys) - queries) ** 2)``.
 
@@ -50,36 +32,12 @@ def attended_difference(
         queries: float ``(n, dim)``.
         weight: float ``(sim_dim, dim)``.
         bias: float ``(sim_dim,)``.
-        nodes_of: of :func:`nodes_by`.
 
     Returns:
         float ``(items, n, sim_dim)``.
     """
-    nodes: Tensor = _AttendedDifference.apply(attention, keys, queries, weight, bias, nodes_of)  # type: ignore[no-untyped-call]
+    nodes: Tensor = _AttendedDifference.apply(attention, keys, queries, weight, bias)  # type: ignore[no-untyped-call]
     return nodes
-
-
-def nodes_by(kernel: Kernel) -> NodesOf:
-    """The function that makes attended nodes, and the lengths of what was attended.
-
-    Raises:
-        TrainingError: the kernel is Triton's, which is not installed, or there is no CUDA device.
-    """
-    if kernel == "torch":
-        return plain_nodes
-    try:
-        from baselines.backbones.fused import INTERPRETED, attended_nodes
-    except ImportError:
-        raise TrainingError(
-            "backbone.kernel is triton, which is not installed; it comes with torch for CUDA; "
-            "leave the kernel out to compute with torch alone"
-        ) from None
-    if not (INTERPRETED or torch.cuda.is_available()):
-        raise TrainingError(
-            "backbone.kernel is triton, but torch finds no CUDA device; leave the kernel out to compute with "
-            "torch alone"
-        )
-    return attended_nodes
 
 
 def positionwise_difference(items: Tensor, anchors: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -112,16 +70,18 @@ class _AttendedDifference(torch.autograd.Function):
         queries: Tensor,
         weight: Tensor,
         bias: Tensor,
-        nodes_of: NodesOf,
     ) -> Tensor:
         ctx.autocast = _same_autocast(keys)
-        nodes, length = nodes_of(attention, keys, queries, weight, bias)
+        context = torch.bmm(attention, keys)
+        length = torch.linalg.vector_norm(context, dim=-1, keepdim=True)
+        difference = torch.addcdiv(-queries, context, length + EPSILON, out=context)
+        nodes = functional.linear(difference.square_(), weight, bias)
         ctx.save_for_backward(attention, keys, queries, weight, length)
         return nodes
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         attention, keys, queries, weight, length = ctx.saved_tensors
         with ctx.autocast:
             weights = attention / (length + EPSILON)
@@ -140,7 +100,7 @@ class _AttendedDifference(torch.autograd.Function):
             grad_attention = (along - radial * torch.bmm(weights, gram)) / (length + EPSILON)
             overlap = torch.bmm((radial * weights).transpose(1, 2), weights)
             grad_keys = torch.bmm(weights.transpose(1, 2), inner) - torch.bmm(overlap, keys)
-        return grad_attention, grad_keys, grad_queries, grad_weight, flat.sum(dim=0), None
+        return grad_attention, grad_keys, grad_queries, grad_weight, flat.sum(dim=0)
 
 
 class _PositionwiseDifference(torch.autograd.Function):

@@ -46,8 +46,7 @@ BESIDE_SGR = "Beside a training step of SGR"
 EPOCH = "An epoch of SGR: what waiting for features leaves of the speed"
 GROWTH = "Speed per pair as batch and set grow"
 PRECISION = "Precision"
-KERNEL = "Fused kernel"
-GROUPS = (AGAINST_LOOP, BESIDE_SGR, EPOCH, GROWTH, PRECISION, KERNEL)
+GROUPS = (AGAINST_LOOP, BESIDE_SGR, EPOCH, GROWTH, PRECISION)
 STEP_COSTS = "A training step of each method"
 MEMORY = "Memory of scoring"
 
@@ -117,14 +116,6 @@ class Measurements:
             *(
                 (f"{PRECISION}: {BACKBONES[name].title}", self._bound(self._precision, name, precisions))
                 for name in ("sgr", "saf", "vse_infinity")
-            ),
-            *(
-                (
-                    f"{KERNEL}: {BACKBONES['sgr'].title}, {precision}",
-                    self._bound(self._kernels, "sgr", precision),
-                )
-                for precision in precisions
-                if self.device.type == "cuda"
             ),
             *(
                 (f"{STEP_COSTS}: {BACKBONES[name].title}", self._bound(self._step_costs, name))
@@ -289,29 +280,6 @@ class Measurements:
             )
             for kind in precisions
         ]
-
-    def _kernels(self, name: str, precision: str, advance: Advance) -> list[Row]:
-        networks = {
-            kernel: workloads.make_network(name, self.sizes, self.device, kernel=kernel)
-            for kernel in ("torch", "triton")
-        }
-        batch = workloads.make_batch(self.sizes, self.sizes.batch, self.device)
-        dataset = workloads.make_dataset(self.sizes, self.sizes.images)
-        variant_by_workload: dict[str, Callable[[Backbone], Variant]] = {
-            "training step": lambda network: workloads.step_of(
-                network, batch, self._arithmetic(precision, network)
-            ),
-            "scoring": lambda network: workloads.scoring_of(
-                network, dataset, self.device, self._arithmetic(precision, network)
-            ),
-        }
-        rows = []
-        for workload, variant_of in variant_by_workload.items():
-            variants = {kernel: variant_of(network) for kernel, network in networks.items()}
-            timings = self._timed(variants, advance)
-            title = f"{BACKBONES[name].title}: {workload}, {precision}"
-            rows.append(self._row(KERNEL, title, "torch", "triton", timings))
-        return rows
 
     def _step_costs(self, name: str, advance: Advance) -> list[StepCost]:
         return step_costs(name, self.sizes, self.device, advance)

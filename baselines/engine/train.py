@@ -415,7 +415,6 @@ def _refuse_what_needs_cuda(job: TrainingJob, features: Features, device: torch.
     asked = {
         "--precision tf32": job.precision == "tf32",
         "--features gpu": features == "gpu",
-        "backbone.kernel triton": job.recipe.backbone.get("kernel") == "triton",
     }
     for name, wanted in asked.items():
         if wanted:

@@ -3,7 +3,6 @@
 import json
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +117,6 @@ def test_passes_of_a_method_are_counted_by_their_arithmetic() -> None:
     twice, *same = counted("decl")  # which predicts every pair before the epoch, in another order
     assert same == [backward, steps]
     assert twice == pytest.approx(2 * forward, rel=0.1)
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch for CUDA")
-def test_the_fused_kernel_stands_beside_plain_torch() -> None:
-    rows = measure.Measurements(SMALL.changed(TINY), CPU)._kernels("sgr", "32-true", lambda share: None)
-    assert [row.workload for row in rows] == ["SGR: training step, 32-true", "SGR: scoring, 32-true"]
-    assert {(row.reference, row.variant) for row in rows} == {("torch", "triton")}
 
 
 def test_variants_that_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,6 @@ def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do
     [
         (TINY, "tf32", "mapped", "--precision tf32"),
         (TINY, "32-true", "gpu", "--features gpu"),
-        ({"name": "sgr", "kernel": "triton"}, "32-true", "mapped", "backbone.kernel triton"),
     ],
 )
 def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(

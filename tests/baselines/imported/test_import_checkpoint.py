@@ -370,7 +370,6 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
         "sim_dim": 4,
         "sgr_steps": 3,
         "dropout": 0.4,
-        "kernel": "torch",
         "block_captions": None,
     }
 

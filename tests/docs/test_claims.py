@@ -9,22 +9,25 @@ import pandas as pd
 import pytest
 from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from baselines.published import PUBLISHED
+from leaderboard.board import read_content
 from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import ALL_CAPTIONS, expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
 
 DOCS = ROOT / "docs"
+LEADERBOARD = ROOT / "leaderboard"
 
 
 def text(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_guessing_scores_what_the_readme_says() -> None:
-    stated = int(re.search(r"about (\d+) is guessing", text("README.md"))[1])
+def test_guessing_scores_what_the_quickstart_says() -> None:
+    stated = int(re.search(r"about (\d+) is guessing", text("docs/quickstart.md"))[1])
     random = np.random.default_rng(0)
     sums = [evaluate(random.random((200, 1000)), dataset="digits", intervals=False).r_sum for _ in range(200)]
     assert abs(np.mean(sums) - stated) < 0.5
@@ -34,6 +37,33 @@ def test_the_table_of_datasets_is_the_protocol() -> None:
     for spec in DATASETS.values():
         sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
         assert f"| `{spec.name}` | {sizes} | {spec.captions_per_image} | {spec.noise} |" in text("README.md")
+
+
+def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example, shown = (
+        next(block.text for block in blocks_of(ROOT / "README.md") if block.language == language)
+        for language in ("python", "text")
+    )
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    printed = CliRunner(env={"COLUMNS": "100"}).invoke(
+        app, ["evaluate", "my_scores.npy", "--dataset", "flickr30k"]
+    )
+    assert shown.split() == printed.output.split("to make it")[0].split()
+
+
+def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:
+    content = read_content(LEADERBOARD, published=True)
+    for unit in ("caption", "image"):
+        board = next(b for b in content.boards if b.cell.slug == f"flickr30k-1k-{unit}-40")
+        division = next(division for division in board.divisions if division.key == "ensemble")
+        best = [ranked for ranked in division.ranked if ranked.rank is not None][:3]
+        rows = [
+            f"| by {unit} | {one.rank} | {one.entry.label} | {one.entry.backbone} | {one.entry.r_sum:.1f} "
+            f"| {content.papers[one.entry.source].short} |"
+            for one in best
+        ]
+        assert "\n".join(rows) in text("README.md")
 
 
 def test_the_protocol_page_is_the_protocol() -> None:

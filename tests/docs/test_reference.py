@@ -27,8 +27,8 @@ def test_the_reference_holds_all_public_names() -> None:
     assert {f"baselines.kit.{name}" for name in contract} <= set(NAMES)
 
 
-def test_the_picture_of_the_noise_units_is_current() -> None:
-    script = ROOT / "docs" / "make_noise_picture.py"
+def test_the_pictures_of_the_noise_units_are_current() -> None:
+    script = ROOT / "docs" / "make_pictures.py"
     result = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT
     )

@@ -136,7 +136,8 @@ def main() -> None:
 
     assert Path(ncl_bench.__file__).is_relative_to(tree), f"{ncl_bench.__file__} is not of {tree}"
     found = importlib.import_module(f"probe_{probe}").PARTS[part]()
-    Path(target).write_text(json.dumps(plain(found), indent=1, sort_keys=True), encoding="utf-8")
+    text = json.dumps(plain(found), indent=1, sort_keys=True).replace(f"{tree}/", "")
+    Path(target).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -303,8 +303,9 @@ sys.path[:0] = [sys.argv[1] + "/tests", sys.argv[1] + "/tests/baselines/imported
 import torch
 from test_import_checkpoint import as_list, ncr_file, published, tiny
 ncr_file(Path("."))
-for name in ("sgr", "saf", "vse_infinity", "scan", "imram"):
+for name in ("sgr", "saf", "vse_infinity", "scan"):
     torch.save({"model": as_list(published(name, tiny(name)))}, f"{name}.tar")
+torch.save({"model": {f"module.{n}": x for n, x in published("imram", tiny("imram")).items()}}, "imram.tar")
 torch.save({"model": as_list(published("vsrn", tiny("vsrn", caption_weight=0)))}, "vsrn.tar")
 a, b = (as_list(published("saf", tiny("saf", seed)), "module.") for seed in (0, 1))
 torch.save({"model_A": a, "model_B": b}, "parallel.tar")

@@ -5,7 +5,7 @@
 # make check        format, lint, types, imports between rooms, leaderboard
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/pip install --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: quickstart test test-slow docs check format benchmark clean
 

@@ -15,7 +15,7 @@ from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
-from ncl_bench.plugins import command_name
+from ncl_bench.plugins import command_name, loaded
 
 LARGEST_SEED = 2**32 - 1
 T = TypeVar("T")
@@ -117,9 +117,12 @@ def list_recipes(
     """
     if context.invoked_subcommand:
         return
-    from baselines.recipes import recipe_names
+    if loaded():
+        from baselines.engine.recipe import names_with_plugins as all_names
+    else:
+        from baselines.recipes import recipe_names as all_names
 
-    names = [name for name in recipe_names() if match in name]
+    names = [name for name in all_names() if match in name]
     if not names:
         raise NclBenchError(f"no recipe's name contains {match!r}; see all with `ncl-bench recipes`")
     typer.echo("\n".join(names))

@@ -8,6 +8,7 @@ from leaderboard.board import read_content
 from leaderboard.entries import Cell
 from leaderboard.exports import csv_text, escape
 from ncl_bench.errors import SubmissionError
+from ncl_bench.files import readable
 
 Line = dict[str, str]
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
@@ -65,7 +66,7 @@ def _before(base: Path, published: bool) -> dict[tuple[str, ...], Line]:
     if (base / "submissions").is_dir():
         return _lines(csv_text(read_content(base, published=published).boards))
     try:
-        return _lines(base.read_text(encoding="utf-8"))
+        return _lines(readable(base, SubmissionError, "a leaderboard.csv").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, KeyError):
         raise SubmissionError(
             f"{base} is no leaderboard; give a folder that holds submissions/, or leaderboard.csv"

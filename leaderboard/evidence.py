@@ -25,7 +25,7 @@ from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import Evaluation
 from ncl_bench.evaluation.submission import ArrayFile, MatrixScores, RankPair, RankScores, Submission
 from ncl_bench.evaluation.submission_scores import open_file, open_source
-from ncl_bench.files import scratch_folder, write_bytes
+from ncl_bench.files import readable, scratch_folder, write_bytes
 from ncl_bench.npy import map_npy
 
 LARGEST = 512 * 1024
@@ -71,7 +71,7 @@ def packed_path(folder: Path, array: ArrayFile) -> Path:
 def _unpacked(path: Path) -> bytes:
     """Content of an evidence file; never more than ``LARGEST`` bytes are unpacked."""
     try:
-        with gzip.open(path) as stream:
+        with gzip.open(readable(path, SubmissionError, "packed evidence")) as stream:
             content = stream.read(LARGEST + 1)
     except FileNotFoundError:
         raise SubmissionError(f"{path} is missing; add the submission again") from None

@@ -5,9 +5,11 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -56,6 +58,52 @@ def write_text(target: Path, content: str) -> None:
     write_bytes(target, content.encode("utf-8"))
 
 
+def readable(path: Path, error: type[NclBenchError], expected: str, *, inside: Path | None = None) -> Path:
+    """The path of a user's file, if it can be opened: to open a pipe would wait without end.
+
+    Args:
+        path: of the file.
+        error: class of what is raised.
+        expected: what the file should be, such as "an .npy file".
+        inside: folder that a symbolic link must not leave.
+
+    Raises:
+        NclBenchError: of the given class, if it is missing, no regular file, or a link out of ``inside``.
+    """
+    leaves = inside is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside))
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, ValueError):  # no name holds a null character
+        problem = "does not exist"
+    except OSError as unreachable:
+        problem = f"cannot be read ({unreachable.strerror})"
+    else:
+        kind = "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+        problem = "" if stat.S_ISREG(mode) else kind
+    if leaves:
+        problem = f"is a link out of the folder {inside}"
+    if problem:
+        raise error(f"{path} {problem}, expected {expected}; correct its name or put the file there")
+    return path
+
+
+def refuse_packed(path: Path, error: type[NclBenchError]) -> None:
+    """Refuse a ``.pt`` file that would grow when it is read, by the sizes that it states; torch packs nothing.
+
+    Raises:
+        NclBenchError: of the given class.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            stated = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError):  # no zip, or a damaged one, which torch refuses
+        return
+    if stated > path.stat().st_size:
+        raise error(
+            f"{path} would grow to {stated:,} bytes, which torch.save never writes; save the tensors again"
+        )
+
+
 def sha256_of_file(path: Path) -> str:
     """sha256 (hex) of a file, read in blocks."""
     with path.open("rb") as stream:
@@ -66,22 +114,25 @@ def sha256_of_file(path: Path) -> str:
 def sole_owner(place: Path) -> Iterator[None]:
     """Hold a folder or a file for this process; the lock goes with the process, however it ends.
 
-    What killed processes left unfinished in the folder is removed first. The lock file lies in the system's
-    temporary folder and stays there, empty, so that it is not among what a folder holds.
+    What killed processes left unfinished in the folder is removed first. The lock file ``.NAME.lock`` lies beside the
+    place, where every process finds it, whatever its environment.
 
     Raises:
         NclBenchError: another process holds the place, or it cannot be locked.
     """
-    key = hashlib.sha256(os.fsencode(os.path.realpath(place))).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"ncl-bench-{_user()}-{key}.lock"
-    lock = FileLock(path, mode=0o600)
+    whole = Path(os.path.realpath(place))
+    path = whole.with_name(f".{whole.name}.lock") if whole.name else whole / ".lock"
+    lock = FileLock(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
         message = f"{place} is in use by another ncl-bench process; wait for it or choose another"
         raise NclBenchError(message) from None
     except OSError as error:
-        message = f"cannot lock {place} with {path}: {error.strerror}; remove that file or set TMPDIR"
+        message = (
+            f"cannot lock {place} with {path}: {error.strerror}; choose a place beside which you can write"
+        )
         raise NclBenchError(message) from None
     try:
         for leftover in place.rglob(".*.tmp"):
@@ -89,6 +140,8 @@ def sole_owner(place: Path) -> Iterator[None]:
                 _remove(leftover)
         yield
     finally:
+        with suppress(OSError):  # Windows removes no open file
+            path.unlink()
         lock.release()
 
 

@@ -16,6 +16,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
+from ncl_bench.files import readable
 
 _REMEDY = "write it with numpy.save"
 _READERS = {(1, 0): (2, npy_format.read_array_header_1_0), (2, 0): (4, npy_format.read_array_header_2_0)}
@@ -47,14 +48,11 @@ def read_header(path: Path) -> NpyHeader:
     Raises:
         ScoresError: missing, unreadable, no ``.npy`` file, pickled, cut short or added to.
     """
+    readable(path, ScoresError, "an .npy file")
     try:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             header = _parse(stream, path, size)
-    except FileNotFoundError:
-        raise ScoresError(f"{path} does not exist; correct its name or write it") from None
-    except IsADirectoryError:
-        raise ScoresError(f"{path} is a folder, expected an .npy file; {_REMEDY}") from None
     except OSError as error:
         raise ScoresError(f"{path} cannot be read ({error.strerror}); make it a readable .npy file") from None
     promised = header.offset + header.dtype.itemsize * prod(header.shape)

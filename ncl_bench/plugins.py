@@ -6,6 +6,7 @@ A plugin is imported once per process. Worker processes import what their parent
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterable
@@ -24,14 +25,28 @@ class Plugin(NamedTuple):
         given: path or module name, as the user gave it.
         name: of the file, without its folder, or of the module.
         sha256: of the file.
+        file: its path.
     """
 
     given: str
     name: str
     sha256: str
+    file: str
 
 
 _loaded: dict[str, Plugin] = {}
+_registered: list[str] = []
+_of_plugins: list[str] = []
+
+
+def registered(name: str) -> None:
+    """Note the name of a method, backbone or dataset; every ``register`` calls it."""
+    _registered.append(name)
+
+
+def names_of_plugins() -> frozenset[str]:
+    """What the plugins of this process have registered."""
+    return frozenset(_of_plugins)
 
 
 def loaded() -> tuple[Plugin, ...]:
@@ -57,10 +72,28 @@ def load_plugins(given: Iterable[str]) -> None:
             raise NclBenchError(
                 f"--plugin {each} is no Python file; give a file that ends in .py, or a module"
             )
+        before = len(_registered)
         module = _module(each) if path is None else _run(path, each)
+        _of_plugins.extend(_registered[before:])
+        if len(_registered) == before:
+            print(
+                f"ncl-bench: --plugin {each} registers no method, backbone or dataset; call `register` in it",
+                file=sys.stderr,
+            )
         content = Path(module.__file__).read_bytes() if module.__file__ else b""
         name = each if path is None else path.name
-        _loaded[key] = Plugin(each, name, hashlib.sha256(content).hexdigest())
+        _loaded[key] = Plugin(each, name, hashlib.sha256(content).hexdigest(), module.__file__ or "")
+
+
+def fault_of(error: BaseException) -> str:
+    """The file, line and problem of an error that was raised in a plugin, or in what a plugin called; else empty."""
+    files = {plugin.file for plugin in loaded()}
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{lines[-1].filename}, line {lines[-1].lineno}: {_problem(error)}" if lines else ""
+
+
+def _problem(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def command_name() -> str:
@@ -87,7 +120,7 @@ def _run(path: Path, given: str) -> ModuleType:
     if not path.is_file():
         raise NclBenchError(f"--plugin {given} does not exist; give the path of a .py file, or a module")
     # a name that no other module has, under which worker processes find the file's classes too
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -112,6 +145,6 @@ def _failed(given: str, file: str, error: BaseException) -> NclBenchError:
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
         ]
         line = lines[-1] if lines else None
-        problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        problem = _problem(error)
     where = given if line is None else f"{given}, line {line}"
     return NclBenchError(f"--plugin {where}: {problem}; correct the file")

@@ -1,7 +1,6 @@
 """What typed files share: the frozen base model, checked texts and paths, and strict YAML."""
 
 import re
-import stat
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -9,6 +8,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from ncl_bench.errors import SubmissionError
+from ncl_bench.files import readable
 
 LARGEST_YAML = 64 * 1024
 FEWEST_DIGITS = 8
@@ -67,30 +67,29 @@ class _PlainLoader(yaml.SafeLoader):
         return mapping
 
 
-def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
+def read_yaml(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = None) -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Args:
         path: the file.
         largest: size in bytes above which the file is refused unread.
+        inside: folder that a symbolic link must not leave.
 
     Raises:
         SubmissionError: missing, too large, not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
     """
-    return parse_yaml(read_short(path, largest=largest), path)
+    return parse_yaml(read_short(path, largest=largest, inside=inside), path)
 
 
-def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
+def read_short(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = None) -> bytes:
     """What a short file holds.
 
     Raises:
         SubmissionError: missing, no regular file, or larger than ``largest`` bytes; it is not read then.
     """
+    readable(path, SubmissionError, "a short text", inside=inside)
     try:
-        status = path.stat()
-        size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            raise SubmissionError(f"{path} is no regular file, expected a short text")
+        size = path.stat().st_size
         if size > largest:
             raise SubmissionError(
                 f"{path} has {size:,} bytes, expected at most {largest:,}; it should be a short text"

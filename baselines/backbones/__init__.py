@@ -1,21 +1,26 @@
 """The backbones, by name."""
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from baselines.backbones.clip import CLIP
-from baselines.backbones.imram import IMRAM
-from baselines.backbones.saf import SAF
-from baselines.backbones.scan import SCAN
-from baselines.backbones.sgr import SGR
-from baselines.backbones.vse_infinity import VSEInfinity
-from baselines.backbones.vsrn import VSRN
-from baselines.kit import registry
-from baselines.kit.backbone import Backbone
+from baselines.kit.registry import Registry
 from ncl_bench.errors import RecipeError, unknown_name
 
-BACKBONES: dict[str, type[Backbone]] = {}
+if TYPE_CHECKING:
+    from baselines.kit.backbone import Backbone
 
-AnyBackbone = TypeVar("AnyBackbone", bound=type[Backbone])
+BACKBONES: "Registry[Backbone]" = Registry(
+    "backbone",
+    {
+        "clip": "baselines.backbones.clip:CLIP",
+        "imram": "baselines.backbones.imram:IMRAM",
+        "saf": "baselines.backbones.saf:SAF",
+        "scan": "baselines.backbones.scan:SCAN",
+        "sgr": "baselines.backbones.sgr:SGR",
+        "vse_infinity": "baselines.backbones.vse_infinity:VSEInfinity",
+        "vsrn": "baselines.backbones.vsrn:VSRN",
+    },
+)
+AnyBackbone = TypeVar("AnyBackbone", bound="type[Backbone]")
 
 
 def register(backbone: AnyBackbone) -> AnyBackbone:
@@ -24,17 +29,13 @@ def register(backbone: AnyBackbone) -> AnyBackbone:
     Raises:
         RecipeError: another backbone has this name, or the class lacks its name, title or ``Config``.
     """
-    registry.add(BACKBONES, "backbone", backbone)
+    BACKBONES.add(backbone)
     return backbone
-
-
-for _backbone in (CLIP, IMRAM, SAF, SCAN, SGR, VSEInfinity, VSRN):
-    register(_backbone)
 
 
 def build_backbone(
     name: str, config: Any, *, feature_dim: int, n_regions: int, vocabulary_size: int
-) -> Backbone:
+) -> "Backbone":
     """A freshly initialised backbone; weights come from torch's generator.
 
     Args:

@@ -42,7 +42,9 @@ class TrainingProgress:
         self._pairs = 0
         self._expected = 1
         self._last_pairs: dict[str, int] = {}
+        self._batches = 0
         self._phase = ""
+        self._title = ""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -60,16 +62,25 @@ class TrainingProgress:
 
     def begin(self, name: str, plan: EpochPlan, n_pairs: int) -> None:
         """Start an epoch that will visit about ``n_pairs`` pairs, if no epoch of its phase has shown better."""
-        self._pairs = 0
-        self._phase = plan.phase
+        self._pairs = self._batches = 0
+        self._phase, self._title = plan.phase, f"{plan.phase} {plan.epoch + 1}"
         self._expected = self._last_pairs.get(plan.phase, n_pairs)
         self._bar.update(self._task, description=name)
 
-    def advance(self, n_pairs: int) -> None:
-        """Count pairs within the epoch."""
+    def advance(self, n_pairs: int, loss: float | None = None) -> None:
+        """Count a batch of the epoch.
+
+        Args:
+            n_pairs: in the batch.
+            loss: mean over the last steps, where it is known.
+        """
         self._pairs += n_pairs
+        self._batches += 1
         share = min(self._pairs / max(self._expected, 1), 1.0)
-        self._bar.update(self._task, completed=self._done + share * self._size)
+        batches = max(self._batches, round(self._batches * self._expected / self._pairs))
+        state = f"{self._title}  batch {self._batches:,} of {batches:,}"
+        state += "" if loss is None else f"  loss {loss:.4g}"
+        self._bar.update(self._task, completed=self._done + share * self._size, state=state)
 
     def finish(self, line: str, size: float = 1.0) -> None:
         """End an epoch.

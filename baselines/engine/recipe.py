@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -24,6 +25,7 @@ from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
+from ncl_bench.plugins import names_of_plugins
 from ncl_bench.schema import Record, read_yaml
 
 
@@ -200,6 +202,17 @@ def named_content(name: str) -> dict[str, Any]:
     for key, section in sections.items():
         section.update(content.get(key, {}))
     return {"dataset": dataset, **content, **sections}
+
+
+def names_with_plugins() -> list[str]:
+    """Names of the shipped recipes, and of the default recipes of the methods and datasets that plugins registered."""
+    own = names_of_plugins()
+    default = (
+        f"{method}/{dataset}_{backbone}"
+        for method, dataset, backbone in product(METHODS, DATASETS, BACKBONES)
+        if method in own or dataset in own
+    )
+    return sorted({*recipe_names(), *default})
 
 
 def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[str, Any]]:

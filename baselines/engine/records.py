@@ -159,6 +159,7 @@ class Outcome(Record):
         pairs_seen: captions that each network encoded in training, with or without gradient; mean of the networks.
         cost: seconds that the epochs took, over what as many steps of the mean triplet take on one network of the
             backbone, timed in between; None where the recipe gives no number of steps.
+        best_sha256: of ``best.safetensors``; None in runs of earlier versions.
     """
 
     epochs: int
@@ -167,3 +168,4 @@ class Outcome(Record):
     steps: tuple[int, ...] = ()
     pairs_seen: float | None = None
     cost: float | None = None
+    best_sha256: str | None = None

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -108,7 +109,7 @@ def submit(
         elif not embeddings and all(run and run.best_epoch == run.epochs - 1 for run in finished):
             last_epoch = from_first_rank(lambda: _r_sum(_whole_matrix(to), test))
         else:
-            last_epoch = _last_epoch(folders, methods, networks, test, to, fabric.device)
+            last_epoch = _last_epoch(folders, methods, networks, test, to, fabric.device, _shown(console))
 
         def describe(scores: Scores) -> Submission:
             return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
@@ -194,7 +195,7 @@ def _scored(
             return _done(to, "" if embeddings else key)
 
         done = from_first_rank(begin)
-        shown = (console or Console(stderr=True)) if rank() == 0 else Console(quiet=True)
+        shown = _shown(console)
         if embeddings:
             _write_embeddings(networks, test, to, device, shown)
         elif done[0] < test.n_images:
@@ -212,8 +213,12 @@ def _submitted(to: Path, describe: Callable[[Scores], Submission]) -> Submission
 def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
     """The method of a finished run with the networks that were best on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed, pretrained=False)
+    stated = folder.read_outcome().best_sha256 if folder.finished else None
     try:
-        method.networks.load_state_dict(load(folder.best.read_bytes()))
+        content = folder.best.read_bytes()
+        if stated not in (None, sha256(content).hexdigest()):
+            raise SafetensorError("its sha256 is not the one that training.json states")
+        method.networks.load_state_dict(load(content))
     except (OSError, SafetensorError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
         raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None
@@ -231,6 +236,7 @@ def _last_epoch(
     test: PairedDataset,
     to: Path,
     device: torch.device,
+    console: Console,
 ) -> float | None:
     """rSum on test of the networks of the last epoch; None where checkpoints are gone."""
     for folder, method in zip(folders, methods, strict=True):
@@ -240,7 +246,7 @@ def _last_epoch(
         method.load_state_dict(state["method"])
     with TemporaryFile(dir=to) if rank() == 0 else nullcontext() as file:
         matrix = None if file is None else _matrix_in(file, test, to)
-        for place in _blocks(networks, test, device):
+        for place in _blocks("last epoch", networks, test, device, console):
             _fill(matrix, *place)
         return None if matrix is None else _r_sum(matrix, test)
 
@@ -269,10 +275,21 @@ def _fill(
     release_pages(matrix, images.start, images.stop)
 
 
+def _shown(console: Console | None) -> Console:
+    """Where the first rank draws its progress."""
+    return (console or Console(stderr=True)) if rank() == 0 else Console(quiet=True)
+
+
 def _blocks(
-    networks: Networks, test: PairedDataset, device: torch.device, done: tuple[int, int] = (0, 0)
+    title: str,
+    networks: Networks,
+    test: PairedDataset,
+    device: torch.device,
+    console: Console,
+    done: tuple[int, int] = (0, 0),
 ) -> Iterator[tuple[slice, slice, NDArray[np.float32]]]:
-    return score_blocks(
+    """Blocks of scores, with a bar."""
+    blocks = score_blocks(
         [network for network, _ in networks],
         test,
         n_images=test.n_images,
@@ -281,6 +298,12 @@ def _blocks(
         first_caption=done[1],
         rank_by=[rank_by for _, rank_by in networks],
     )
+    with progress_bar(console) as bar:
+        task = bar.add_task(title, total=test.n_images * len(test), state="")
+        for images, captions, block in blocks:
+            yield images, captions, block
+            height = images.stop - images.start
+            bar.update(task, completed=images.start * len(test) + captions.stop * height)
 
 
 def _done(to: Path, key: str) -> tuple[int, int]:
@@ -316,15 +339,11 @@ def _score_the_rest(
         matrix = np.lib.format.open_memmap(to / _PART, mode="r+" if begun else "w+", **options)
         with (to / _PART).open("r+b") as part:
             _take_space(part, (to / _PART).stat().st_size, to / _PART)
-    with progress_bar(console) as bar:
-        task = bar.add_task("score", total=test.n_images * len(test), state="")
-        for images, captions, block in _blocks(networks, test, device, done):
-            _fill(matrix, images, captions, block)
-            whole = captions.stop == len(test)
-            reached = (images.stop, 0) if whole else (images.start, captions.stop)
-            write_text(to / _JOURNAL, json.dumps({"key": key, "images": reached[0], "captions": reached[1]}))
-            height = images.stop - images.start
-            bar.update(task, completed=images.start * len(test) + captions.stop * height)
+    for images, captions, block in _blocks("score", networks, test, device, console, done):
+        _fill(matrix, images, captions, block)
+        whole = captions.stop == len(test)
+        reached = (images.stop, 0) if whole else (images.start, captions.stop)
+        write_text(to / _JOURNAL, json.dumps({"key": key, "images": reached[0], "captions": reached[1]}))
 
 
 def _write_embeddings(

@@ -160,6 +160,12 @@ class OptimiserStep:
         return sum(self.taken) / len(self.taken)
 
     @property
+    def running_loss(self) -> float | None:
+        """Mean loss of the last steps of the epoch that were read; None before the first ones."""
+        last = self._read.get("loss", [])[-READ_EVERY:]
+        return sum(last) / len(last) if last else None
+
+    @property
     def spent(self) -> bool:
         """Whether the networks have taken all of their steps."""
         return self._most is not None and sum(self.taken) >= self._most * len(self.taken)

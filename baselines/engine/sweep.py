@@ -423,7 +423,7 @@ class SharedProgress(TrainingProgress):
         super().__init__(n_epochs, Console(quiet=True))
         self._index = index
 
-    def advance(self, n_pairs: int) -> None:
+    def advance(self, n_pairs: int, loss: float | None = None) -> None:
         super().advance(n_pairs)
         if _shares is not None:
             _shares[self._index] = self._bar.tasks[0].percentage / 100

@@ -9,6 +9,7 @@ stretched or squeezed over them: an epoch follows the entry of the plan that sta
 has come to.
 """
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -86,13 +87,19 @@ def initial_network(
         pretrained: load the weights that it begins with, if there are such.
     """
     recipe = job.recipe
-    network = build_backbone(
-        recipe.backbone["name"],
-        recipe.backbone_config,
-        feature_dim=dataset.feature_dim,
-        n_regions=dataset.n_regions,
-        vocabulary_size=vocabulary_size,
-    )
+    try:
+        network = build_backbone(
+            recipe.backbone["name"],
+            recipe.backbone_config,
+            feature_dim=dataset.feature_dim,
+            n_regions=dataset.n_regions,
+            vocabulary_size=vocabulary_size,
+        )
+    except RuntimeError as error:  # torch finds no memory for its weights
+        raise TrainingError(
+            f"backbone {recipe.backbone['name']} does not fit into memory ({str(error).splitlines()[0][:200]}); "
+            "give it smaller options, such as embed_size"
+        ) from None
     network.mixed = job.precision == "bf16-mixed"
     if pretrained:
         network.load_pretrained()
@@ -177,6 +184,7 @@ class Trainer:
         self.curves = Curves(folder)
         self.history: list[Epoch] = []  # on the first rank alone
         self.epochs = 0
+        self.best_sha256: str | None = None
 
     def run(self, progress: TrainingProgress) -> Outcome:
         """Train to the end, or from the last whole epoch on.
@@ -202,6 +210,8 @@ class Trainer:
 
             self.epochs = self._resume(from_first_rank(begin))
             progress.skip(self._epochs_of_plan)
+            if self.epochs and rank() == 0 and not self._ended(self.epochs, self.step.taken):
+                print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
             batches = self._batches(progress)
             while not self._ended(self.epochs, self.step.taken):
                 self._epoch(self.epochs, batches, progress)
@@ -261,6 +271,11 @@ class Trainer:
                 ):
                     self.method.train_epoch(plan, batches, self.step)
             self.step.restore_spent()
+            if self.step.count == 0:
+                raise TrainingError(
+                    f"nothing is trained: train_epoch of method {self.method.name} must call step(network, loss, "
+                    "batch), and called it for no batch"
+                )
             if budget is not None and sum(self.step.taken) == taken:
                 raise TrainingError("no network took a step, and the recipe wants more of them, at the end")
         except TrainingError as error:
@@ -302,7 +317,9 @@ class Trainer:
         self.history.append(entry)
         if entry.best:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
-            write_bytes(self.folder.best, save(tensors, metadata={"epoch": str(index)}))
+            weights = save(tensors, metadata={"epoch": str(index)})
+            write_bytes(self.folder.best, weights)
+            self.best_sha256 = hashlib.sha256(weights).hexdigest()
         self.curves.write(entry)
         # from here on the epoch counts as done, and what is above is not written again
         save_state(self.folder.checkpoints, index + 1, self._state())
@@ -348,7 +365,7 @@ class Trainer:
             seed=self.job.seed,
             device=self.fabric.device,
             pair_rows=rows,
-            on_batch=progress.advance,
+            on_batch=lambda n_pairs: progress.advance(n_pairs, self.step.running_loss),
             features=self.features,
         )
         if self.features == "auto" and self.fabric.device.type == "cuda" and rank() == 0:
@@ -367,6 +384,7 @@ class Trainer:
             "method": self.method.state_dict(),
             "optimizers": optimizers,
             "history": [entry.model_dump(mode="json") for entry in self.history],
+            "best_sha256": self.best_sha256,
         }
 
     def _newest_state(self) -> dict[str, Any] | None:
@@ -390,6 +408,7 @@ class Trainer:
         self.step.taken = state.get("taken", self.step.taken)  # earlier versions counted no network's steps
         self.place = state.get("place", state["epochs"] - 1)
         self.spent = Spent(**state.get("spent", {}))
+        self.best_sha256 = state.get("best_sha256")
         return int(state["epochs"])
 
     def _conclude(self) -> Outcome:
@@ -406,6 +425,7 @@ class Trainer:
             steps=tuple(self.step.taken),
             pairs_seen=self.spent.captions / len(self.method.networks),
             cost=self.spent.cost(self.step.mean_taken),
+            best_sha256=self.best_sha256,
         )
         self.folder.write_outcome(outcome)
         return outcome

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError
+from ncl_bench.files import readable, refuse_packed
 
 PARTS = {
     "img_enc.": "fc.weight",
@@ -98,8 +99,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
         TrainingError: it cannot be read, is damaged, mentions a class or function that is not allowed, or holds no
             network in a known layout.
     """
-    if not file.is_file():
-        raise TrainingError(f"{file} is not a file; give a checkpoint of a paper's code")
+    refuse_packed(readable(file, TrainingError, "a checkpoint of a paper's code"), TrainingError)
     _check_archive(file)
     content = _content(file)
     networks = list(_networks_of(content))

@@ -1,26 +1,66 @@
-"""How a class becomes known by its name."""
+"""Classes by name: those of this package are imported when they are asked for, others are registered."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any, TypeVar
 
 from ncl_bench.errors import RecipeError
+from ncl_bench.plugins import registered
 
 NEEDED = ("name", "title", "Config")
+T = TypeVar("T")
 
 
-def add(registry: dict[str, type[Any]], kind: str, entry: type[Any]) -> None:
-    """Put a class into a registry under its ``name``.
+class Registry(MutableMapping[str, type[T]]):
+    """Name to class.
 
     Args:
-        registry: name to class.
         kind: ``method`` or ``backbone``.
-        entry: with a name for recipes, a title for results, and the model of its options.
-
-    Raises:
-        RecipeError: one of these is missing, or another class has the name.
+        shipped: name to ``module:Class`` of what comes with this package.
     """
-    for needed in NEEDED:
-        if not hasattr(entry, needed):
-            raise RecipeError(f"{kind} {entry.__name__} has no {needed}; set it in the class")
-    if entry.name in registry:
-        raise RecipeError(f"a {kind} named {entry.name!r} exists already; give {entry.__name__} another name")
-    registry[entry.name] = entry
+
+    def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
+        self._kind = kind
+        self._entries: dict[str, Any] = dict(shipped)
+
+    def __getitem__(self, name: str) -> type[T]:
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._entries[name] = getattr(import_module(module), attribute)
+        found: type[T] = entry
+        return found
+
+    def __setitem__(self, name: str, entry: type[T]) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: type[Any]) -> None:
+        """Register a class under its ``name``.
+
+        Args:
+            entry: with a name for recipes, a title for results, and the model of its options.
+
+        Raises:
+            RecipeError: one of these is missing, or another class has the name.
+        """
+        for needed in NEEDED:
+            if not hasattr(entry, needed):
+                raise RecipeError(f"{self._kind} {entry.__name__} has no {needed}; set it in the class")
+        if entry.name in self:
+            raise RecipeError(
+                f"a {self._kind} named {entry.name!r} exists already; give {entry.__name__} another name"
+            )
+        self[entry.name] = entry
+        registered(entry.name)

@@ -1,25 +1,31 @@
 """The methods, by name."""
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from baselines.kit import registry
-from baselines.kit.method import Method
-from baselines.methods.bicro import BiCro
-from baselines.methods.crcl import CRCL
-from baselines.methods.decl import DECL
-from baselines.methods.gsc import GSC, GSCPlus
-from baselines.methods.info_nce import InfoNCE
-from baselines.methods.l2rm import L2RM
-from baselines.methods.mscn import MSCN
-from baselines.methods.ncr import NCR
-from baselines.methods.pc2 import PC2
-from baselines.methods.rcl import RCL
-from baselines.methods.rince import RINCE
-from baselines.methods.triplet import Triplet
+from baselines.kit.registry import Registry
 
-METHODS: dict[str, type[Method]] = {}
+if TYPE_CHECKING:
+    from baselines.kit.method import Method
 
-AnyMethod = TypeVar("AnyMethod", bound=type[Method])
+METHODS: "Registry[Method]" = Registry(
+    "method",
+    {
+        "bicro": "baselines.methods.bicro:BiCro",
+        "crcl": "baselines.methods.crcl:CRCL",
+        "decl": "baselines.methods.decl:DECL",
+        "gsc": "baselines.methods.gsc:GSC",
+        "gsc_plus": "baselines.methods.gsc:GSCPlus",
+        "info_nce": "baselines.methods.info_nce:InfoNCE",
+        "l2rm": "baselines.methods.l2rm:L2RM",
+        "mscn": "baselines.methods.mscn:MSCN",
+        "ncr": "baselines.methods.ncr:NCR",
+        "pc2": "baselines.methods.pc2:PC2",
+        "rcl": "baselines.methods.rcl:RCL",
+        "rince": "baselines.methods.rince:RINCE",
+        "triplet": "baselines.methods.triplet:Triplet",
+    },
+)
+AnyMethod = TypeVar("AnyMethod", bound="type[Method]")
 
 
 def register(method: AnyMethod) -> AnyMethod:
@@ -28,9 +34,5 @@ def register(method: AnyMethod) -> AnyMethod:
     Raises:
         RecipeError: another method has this name, or the class lacks its name, title or ``Config``.
     """
-    registry.add(METHODS, "method", method)
+    METHODS.add(method)
     return method
-
-
-for _method in (BiCro, CRCL, DECL, GSC, GSCPlus, InfoNCE, L2RM, MSCN, NCR, PC2, RCL, RINCE, Triplet):
-    register(_method)

@@ -52,9 +52,7 @@ def beginning(text: str, names: Iterable[str]) -> str:
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a name is that of a shipped recipe; what is said of a name before torch is imported.
-
-    A method or a dataset without shipped recipes is someone's own: its names are told once its class is known.
+    """Whether a name is that of a shipped recipe; a method or dataset without shipped recipes is someone's own.
 
     Raises:
         RecipeError: no recipe can have this name.

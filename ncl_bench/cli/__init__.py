@@ -5,17 +5,21 @@ imports ends as quietly as any other.
 """
 
 import io
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from ncl_bench.cli.interruption import stoppable
 from ncl_bench.errors import NclBenchError, one_line
+from ncl_bench.plugins import fault_of
 
 if TYPE_CHECKING:
     from ncl_bench.cli.commands import app
 
 __all__ = ["app", "main"]
 
+TRACEBACK = "NCL_BENCH_TRACEBACK"
+"""Environment variable that shows the whole traceback of an error in a plugin."""
 _ROOMS = ("baselines", "leaderboard")
 """Packages that come with this one; another ``baselines`` is well known."""
 
@@ -46,6 +50,10 @@ def main() -> None:
             if (error.name or "").partition(".")[0] not in _ROOMS:
                 raise
             sys.exit(_refused(displaced(error)))
+        except UnicodeEncodeError as error:
+            if not any("\ud800" <= character <= "\udfff" for character in str(error.object)):
+                raise
+            sys.exit(_refused(f"{one_line(str(error.object))} is no UTF-8 file name; rename the file"))
         except MemoryError:
             sys.exit(_refused("memory is full; close other programs or use a machine with more"))
         except OSError as error:
@@ -53,6 +61,11 @@ def main() -> None:
             sys.exit(
                 _refused(f"the system refuses{place}: {error.strerror or error}; fix that and try again")
             )
+        except Exception as error:
+            fault = fault_of(error)
+            if not fault or TRACEBACK in os.environ:
+                raise
+            sys.exit(_refused(f"{one_line(fault)}; correct it, or set {TRACEBACK}=1 to see every call"))
 
 
 def displaced(error: ModuleNotFoundError) -> str:

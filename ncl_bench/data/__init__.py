@@ -23,6 +23,7 @@ from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
 from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise, draw_noise
 from ncl_bench.noise.files import read_noise_file
+from ncl_bench.plugins import registered
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
 DATASETS: dict[str, DatasetSpec] = {}
@@ -34,6 +35,12 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
     Raises:
         DataError: another dataset has this name, or a protocol is not one of its test split.
     """
+    _add(dataset)
+    registered(dataset.name)
+    return dataset
+
+
+def _add(dataset: DatasetSpec) -> None:
     if DATASETS.get(dataset.name, dataset) != dataset:
         raise DataError(f"there is a dataset {dataset.name!r} already; give yours another name")
     for protocol in dataset.protocols:
@@ -43,13 +50,13 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
                 f"{dataset.images['test']:,}; name it after the images of test, such as {dataset.images['test']}"
             )
     DATASETS[dataset.name] = dataset
-    return dataset
 
 
+# not by `register`, which notes what plugins bring
 for _module in (flickr30k, coco, cc152k, now, flickr8k, digits):
-    register(_module.SPEC)
+    _add(_module.SPEC)
 for _dataset in (pictograms.SPEC, pictograms.EMOJI, pictograms.WEB):
-    register(_dataset)
+    _add(_dataset)
 
 
 def dataset_spec(name: str) -> DatasetSpec:

@@ -1,6 +1,11 @@
 """The Hugging Face Hub: fetch an archive, upload what a licence lets be passed on."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from ncl_bench.data import dataset_spec
@@ -9,6 +14,9 @@ from ncl_bench.data.layout import TABLES, read_manifest
 from ncl_bench.data.spec import HubFile
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
+
+PATIENCE = 30
+"""Seconds to wait for the Hub's first answer."""
 
 
 def check_upload(name: str) -> tuple[str, ...]:
@@ -48,7 +56,7 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     patterns = [f"{table}/**" for table in tables] + ["vocab/**"] + (["manifest.json"] if whole else [])
     api = HfApi() if api is None else api
     try:
-        api.create_repo(repository, repo_type="dataset", private=True, exist_ok=True)
+        _answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
         api.upload_folder(
             repo_id=repository, folder_path=str(folder), repo_type="dataset", allow_patterns=patterns
         )
@@ -85,7 +93,8 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     api = HfApi() if api is None else api
     fetch = hf_hub_download if fetch is None else fetch
     try:
-        commits = [c.commit_id for c in api.list_repo_commits(archive.repository, repo_type="dataset")]
+        listed = _answered(partial(api.list_repo_commits, archive.repository, repo_type="dataset"))
+        commits = [commit.commit_id for commit in listed]
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
     except Exception as error:  # the client raises many classes: network, offline mode, missing commit
@@ -108,6 +117,29 @@ def _verify_archive(path: Path, archive: HubFile) -> None:
         raise DataError(
             f"{path} has sha256 {digest}, expected {archive.sha256}; delete it and download it again"
         )
+
+
+def _answered(ask: Callable[[], Any]) -> Any:
+    """What the Hub answers; its client would wait without end.
+
+    Raises:
+        TimeoutError: it has not answered for :data:`PATIENCE` seconds.
+    """
+    answers: SimpleQueue[Future[Any]] = SimpleQueue()
+
+    def wait() -> None:
+        answer: Future[Any] = Future()
+        try:
+            answer.set_result(ask())
+        except Exception as error:  # which the caller raises
+            answer.set_exception(error)
+        answers.put(answer)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return answers.get(timeout=PATIENCE).result()
+    except Empty:
+        raise TimeoutError(f"no answer for {PATIENCE} seconds") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
+from ncl_bench.files import readable
 
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
@@ -25,7 +26,7 @@ def open_table(path: Path) -> Iterator["csv.DictReader[str]"]:
         DataError: the file cannot be read; also where it shows in the block, row by row.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with readable(path, DataError, "a table").open(encoding="utf-8-sig", newline="") as stream:
             yield csv.DictReader(
                 stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
             )

@@ -17,7 +17,7 @@ from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.write import arrow_schema, table_writer, write_state_files
 from ncl_bench.errors import DataError
-from ncl_bench.files import sole_owner, write_text
+from ncl_bench.files import readable, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, silent
 
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
@@ -72,7 +72,7 @@ def add_images(
 
 def _read_names(path: Path) -> dict[str, str]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with readable(path, DataError, "a table").open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.DictReader(stream, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
             if not {"image_id", "file"} <= set(rows.fieldnames or ()):
                 raise DataError(

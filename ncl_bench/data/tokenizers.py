@@ -10,6 +10,7 @@ from pathlib import Path
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.extras import require
+from ncl_bench.files import readable
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _pieces(name: str, file: Path) -> Tokenizer:
     import tokenizers
 
     try:
-        content = file.read_bytes()
+        content = readable(file, DataError, "a tokenizer.json").read_bytes()
     except OSError as error:
         raise DataError(f"tokenizer file {file}: {error.strerror}; give an existing tokenizer.json") from None
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ncl_bench.errors import DataError, shorten
+from ncl_bench.files import readable
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
 LARGEST = 2_000_000
@@ -110,7 +111,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
     if path.exists() and not path.is_file():
         raise DataError(f"vocabulary {path} is no regular file; give an existing json file")
     try:
-        return parse_vocabulary(path.read_bytes(), str(path))
+        return parse_vocabulary(readable(path, DataError, "a vocabulary").read_bytes(), str(path))
     except OSError as error:
         raise DataError(f"vocabulary {path}: {error.strerror}; give an existing json file") from None
 

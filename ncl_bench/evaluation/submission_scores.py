@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from os.path import realpath
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from ncl_bench.evaluation.submission import (
     RankScores,
     Scores,
 )
+from ncl_bench.files import readable
 from ncl_bench.npy import NpyHeader, map_npy, read_header
 
 LONGEST_VECTOR = 16_384
@@ -57,12 +57,9 @@ def open_file(folder: Path, entry: ArrayFile) -> tuple[Path, NpyHeader]:
     """Path and header of a file of a submission, after its sha256 was compared.
 
     Raises:
-        SubmissionError: it lies outside the folder, or its sha256 is another.
-        ScoresError: it is missing or damaged.
+        ScoresError: it is missing, damaged, or a link out of the folder.
     """
-    path = folder / entry.file
-    if not Path(realpath(path)).is_relative_to(realpath(folder)):
-        raise SubmissionError(f"{path} is a link out of the submission folder; put the file itself there")
+    path = readable(folder / entry.file, ScoresError, "an .npy file", inside=folder)
     return path, read_header(path)
 
 

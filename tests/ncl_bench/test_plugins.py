@@ -146,3 +146,47 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(tmp_path: Path)
     assert f"next: ncl-bench --plugin mine.py score {run}" in again.stdout
     described = json.loads((run / "run.json").read_text())
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py", "mine.py"]
+
+
+BROKEN = (
+    METHOD
+    + """
+    def train_epoch(self, plan, batches, step):
+        {body}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            "undefined_name",
+            "mine.py, line 14: NameError: name 'undefined_name' is not defined; correct it, or set",
+        ),
+        (
+            "pass",
+            "train_epoch of method mine must call step(network, loss, batch), and called it for no batch",
+        ),
+    ],
+)
+def test_a_method_that_fails_is_one_sentence(body: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN.format(name="mine", body=body))
+    recipe(tmp_path / "mine.yaml", "mine")
+    done = ncl_bench("--plugin", "mine.py", "train", "mine.yaml", "--to", "run", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plugin_that_registers_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import baselines.methods\n")
+    done = ncl_bench("--plugin", "mine.py", "recipes", "--match", "ncr/digits", cwd=tmp_path)
+    assert "--plugin mine.py registers no method, backbone or dataset" in done.stderr
+
+
+def test_names_of_a_plugin_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(METHOD.format(name="mine"))
+    done = ncl_bench("--plugin", "mine.py", "recipes", "--match", "mine", cwd=tmp_path)
+    assert "mine/digits_vse_infinity" in done.stdout.splitlines()
+    assert done.stderr == ""

@@ -141,7 +141,7 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     def scorings_and_last_epoch(
         name: str, best_epoch: int, best: dict[str, torch.Tensor]
     ) -> tuple[int, float]:
-        said = outcome.model_copy(update={"best_epoch": best_epoch})
+        said = outcome.model_copy(update={"best_epoch": best_epoch, "best_sha256": None})
         (tmp_path / "run" / "training.json").write_text(said.model_dump_json())
         run.best.write_bytes(save(best))
         begun.clear()
@@ -276,3 +276,23 @@ def test_pages_of_scores_do_not_stay_in_memory(tmp_path: Path) -> None:
         most = max(most, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem"))
     assert most - before < matrix.nbytes / 2**20 / 8
     np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), np.tile(block, 8))
+
+
+def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    weights = tmp_path / "run" / "best.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(TrainingError, match="its sha256 is not the one"):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_network_that_no_memory_holds_is_refused(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    described["recipe"]["backbone"]["embed_size"] = 10**12
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    with pytest.raises(TrainingError, match="backbone vse_infinity does not fit into memory"):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")

@@ -1,5 +1,6 @@
 """Download and upload, against a Hub that is only pretended."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,3 +122,14 @@ def test_offline_says_what_to_do_by_hand():
     assert now.ARCHIVE.sha256 in message
     assert "ncl-bench prepare now --from NoW.zip --to DIR" in message
     assert "\n" not in message
+
+
+def test_a_hub_that_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PATIENCE", 0.01)
+    never = threading.Event()
+    api = SimpleNamespace(list_repo_commits=lambda *_, **__: never.wait())
+    with pytest.raises(
+        DataError, match=r"cannot be downloaded \(no answer for 0.01 seconds\); fetch it by hand"
+    ):
+        hub.fetch_archive("now", api=api)
+    never.set()

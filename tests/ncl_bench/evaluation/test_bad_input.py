@@ -233,13 +233,13 @@ def folder_instead_of_file(folder: Path, content: dict[str, Any]) -> None:
     (folder / "test.npy").mkdir()
 
 
-@case("a link out of the submission")
+@case("a link out of the folder")
 def link_out(folder: Path, content: dict[str, Any]) -> None:
     os.replace(folder / "test.npy", folder.parent / "elsewhere.npy")
     (folder / "test.npy").symlink_to(folder.parent / "elsewhere.npy")
 
 
-@case("a link out of the submission")
+@case("a link out of the folder")
 def folder_link_out(folder: Path, content: dict[str, Any]) -> None:
     (folder / "deep").symlink_to(folder.parent)
     content["scores"]["test"]["matrix"]["file"] = "deep/test.npy"
@@ -263,7 +263,7 @@ def sparse_giant_of_the_right_shape(folder: Path, content: dict[str, Any]) -> No
     os.truncate(folder / "test.npy", 10_000_000_000)
 
 
-@case("cannot read")
+@case("does not exist, expected a short text")
 def no_statement(folder: Path, content: dict[str, Any]) -> None:
     content.clear()
     (folder / "submission.yaml").unlink()
@@ -471,7 +471,8 @@ def test_a_folder_or_a_dataset_is_needed(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")
 @pytest.mark.parametrize(
-    ("locked", "words"), [("test.npy", "cannot be read"), ("submission.yaml", "cannot read")]
+    ("locked", "words"),
+    [("test.npy", "cannot be read"), ("submission.yaml", "does not exist, expected a short text")],
 )
 def test_unreadable_files_are_named(locked: str, words: str, run: Callable[..., Any]) -> None:
     with tempfile.TemporaryDirectory() as place:

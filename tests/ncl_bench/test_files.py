@@ -1,0 +1,76 @@
+"""Files of users, and places that one process owns."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ncl_bench.errors import NclBenchError, ScoresError
+from ncl_bench.evaluation.arrays import as_array
+from ncl_bench.files import readable, sole_owner
+from ncl_bench.npy import read_header
+from ncl_bench.schema import read_yaml
+
+torch = pytest.importorskip("torch")
+LOCK = "import sys, pathlib, ncl_bench.files as f; f.sole_owner(pathlib.Path(sys.argv[1])).__enter__()"
+
+
+def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with sole_owner(tmp_path / "run"):
+        command = [sys.executable, "-c", LOCK, str(tmp_path / "run")]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(other)}
+        )
+        assert "is in use by another ncl-bench process" in done.stderr
+    assert list(tmp_path.iterdir()) == [other]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
+    for name, read in (("a.npy", read_header), ("a.pt", as_array), ("a.yaml", read_yaml)):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(NclBenchError, match=f"{name} is no regular file, expected"):
+            read(tmp_path / name)
+
+
+def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ScoresError, match="is a link out of the folder"):
+        readable(tmp_path / "folder" / "a", ScoresError, "scores", inside=tmp_path / "folder")
+
+
+def test_a_packed_pt_is_refused_by_the_sizes_that_it_states(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "plain.pt", tmp_path / "packed.pt"
+    torch.save(torch.zeros(100_000), plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    assert as_array(plain).shape == (100_000,)
+    with pytest.raises(ScoresError, match="would grow to 400,"):
+        as_array(packed)
+
+
+def test_a_tensor_without_data_is_refused(tmp_path: Path) -> None:
+    torch.save(torch.zeros(3, device="meta"), tmp_path / "a.pt")
+    with pytest.raises(ScoresError, match="holds a tensor without data"):
+        as_array(tmp_path / "a.pt")
+    with pytest.raises(ScoresError, match="no array"):
+        as_array(torch.zeros(3, device="meta"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+@pytest.mark.parametrize("ending", ["npy", "pt", "safetensors"])
+def test_a_name_that_is_no_utf_8_is_one_sentence(ending: str, tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff." + ending.encode()
+    with open(name, "wb") as file:
+        file.write(b"x")
+    command = [sys.executable, "-m", "ncl_bench.cli", "evaluate", name, "--dataset", "digits"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

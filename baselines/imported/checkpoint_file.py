@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError
-from ncl_bench.files import readable, refuse_packed
+from ncl_bench.files import readable
 
 PARTS = {
     "img_enc.": "fc.weight",
@@ -99,7 +99,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
         TrainingError: it cannot be read, is damaged, mentions a class or function that is not allowed, or holds no
             network in a known layout.
     """
-    refuse_packed(readable(file, TrainingError, "a checkpoint of a paper's code"), TrainingError)
+    readable(file, TrainingError, "a checkpoint of a paper's code")
     _check_archive(file)
     content = _content(file)
     networks = list(_networks_of(content))

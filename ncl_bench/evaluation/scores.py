@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
 from ncl_bench.extras import require
-from ncl_bench.files import atomic_path
+from ncl_bench.files import atomic_path, readable, refuse_packed
 from ncl_bench.npy import map_npy, read_header
 
 FloatArray = NDArray[np.floating]
@@ -46,7 +46,7 @@ def as_array(given: Any) -> NDArray[Any]:
         raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
     try:
         return np.asanyarray(_on_the_cpu(given))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # torch has tensors without data
         raise ScoresError(
             f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, a tensor, or the path of "
             "a file"
@@ -74,9 +74,7 @@ def read_array(path: Path) -> NDArray[Any]:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         return map_npy(path, read_header(path))
-    if not path.is_file():
-        raise ScoresError(f"{path} {'is no file' if path.exists() else 'does not exist'}; correct its name")
-    return reader(path)
+    return reader(readable(path, ScoresError, f"a {path.suffix} file"))
 
 
 def _read_safetensors(path: Path) -> NDArray[Any]:
@@ -97,8 +95,10 @@ def _read_torch(path: Path) -> NDArray[Any]:
     require("baselines", "torch", needed_by=str(path))
     import torch
 
+    refuse_packed(path, ScoresError)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as stream:  # torch takes every path for UTF-8
+            content = torch.load(stream, map_location="cpu", weights_only=True)
     except Exception as error:  # of pickle, of zip, of torch; their messages advise to unpickle
         raise ScoresError(
             f"{path} cannot be opened with weights_only=True ({type(error).__name__}): it is damaged, or holds more "
@@ -107,7 +107,12 @@ def _read_torch(path: Path) -> NDArray[Any]:
     tensors = content if isinstance(content, dict) else {"tensor": content}
     if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
         raise ScoresError(f"{path} holds more than tensors; save the tensor alone with torch.save")
-    return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
+    tensor = tensors[_only({name: value.shape for name, value in tensors.items()}, path)]
+    if tensor.is_meta:
+        raise ScoresError(
+            f"{path} holds a tensor without data (of the device meta); save it from a CPU or GPU"
+        )
+    return as_array(tensor)
 
 
 def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:

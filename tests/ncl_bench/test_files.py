@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ncl_bench.errors import NclBenchError, ScoresError
-from ncl_bench.evaluation.arrays import as_array
+from ncl_bench.evaluation.scores import as_array
 from ncl_bench.files import readable, sole_owner
 from ncl_bench.npy import read_header
 from ncl_bench.schema import read_yaml

@@ -1,14 +1,13 @@
 """The whole path on an embedded dataset: noise, training, scores, evaluation, leaderboard."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 
 from baselines.engine.sweep import cells_of, sweep
-from leaderboard.add import add
+from leaderboard.add import RowStands, add
 from leaderboard.build import build
-from leaderboard.submissions import entry_slug
-from ncl_bench.evaluation.submission import read_submission
 
 RECIPES = ("ncr/{dataset}_vse_infinity", "triplet/{dataset}_vse_infinity")
 NOISES = ("caption-60", "caption-40")
@@ -31,14 +30,9 @@ def quickstart(to: Path, dataset: str = "digits", device: str = "auto") -> None:
     sweep(to, cells, device=device)
     board = to / "leaderboard"
     for cell in reversed(cells):
-        if not _has_row(board, cell.submission):
+        with suppress(RowStands):
             add(cell.submission, board)
     site = board / "site"
     build(board, site, published=False, tables=True)
     console = Console(stderr=True)
     console.print(f"Look at {site / 'index.html'}, or at {board / 'README.md'}.", highlight=False)
-
-
-def _has_row(board: Path, submission: Path) -> bool:
-    stated = read_submission(submission)
-    return (board / "submissions" / stated.dataset / f"{entry_slug(stated)}.yaml").exists()

@@ -1,23 +1,31 @@
-"""Add submissions: check and evaluate each again, then write their entry files with the evidence beside them."""
+"""Add submissions: check and evaluate each again, then write its seed into the file of its cell, with its ranks."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from leaderboard.evidence import write_evidence
-from leaderboard.methods import read_families
-from leaderboard.submissions import (
-    EntryFile,
-    entry_of,
-    entry_slug,
+from leaderboard.cells import (
+    REPRODUCED,
+    CellFile,
+    Header,
+    Results,
+    SeedRecord,
+    cell_name,
+    header_of,
     identities,
-    read_entry_file,
-    read_entry_files,
+    read_results,
+    reproduced_yaml,
 )
+from leaderboard.evidence import read_ranks, write_ranks
+from leaderboard.methods import read_families
+from leaderboard.results import check_header, entry_of, refuse_copies
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
-from ncl_bench.evaluation.submission import Scores, Submission
+from ncl_bench.evaluation.results import Evaluation
+from ncl_bench.evaluation.submission import RankScores, Submission, TrainingRecord
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
@@ -31,19 +39,24 @@ class NewRow(NamedTuple):
 
     Attributes:
         folder: of the submission.
-        target: path of its entry file.
-        file: content of the entry file, with the scores as submitted.
+        header: what it says of all its seeds.
+        record: of its seed.
         counted: ranks of its test split.
     """
 
     folder: Path
-    target: Path
-    file: EntryFile
+    header: Header
+    record: SeedRecord
     counted: Counted
+
+    @property
+    def name(self) -> str:
+        """Of its cell."""
+        return cell_name(self.header)
 
 
 def add(folder: Path, root: Path) -> Path:
-    """Write the entry of one submission below ``root/submissions``, and return the path of its file.
+    """Write the result of one submission below ``root/results``, and return the path of its cell's file.
 
     Raises:
         RowStands: as :func:`new_row`.
@@ -52,7 +65,7 @@ def add(folder: Path, root: Path) -> Path:
     """
     row = new_row(folder, root)
     write_rows([row], root)
-    return row.target
+    return root / "results" / f"{row.name}.yaml"
 
 
 def new_row(
@@ -60,8 +73,7 @@ def new_row(
     root: Path,
     *,
     data_root: Path | None = None,
-    recomputed: str = "",
-    reproduced: str = "",
+    submitter: str = "",
     progress: Progress = silent,
 ) -> NewRow:
     """Check a submission and evaluate it again; nothing is written.
@@ -70,8 +82,7 @@ def new_row(
         folder: the submission folder.
         root: the leaderboard's folder.
         data_root: folder of prepared datasets; fingerprints are compared where the dataset is there.
-        recomputed: for maintainers: how they evaluated scores again that are not kept.
-        reproduced: for maintainers: how they trained the method again.
+        submitter: name or account of who submits it; empty for the maintainers.
         progress: reports the images whose scores are counted.
 
     Raises:
@@ -83,70 +94,144 @@ def new_row(
     submission = opened.submission
     if "test" not in submission.scores:
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
-    target = root / "submissions" / submission.dataset / f"{entry_slug(submission)}.yaml"
-    said: dict[str, Any] = {
-        "scores_sha256": {array.file: array.sha256 for array in submission.files_of("test")},
-        "recomputed": recomputed,
-        "reproduced": reproduced,
-    }
-    if target.exists():
-        there = read_entry_file(target)
-        kept = _kept(submission, there.submission.scores["test"])
-        if there == there.model_copy(update={**said, "submission": kept}):
-            raise RowStands(f"{target} is the row of {folder} already")
+    header = header_of(submission, submitter, str(folder))
+    check_header(header, opened.spec, str(folder))
+    standing = read_results(root).cells.get(cell_name(header))
+    if standing and standing.header == header:
+        hashes = {record.key: record.scores_sha256 for record in standing.seeds}
+        if (seed_key(submission), scores_sha256(submission)) in hashes.items():
+            raise RowStands(
+                f"{root / 'results' / standing.name}.yaml has seed {seed_key(submission)} of {folder} already"
+            )
     with progress(f"evaluate {folder.name}", opened.n_images) as advance:
         report, counted = evaluate_submission(opened, on_rows=advance)
-    file = EntryFile(**said, submission=submission, result=report.splits["test"])
-    for protocol in file.result.protocols:
-        entry_of(file, protocol, read_families(), str(folder))
-    return NewRow(folder, target, file, counted["test"])
+    evaluation = report.splits["test"]
+    row = NewRow(folder, header, _record(submission, evaluation), counted["test"])
+    for protocol, result in evaluation.protocols.items():
+        entry_of(header, row.record, protocol, result, read_families(), "submitted", str(folder))
+    return row
 
 
-def write_rows(rows: Sequence[NewRow], root: Path, *, progress: Progress = silent) -> None:
-    """Write entry files and evidence; where one is refused, none is written.
+def scores_sha256(submission: Submission) -> str:
+    """Hash of the scores of the test split; of several files that of their hashes."""
+    scores = submission.scores["test"]
+    if isinstance(scores, RankScores):
+        return scores.scores_sha256
+    hashes = [array.sha256 for array in submission.files_of("test")]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def seed_key(submission: Submission) -> str:
+    """See :attr:`leaderboard.cells.SeedRecord.key`."""
+    return "+".join(map(str, submission.training_seeds))
+
+
+def _record(submission: Submission, evaluation: Evaluation) -> SeedRecord:
+    training = submission.training
+    content = {
+        "training_seeds": submission.training_seeds,
+        "scores_sha256": scores_sha256(submission),
+        "hardware": submission.hardware,
+        "hours": submission.hours,
+        "training": training.model_dump(include=set(TrainingRecord.model_fields)) if training else None,
+        "eccv": evaluation.eccv,
+        "cxc": evaluation.cxc,
+    }
+    return SeedRecord.model_validate(content)
+
+
+def write_rows(
+    rows: Sequence[NewRow], root: Path, *, reproduced: bool = False, progress: Progress = silent
+) -> None:
+    """Write results; where one is refused, none is written.
+
+    A seed that is added leaves the text of the others in its file as it is.
 
     Args:
         rows: of :func:`new_row`.
         root: the leaderboard's folder.
-        progress: reports the standing rows that are read.
+        reproduced: for maintainers: list the results in ``reproduced.yaml``.
+        progress: reports the standing results whose ranks are read.
 
     Raises:
-        SubmissionError: another row has the place, the training runs or the scores of one of them.
+        SubmissionError: another result has the cell's name, the training run, the scores or the ranks of one of them.
     """
     with sole_owner(root):
-        _refuse_duplicates(rows, root, progress)
+        results = read_results(root)
+        cells, ranks = dict(results.cells), _standing_ranks(results, rows, root, progress)
         for row in rows:
-            submission = row.file.submission
-            evidence = write_evidence(submission, row.folder, row.counted, row.target)
-            file = row.file.model_copy(update={"submission": _kept(submission, evidence)})
-            write_text(row.target, file.to_yaml())
+            cells[row.name] = _with_row(cells.get(row.name), row, root)
+            ranks.setdefault(row.name, {})[row.record.key] = row.counted
+        _refuse_repeated(results, rows, root)
+        owners: dict[str, str] = {}
+        for name, counted in ranks.items():
+            refuse_copies(name, counted, owners)
+        for name in dict.fromkeys(row.name for row in rows):
+            path = root / "results" / name
+            order = [record.key for record in cells[name].seeds]
+            write_ranks(path.with_name(f"{path.name}.npz"), {seed: ranks[name][seed] for seed in order})
+            write_text(path.with_name(f"{path.name}.yaml"), cells[name].to_yaml())
+        if reproduced:
+            _list_reproduced(results, rows, root)
 
 
-def _refuse_duplicates(rows: Sequence[NewRow], root: Path, progress: Progress) -> None:
-    adding = [row.target for row in rows]
-    standing = read_entry_files(root / "submissions", adding=adding, progress=progress)
-    taken = set(standing)
-    owners = {identity: path for path, file in standing.items() for identity in identities(file)}
+def _standing_ranks(
+    results: Results, rows: Iterable[NewRow], root: Path, progress: Progress
+) -> dict[str, dict[str, Counted]]:
+    """Ranks of all results of the datasets that the rows are about, by cell and seed."""
+    datasets = {row.header.dataset for row in rows}
+    cells = {name: file for name, file in results.cells.items() if file.header.dataset in datasets}
+    ranks = {}
+    with progress("read results", len(cells)) as advance:
+        for name, file in cells.items():
+            seeds = [record.key for record in file.seeds]
+            ranks[name] = read_ranks(
+                root / "results" / f"{name}.npz", seeds, dataset_spec(file.header.dataset)
+            )
+            advance(1)
+    return ranks
+
+
+def _with_row(standing: CellFile | None, row: NewRow, root: Path) -> CellFile:
+    """The content of a cell's file with one seed more."""
+    if standing is None:
+        return CellFile(header=row.header, seeds=(row.record,))
+    path = root / "results" / f"{row.name}.yaml"
+    ours, theirs = row.header.model_dump(), standing.header.model_dump()
+    other = [name for name in ours if ours[name] != theirs[name]]
+    if other:
+        raise SubmissionError(
+            f"{row.folder}: {other[0]} is {ours[other[0]]!r}, the other seeds in {path} have "
+            f"{theirs[other[0]]!r}; state the same, or change the method's name if this is another one"
+        )
+    taken = {seed for record in standing.seeds for seed in record.training_seeds}
+    if taken & set(row.record.training_seeds):
+        raise SubmissionError(
+            f"{path} has training seed {min(taken & set(row.record.training_seeds))} already, with other scores than "
+            f"{row.folder}; remove it first, or add another seed"
+        )
+    seeds = sorted((*standing.seeds, row.record), key=lambda record: record.training_seeds)
+    return CellFile(header=standing.header, seeds=tuple(seeds))
+
+
+def _refuse_repeated(results: Results, rows: Iterable[NewRow], root: Path) -> None:
+    owners: dict[tuple[object, ...], Path] = {
+        identity: root / "results" / f"{name}.yaml"
+        for name, file in results.cells.items()
+        for identity in identities(file)
+    }
     for row in rows:
-        mine = identities(row.file)
-        for identity in mine:
+        for identity in identities(CellFile(header=row.header, seeds=(row.record,))):
             if identity in owners:
                 raise SubmissionError(
-                    f"{owners[identity]} has {identity[0]} as {row.folder}; change the submission or remove "
+                    f"{owners[identity]} has {identity[0]} of {row.folder} already; change the submission or remove "
                     "the other first"
                 )
-        if row.target in taken:
-            raise SubmissionError(
-                f"{row.folder} would be written to {row.target}, which is taken; rename the method if this is "
-                "another one"
-            )
-        taken.add(row.target)
-        owners.update(dict.fromkeys(mine, row.folder))
+            owners[identity] = row.folder
 
 
-def _kept(submission: Submission, evidence: Scores) -> Submission:
-    """The submission as its entry file states it: evidence for scores, nothing that is not kept."""
-    noise = submission.noise.model_copy(update={"index": None})
-    return submission.model_copy(
-        update={"scores": {"test": evidence}, "noise": noise, "correspondence": None}
-    )
+def _list_reproduced(results: Results, rows: Iterable[NewRow], root: Path) -> None:
+    listed = {name: list(seeds) for name, seeds in results.reproduced.items()}
+    for row in rows:
+        listed[row.name] = sorted({*listed.get(row.name, ()), row.record.key})
+    write_text(root / REPRODUCED, reproduced_yaml(listed))

@@ -12,8 +12,8 @@ from pathlib import Path
 from leaderboard.entries import STATUSES, Cell, Entry, Recalls
 from leaderboard.methods import Family, read_families, with_look_alikes
 from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
+from leaderboard.results import read_measured
 from leaderboard.significance import ToldApart
-from leaderboard.submissions import read_submissions
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.progress import Progress, silent
 
@@ -64,7 +64,7 @@ class Division:
 
     @property
     def best(self) -> Entry | None:
-        """The entry of rank 1, one that we reproduced or recomputed first; None where nothing is ranked."""
+        """The entry of rank 1, one that we reproduced first; None where nothing is ranked."""
         leaders = [ranked.entry for ranked in self.ranked if ranked.rank == 1]
         return max(leaders, key=lambda entry: STATUSES.index(entry.status), default=None)
 
@@ -75,9 +75,9 @@ class Division:
 
     @property
     def best_of_ours(self) -> Entry | None:
-        """The best entry that we recomputed or reproduced; None where there is none."""
+        """The best entry that we reproduced; None where there is none."""
         ours = (one.entry for one in self.ranked if one.rank is not None)
-        return next((entry for entry in ours if entry.status in ("recomputed", "reproduced")), None)
+        return next((entry for entry in ours if entry.status == "reproduced"), None)
 
 
 @dataclass(frozen=True)
@@ -190,25 +190,14 @@ def _equal(a: Entry, b: Entry) -> bool:
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries that differ only in their training seed as one entry: mean, standard deviation, and the seeds.
+    """The seeds of a cell file as one entry: mean, standard deviation, and the seeds.
 
     Reported entries are left as they are. The status of a merged entry is the weakest of its parts, its intervals
     are dropped (each belongs to one trained model), and the sum of the mean recalls is its rSum.
     """
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
-        what = (
-            entry.method,
-            entry.backbone,
-            entry.features,
-            entry.encoder,
-            entry.networks,
-            entry.extra,
-            entry.kind,
-        )
-        how = (entry.noise, entry.selection, entry.precision, entry.settings, entry.recipe, entry.budget)
-        same = (*what, entry.cell, *how, entry.paper, entry.code)
-        groups.setdefault((number,) if entry.status == "reported" else same, []).append(entry)
+        groups.setdefault((entry.file, entry.cell) if entry.file else (number,), []).append(entry)
     return [_merged(group) for group in groups.values()]
 
 
@@ -231,7 +220,7 @@ def _merged(entries: list[Entry]) -> Entry:
             "cost": _mean([entry.cost for entry in entries]),
             "last_epoch": _mean([entry.last_epoch for entry in entries]),
             "curves": tuple(curve for entry in entries for curve in entry.curves),
-            "files": tuple(sorted(path for entry in entries for path in entry.files)),
+            "runs": tuple(run for entry in entries for run in entry.runs),
             "trained_on": tuple(dict.fromkeys(one for entry in entries for one in entry.trained_on)),
             "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),
         }
@@ -274,7 +263,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     """Read and check every entry.
 
     Args:
-        root: folder that holds ``submissions/``, and perhaps ``published/``.
+        root: folder that holds ``results/``, and perhaps ``published/``.
         published: show the numbers that papers print too.
         progress: reports the rows that are read and evaluated.
 
@@ -284,7 +273,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     families = read_families()
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
-    submitted, hits = read_submissions(root / "submissions", families, progress)
+    submitted, hits = read_measured(root, families, progress)
     unmerged = (*reported, *with_look_alikes(submitted, families))
     entries = tuple(merge_seeds(unmerged))
     told_apart = ToldApart(hits)

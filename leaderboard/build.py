@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leaderboard.board import Content, published_folder, read_content
+from leaderboard.cells import REPRODUCED
 from leaderboard.exports import bibtex_text, csv_text, latex_text, rows_in, tables, with_tables
 from leaderboard.figures import plain_chart
 from leaderboard.site import site_files
@@ -42,7 +43,7 @@ def build(
     Two builds of the same entries give the same bytes on every machine.
 
     Args:
-        root: the leaderboard's folder; ``root/submissions`` is read.
+        root: the leaderboard's folder; ``root/results`` is read.
         to: the site's folder.
         published: show the numbers that papers print too.
         tables: write the tables of ``root/README.md`` as well.
@@ -108,9 +109,13 @@ def _behind(root: Path) -> bool:
 
 
 def rows_sha256(root: Path) -> str:
-    """Hash (hex) of all that the tables are written from: the entry files and the published results."""
-    files = [*(root / "submissions").glob("*/*.yaml"), *published_folder(root).iterdir()]
-    lines = sorted(f"{path.parent.name}/{path.name} {_sha256(path)}" for path in files if path.is_file())
+    """Hash (hex) of all that the tables are written from: the measured and the published results."""
+    measured = [path for path in (root / "results").rglob("*") if path.is_file()]
+    names = {
+        path: path.relative_to(root).as_posix() for path in [*measured, root / REPRODUCED] if path.is_file()
+    }
+    names |= {path: f"published/{path.name}" for path in published_folder(root).iterdir() if path.is_file()}
+    lines = sorted(f"{name} {_sha256(path)}" for path, name in names.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -26,7 +26,7 @@ def _require(root: Path, *, new: bool = False) -> None:
 
 board = typer.Typer(help="Build and check the leaderboard, add results.", no_args_is_help=True)
 
-Root = Annotated[Path, typer.Option("--root", help="Folder that holds submissions/.")]
+Root = Annotated[Path, typer.Option("--root", help="Folder that holds results/.")]
 
 
 @board.command()
@@ -41,7 +41,7 @@ def build(
     ] = False,
     published: Annotated[bool, typer.Option(help="Show the numbers that papers print too.")] = True,
 ) -> None:
-    """Evaluate every row again from its evidence and write the site.
+    """Evaluate every result again from its ranks and write the site.
 
     Example: ncl-bench leaderboard build --to site
     """
@@ -72,34 +72,37 @@ def add(
         Path | None,
         typer.Option(help="Folder of prepared datasets. Default: the environment's NCL_BENCH_DATA."),
     ] = None,
-    recomputed: Annotated[
-        str, typer.Option(help="For maintainers: how they evaluated scores again that are not kept.")
+    submitter: Annotated[
+        str,
+        typer.Option(
+            help="Your name or GitHub account, shown on the board (default: none, for maintainers)."
+        ),
     ] = "",
-    reproduced: Annotated[str, typer.Option(help="For maintainers: how they trained the method again.")] = "",
+    reproduced: Annotated[
+        bool, typer.Option("--reproduced", help="For maintainers: list the results in reproduced.yaml.")
+    ] = False,
 ) -> None:
-    """Check submissions, evaluate them again, and write their rows with the evidence beside them.
+    """Check submissions, evaluate them again, and write the results with the rank of every query.
 
-    Where one of them is refused, none is written. Submissions that have their rows already are passed over, so that a
-    folder that has grown can be added again.
+    Seeds of one cell share a file: a further seed is added to it. If one submission is refused, none is written.
+    Submissions that are on the board already are skipped.
 
-    Example: ncl-bench leaderboard add submissions/ncr
+    Example: ncl-bench leaderboard add submissions/ncr --submitter "Ada Lovelace"
     """
     from leaderboard.add import RowStands, new_row, write_rows
     from ncl_bench.progress import bar
 
     _require(root, new=True)
-
-    said = {"recomputed": recomputed, "reproduced": reproduced}
     rows = []
     for folder in dict.fromkeys(folders):
         try:
-            rows.append(new_row(folder, root, data_root=data_root, progress=bar, **said))
+            rows.append(new_row(folder, root, data_root=data_root, submitter=submitter, progress=bar))
         except RowStands as stands:
             typer.echo(str(stands))
     if rows:
-        write_rows(rows, root, progress=bar)
+        write_rows(rows, root, reproduced=reproduced, progress=bar)
     for row in rows:
-        typer.echo(f"wrote {row.target} and its evidence, {row.target.stem}.*.npy.gz")
+        typer.echo(f"wrote seed {row.record.key} to {root / 'results' / row.name}.yaml and .npz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"
     typer.echo(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"

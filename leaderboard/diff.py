@@ -63,13 +63,13 @@ def diff(base: Path, root: Path, *, published: bool = True, only_new: bool = Fal
 
 
 def _before(base: Path, published: bool) -> dict[tuple[str, ...], Line]:
-    if (base / "submissions").is_dir():
+    if (base / "results").is_dir():
         return _lines(csv_text(read_content(base, published=published).boards))
     try:
         return _lines(readable(base, SubmissionError, "a leaderboard.csv").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, KeyError):
         raise SubmissionError(
-            f"{base} is no leaderboard; give a folder that holds submissions/, or leaderboard.csv"
+            f"{base} is no leaderboard; give a folder that holds results/, or leaderboard.csv"
         ) from None
 
 

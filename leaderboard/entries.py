@@ -26,8 +26,8 @@ SUM_TOLERANCE = (
 )
 
 Unit = Literal["none", "caption", "image", "unknown", "natural"]
-Status = Literal["reported", "submitted", "recomputed", "reproduced"]
-STATUSES: tuple[Status, ...] = ("reported", "submitted", "recomputed", "reproduced")
+Status = Literal["reported", "submitted", "reproduced"]
+STATUSES: tuple[Status, ...] = ("reported", "submitted", "reproduced")
 """From the weakest claim to the strongest."""
 Selection = Literal["dev", "test", "train", "none", ""]
 Precision = Literal["32-true", "tf32", "bf16-mixed", ""]
@@ -208,12 +208,13 @@ class Entry(Record):
         printed_r_sum: the sum that the source prints, if any.
         eccv, cxc: COCO 5K by the labels of ECCV Caption and of CxC in percent, such as ``i2t_map_at_r``, averaged over
             seeds; as evaluated when the entry was added, since its evidence is about the dataset's own pairs alone.
-        status: ``reported``; ``submitted``; ``recomputed``: we evaluated the scores again; ``reproduced``: we trained
-            it again.
+        status: ``reported``: printed; ``submitted``: its recalls follow from the ranks of every query; ``reproduced``:
+            the maintainers also trained it, from a recipe of this repository.
         source: key of the paper in published/sources.yaml, or ``submission``.
         own: whether the source is the one that introduces the method.
         table: where in the source.
-        files: the entry files behind it, below ``submissions/``; several where seeds are merged.
+        file: name of its cell below ``results/``; empty for a printed number.
+        runs: keys of its seeds in that file; several where seeds are merged.
         command: what reproduces it; empty where unknown.
         paper, code: links that a submitter gives.
         noise: which noise: named where it is not the cell's standard draw, and under image noise always, because
@@ -253,7 +254,8 @@ class Entry(Record):
     source: str
     own: bool = False
     table: str = ""
-    files: tuple[str, ...] = ()
+    file: str = ""
+    runs: tuple[str, ...] = ()
     command: str = ""
     paper: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
     code: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""

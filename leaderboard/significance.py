@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from leaderboard.entries import Entry
+from leaderboard.results import Run
 from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart
 
 
@@ -12,10 +13,10 @@ class ToldApart:
     """Callable on two entries: whether they can be told apart; True for entries without evidence.
 
     Args:
-        hits: of every measured entry before seeds are merged, by entry file and protocol.
+        hits: of every measured entry before seeds are merged, by cell, seed and protocol.
     """
 
-    def __init__(self, hits: Mapping[tuple[str, str], Hits]) -> None:
+    def __init__(self, hits: Mapping[Run, Hits]) -> None:
         self.hits = hits
 
     def __call__(self, a: Entry, b: Entry) -> bool:
@@ -37,6 +38,6 @@ class ToldApart:
         return difference_interval(parts, np.zeros((2, parts.shape[1])), models[0].images_per_fold)
 
     def _models(self, entry: Entry) -> Sequence[Hits]:
-        found = [self.hits.get((path, entry.cell.protocol)) for path in entry.files]
+        found = [self.hits.get((entry.file, run, entry.cell.protocol)) for run in entry.runs]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()

@@ -122,7 +122,7 @@ def test_data_evaluation_and_leaderboard_work_without_torch(
     assert_works(run("ncl-bench", "leaderboard", "add", "mine"))
     assert_works(run("ncl-bench", "leaderboard", "build"))
     assert (tmp_path / "site" / "index.html").is_file()
-    assert len(list((tmp_path / "leaderboard" / "submissions" / "digits").glob("x-*.yaml"))) == 1
+    assert len(list((tmp_path / "leaderboard" / "results" / "digits" / "x").glob("*.yaml"))) == 1
     assert files_of(environment) == before
 
 

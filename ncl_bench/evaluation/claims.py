@@ -11,7 +11,7 @@ from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import Int64Array, PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission import Noise, Submission
 from ncl_bench.evaluation.submission_scores import check_sha256, open_file
 from ncl_bench.noise.draw import (
     NoiseRecord,
@@ -21,7 +21,7 @@ from ncl_bench.noise.draw import (
     noise_sha256,
     standard_seed,
 )
-from ncl_bench.noise.files import known_noise_name, read_noise_file
+from ncl_bench.noise.files import KNOWN_NOISE, known_noise_name, read_noise_file
 
 RATIO_TOLERANCE = 1e-6
 
@@ -94,10 +94,13 @@ def check_order(submission: Submission, spec: DatasetSpec, root: Path | None) ->
     return notes
 
 
-def check_noise(
-    folder: Path, submission: Submission, spec: DatasetSpec
-) -> tuple[NDArray[np.bool_] | None, list[str]]:
+def check_noise(folder: Path, noise: Noise, spec: DatasetSpec) -> tuple[NDArray[np.bool_] | None, list[str]]:
     """Recompute the stated noise and compare its hash.
+
+    Args:
+        folder: holds the noise file, where the statement names one.
+        noise: as stated.
+        spec: the dataset.
 
     Returns:
         The true correspondence of the training captions, or None where it cannot be known; and notes.
@@ -106,21 +109,21 @@ def check_noise(
         SubmissionError: the noise has another hash or realised ratio than stated.
         NoiseError: the noise file is refused.
     """
-    noise = submission.noise
     if noise.unit == "natural":
         return None, []
     clean = clean_pairing(spec.images["train"], spec.captions_per_image)
     if noise.unit == "none":
-        _compare_noise(submission, noise_sha256(clean), 0.0)
+        _compare_noise(noise, spec, noise_sha256(clean), 0.0)
         return None, []
-    drawn = _known_noise(folder, submission, spec, noise.unit)
+    drawn = _known_noise(folder, noise, spec, noise.unit)
     if drawn is None:
+        _check_published_name(noise, spec)
         return None, [
             f"the noise index {noise.sha256} was recorded but not checked, because no stated seed "
             "draws it; add its file as noise.index"
         ]
     caption_to_image, record = drawn
-    _compare_noise(submission, record.sha256, record.realised_ratio)
+    _compare_noise(noise, spec, record.sha256, record.realised_ratio)
     name = record.published or known_noise_name(record.sha256)
     if noise.published not in (None, name):
         raise SubmissionError(
@@ -137,10 +140,29 @@ def check_noise(
     return caption_to_image == clean, notes
 
 
+def _check_published_name(noise: Noise, spec: DatasetSpec) -> None:
+    """Without the noise file its name can only be compared with what is known of the shared files.
+
+    Image files are known by the hash of their permutation, which the hash of the captions' images does not give.
+    """
+    if noise.published is None:
+        return
+    same = (
+        file.title == noise.published
+        and (file.dataset, file.unit, file.ratio) == (spec.name, noise.unit, noise.ratio)
+        and (file.unit == "image" or str(noise.sha256).startswith(file.sha256))
+        for file in KNOWN_NOISE
+    )
+    if not any(same):
+        raise SubmissionError(
+            f"noise.published is {noise.published!r}, but no shared noise file of {spec.name}, unit {noise.unit} and "
+            f"ratio {noise.ratio} with this hash has that name; correct it or leave it out"
+        )
+
+
 def _known_noise(
-    folder: Path, submission: Submission, spec: DatasetSpec, unit: NoiseUnit
+    folder: Path, noise: Noise, spec: DatasetSpec, unit: NoiseUnit
 ) -> tuple[Int64Array, NoiseRecord] | None:
-    noise = submission.noise
     assert noise.ratio is not None
     if noise.index is not None:
         path, _ = open_file(folder, noise.index)
@@ -150,14 +172,13 @@ def _known_noise(
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
 
 
-def _compare_noise(submission: Submission, sha256: str, realised_ratio: float) -> None:
-    noise = submission.noise
+def _compare_noise(noise: Noise, spec: DatasetSpec, sha256: str, realised_ratio: float) -> None:
     if noise.sha256 not in (None, sha256):
         source = (
             "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
         )
         raise SubmissionError(
-            f"noise.sha256 is {noise.sha256}, but {source} of {submission.dataset} give {sha256}; "
+            f"noise.sha256 is {noise.sha256}, but {source} of {spec.name} give {sha256}; "
             "state the noise that was trained on"
         )
     if noise.realised_ratio is not None and abs(noise.realised_ratio - realised_ratio) > RATIO_TOLERANCE:

@@ -104,7 +104,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
         split: open_source(folder, scores, spec, split) for split, scores in submission.scores.items()
     }
     notes = check_order(submission, spec, root)
-    correspondence, noise_notes = check_noise(folder, submission, spec)
+    correspondence, noise_notes = check_noise(folder, submission.noise, spec)
     probabilities = None
     if submission.correspondence is not None:
         probabilities = _open_probabilities(folder, submission.correspondence, spec)

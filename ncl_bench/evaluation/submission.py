@@ -174,17 +174,29 @@ class TrainingCurve(Record):
         return self
 
 
-class Training(Record):
-    """What this repository's engine recorded while it trained.
+class TrainingSetup(Record):
+    """How the engine of this repository was told to train; the same for all seeds of a leaderboard cell.
 
     Attributes:
         precision: arithmetic of the networks.
-        torch: version of torch; several are joined by " + ".
-        device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
         settings: what was changed in the recipes, such as ``method.epochs: 10``.
         plugins: names of the files given with ``--plugin``, which register a method or dataset of one's own.
         budget: optimiser steps that the recipe gave the networks, in their mean; null where the epochs of the plan
             decided.
+    """
+
+    precision: Literal["32-true", "tf32", "bf16-mixed"]
+    settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
+    plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    budget: Annotated[int, Field(ge=1)] | None = None
+
+
+class TrainingRecord(Record):
+    """What the engine recorded while it trained.
+
+    Attributes:
+        torch: version of torch; several are joined by " + ".
+        device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
         steps: that the networks took, in their mean, the most where runs differ; null where it was not counted.
         pairs_seen: captions that each network encoded in training, with or without gradient.
         cost: seconds of the training, over those of as many steps of the mean triplet on one network of the backbone.
@@ -192,12 +204,8 @@ class Training(Record):
         curve: of a single run.
     """
 
-    precision: Literal["32-true", "tf32", "bf16-mixed"]
     torch: Text
     device: Text
-    settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
-    plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    budget: Annotated[int, Field(ge=1)] | None = None
     steps: Annotated[int, Field(ge=0)] | None = None
     pairs_seen: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -205,8 +213,12 @@ class Training(Record):
     curve: TrainingCurve | None = None
 
 
-class Submission(Record):
-    """What a submitter states.
+class Training(TrainingSetup, TrainingRecord):
+    """How a run was trained, and what the engine of this repository recorded of it."""
+
+
+class Statement(Record):
+    """What a submitter states of a result, whatever the training seed.
 
     Attributes:
         protocol_version: of the contract that the scores follow.
@@ -223,17 +235,11 @@ class Submission(Record):
         language: of the captions.
         tokenizer: what split the captions into tokens.
         noise: of the training pairs.
-        training_seeds: one per training run behind the scores.
         selection_split: where the checkpoint was chosen; ``none`` for the last epoch.
         extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train";
             empty if none.
         pretrained_encoder: encoder pre-trained on image-text pairs, such as "CLIP ViT-B/32"; empty if none.
-        hardware: where it was trained.
-        hours: of training, all networks together; null if unknown.
-        scores: evaluated split to its score files.
-        correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
         recipes: recipes of this repository that trained it, such as ``ncr/flickr30k_sgr``; empty for other code.
-        training: what the engine of this repository recorded of the training; null for other code.
         notes: anything a reader should know.
     """
 
@@ -249,16 +255,10 @@ class Submission(Record):
     language: Text
     tokenizer: Text
     noise: Noise
-    training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
     selection_split: Literal["dev", "test", "train", "none"]
     extra_clean_data: TextIfAny
     pretrained_encoder: TextIfAny
-    hardware: Text
-    hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-    scores: Annotated[dict[Split, Scores], Field(min_length=1)]
-    correspondence: ArrayFile | None = None
     recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
-    training: Training | None = None
     notes: Annotated[str, StringConstraints(max_length=3_000)] = ""
 
     @field_validator("protocol_version")
@@ -286,6 +286,30 @@ class Submission(Record):
             raise ValueError(
                 f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
             )
+        return self
+
+
+class Submission(Statement):
+    """A statement with its training runs and score files: the content of ``submission.yaml``.
+
+    Attributes:
+        training_seeds: one per training run behind the scores.
+        hardware: where it was trained.
+        hours: of training, all networks together; null if unknown.
+        scores: evaluated split to its score files.
+        correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
+        training: what the engine of this repository recorded of the training; null for other code.
+    """
+
+    training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
+    hardware: Text
+    hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    scores: Annotated[dict[Split, Scores], Field(min_length=1)]
+    correspondence: ArrayFile | None = None
+    training: Training | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_scores_need(self) -> Self:
         missing = [split for split in self.scores if split not in self.order_fingerprint]
         if missing:
             raise ValueError(
@@ -310,7 +334,6 @@ class Submission(Record):
         content = self.model_dump(mode="json", exclude_none=True)
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
-        content.setdefault("hours", None)
         for key in ("order_fingerprint", "fingerprint"):
             if not content[key]:
                 del content[key]
@@ -319,7 +342,35 @@ class Submission(Record):
         for key in ("settings", "plugins"):
             if self.training is not None and not content["training"][key]:
                 del content["training"][key]
+        if self.training is not None:
+            content["training"] = _in_order(content["training"], _TRAINING_ORDER)
+        content = _in_order(content, _ORDER)
+        content.setdefault("hours", None)
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+
+
+# Where a class shares fields with another one, those of its base come first; files keep the order that people know.
+_ORDER = (
+    *("protocol_version", "method", "paper", "code", "backbone", "networks", "dataset", "order_fingerprint"),
+    *(
+        "fingerprint",
+        "language",
+        "tokenizer",
+        "noise",
+        "training_seeds",
+        "selection_split",
+        "extra_clean_data",
+    ),
+    *("pretrained_encoder", "hardware", "hours", "scores", "correspondence", "recipes", "training", "notes"),
+)
+_TRAINING_ORDER = (
+    *("precision", "torch", "device", "settings", "plugins", "budget", "steps", "pairs_seen", "cost"),
+    *("last_epoch", "curve"),
+)
+
+
+def _in_order(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: content[name] for name in names if name in content}
 
 
 def _check_folds(submission: Submission) -> None:

@@ -53,7 +53,7 @@ def test_it_ends_in_a_leaderboard(
     monkeypatch.setattr(quickstart, "NOISES", ("caption-60",))  # one ratio, so no curve
     folder = tmp_path / "quickstart"
     quickstart.quickstart(folder, device="cpu")
-    rows = list((folder / "leaderboard" / "submissions" / "digits").glob("*.yaml"))
+    rows = list((folder / "leaderboard" / "results" / "digits").rglob("*.yaml"))
     assert len(rows) == 2
     page = (folder / "leaderboard" / "site" / "index.html").read_text(encoding="utf-8")
     for submission in (folder / "submissions").iterdir():

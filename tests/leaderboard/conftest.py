@@ -105,5 +105,5 @@ def board(small_board: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def first_entry(board: Path) -> Path:
-    """The first entry file of that copy."""
-    return min((board / "submissions" / "digits").glob("*.yaml"))
+    """The first cell's YAML file of that copy."""
+    return min((board / "results" / "digits").glob("*/*.yaml"))

@@ -141,9 +141,9 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
 
 def test_seeds_become_mean_deviation_and_count() -> None:
     measured = [
-        entry(value, method="A", status=status, source="submission", seeds=(seed,), files=(f"{seed}.yaml",))
+        entry(value, method="A", status=status, source="submission", seeds=(seed,), file="digits/a/x")
         for seed, value, status in (
-            (0, 390.0, "recomputed"),
+            (0, 390.0, "reproduced"),
             (1, 402.0, "submitted"),
             (2, 408.0, "reproduced"),
         )
@@ -156,9 +156,14 @@ def test_seeds_become_mean_deviation_and_count() -> None:
     assert merged.status == "submitted"
 
 
-def test_reported_rows_and_other_noise_draws_are_not_merged() -> None:
-    measured = {"method": "A", "status": "recomputed", "source": "submission"}
-    entries = [entry(400), entry(400), entry(300, **measured), entry(310, noise="noise seed 7", **measured)]
+def test_reported_rows_and_other_files_are_not_merged() -> None:
+    measured = {"method": "A", "status": "reproduced", "source": "submission"}
+    entries = [
+        entry(400),
+        entry(400),
+        entry(300, file="digits/a/x", **measured),
+        entry(310, file="digits/a/y", **measured),
+    ]
     assert len(merge_seeds(entries)) == 4
 
 

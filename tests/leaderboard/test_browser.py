@@ -51,7 +51,7 @@ ARGUMENTS = [
 @pytest.fixture(scope="module")
 def site(small_board: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("browsed")
-    shutil.copytree(small_board / "submissions", root / "submissions")
+    shutil.copytree(small_board / "results", root / "results")
     build(root, root / "site")
     return root / "site"
 
@@ -108,7 +108,7 @@ def test_one_table_is_shown_first_and_answers_the_usual_question(page: Any, site
     assert "CRCL-SGRAF" in answer
     assert "505.2" in answer
     assert "reported" in answer
-    assert "We have recomputed no row" in answer
+    assert "We have reproduced no row" in answer
     assert "ncl-bench train crcl/flickr30k_sgr --noise-ratio 0.4 --noise-unit caption" in answer
     assert shown.locator("a[href='submit.html']").is_visible()
 
@@ -152,7 +152,7 @@ def test_filters_and_search_hide_rows_and_empty_divisions(page: Any, site: Path)
     titles = page.locator("section.board:not([hidden]) tbody:not([hidden]) .division").all_inner_texts()
     assert "Region features, several networks averaged" in titles
     assert "Region features, single network" not in titles
-    page.locator("[name=status]").select_option("recomputed")
+    page.locator("[name=status]").select_option("submitted")
     assert page.locator(ROWS).count() == 0
 
 
@@ -175,7 +175,7 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
     assert page.locator("section.board:not([hidden])").get_attribute("id") == "digits-200-caption-40"
     assert page.locator("[name=q]").input_value() == "triplet"
     assert page.locator(ROWS).count() == 1
-    assert page.locator(ROWS).locator(".badge").inner_text() == "recomputed"
+    assert page.locator(ROWS).locator(".badge").inner_text() == "submitted"
     assert (
         page.locator("section.board:not([hidden]) th[data-sort=r_sum]").get_attribute("aria-sort")
         == "descending"

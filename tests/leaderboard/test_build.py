@@ -37,7 +37,7 @@ def test_the_committed_rows_and_tables_pass_the_check() -> None:
 def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path: Path) -> None:
     build(board, tmp_path / "site", published=False, tables=True)
     other = tmp_path / "another place"
-    shutil.copytree(board / "submissions", other / "submissions")
+    shutil.copytree(board / "results", other / "results")
     build(other, tmp_path / "other site", published=False, tables=True)
     assert contents(board) == contents(other)
     assert contents(tmp_path / "site") == contents(tmp_path / "other site")
@@ -47,7 +47,7 @@ def test_a_small_leaderboard_has_tables_and_a_plot(board: Path, tmp_path: Path) 
     built = build(board, tmp_path / "site", published=False, tables=True)
     assert (built.entries, built.behind) == (4, False)
     text = (board / "README.md").read_text(encoding="utf-8")
-    assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*recomputed", text)
+    assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*submitted", text)
     assert "<polyline" in (tmp_path / "site" / PLOT).read_text(encoding="utf-8")
 
 
@@ -236,5 +236,4 @@ def test_a_build_counts_its_rows(small_board: Path, tmp_path: Path) -> None:
         assert done[title] == total
 
     build(small_board, tmp_path / "site", progress=counted)
-    n = len(list((small_board / "submissions").glob("*/*.yaml")))
-    assert done == {"read rows": n, "evaluate rows": n}
+    assert done == {"evaluate results": 4}

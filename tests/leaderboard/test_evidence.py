@@ -1,84 +1,133 @@
-import gzip
+"""Ranks of a cell's seeds in one file: the same bytes each time, and nothing read that was not checked."""
+
+import io
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from leaderboard.build import build
-from leaderboard.evidence import LARGEST, compact_scores
-from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.ranks import count_ranks
-from ncl_bench.evaluation.scores import ArrayRows
+from leaderboard.evidence import read_ranks, write_ranks
+from ncl_bench.data import dataset_spec
+from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.ranks import Counted, Ranks
+
+DIGITS, COCO = dataset_spec("digits"), dataset_spec("coco")
 
 
-def same_ranks(first: np.ndarray, second: np.ndarray, captions_per_image: int) -> bool:
-    a, b = (count_ranks(ArrayRows(x), captions_per_image=captions_per_image).whole for x in (first, second))
+def ranks(spec: str = "digits", *, seed: int = 0, known: bool = True, worst: int | None = None) -> Ranks:
+    facts, random = dataset_spec(spec), np.random.RandomState(seed)
+    i2t, t2i = (
+        random.randint(2, worst or facts.images["test"], n)
+        for n in (facts.images["test"], facts.n_captions("test"))
+    )
+    return Ranks(i2t, t2i, i2t - 1, t2i) if known else Ranks(i2t, t2i)
+
+
+def same(first: Ranks | None, second: Ranks | None) -> bool:
     names = ("i2t", "t2i", "i2t_optimistic", "t2i_optimistic")
-    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names)
+    return all(np.array_equal(getattr(first, name, None), getattr(second, name, None)) for name in names)
 
 
-@given(st.data())
-@settings(max_examples=60)
-def test_every_rank_and_tie_is_kept(data: st.DataObject) -> None:
-    n, each = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
-    values = st.one_of(st.integers(-3, 3).map(float), st.floats(-1, 1, width=32))
-    scores = data.draw(arrays(np.float32, (n, n * each), elements=values))
-    compact = compact_scores(scores, captions_per_image=each)
-    assert compact.dtype == np.float16
-    assert np.isfinite(compact).all()
-    assert same_ranks(scores, compact, each)
+@pytest.mark.parametrize("known", [True, False])
+def test_ranks_come_back_with_their_ties(tmp_path: Path, known: bool) -> None:
+    written = {str(seed): Counted(ranks(seed=seed, known=known), None, None, "") for seed in (0, 3)}
+    write_ranks(tmp_path / "a.npz", written)
+    found = read_ranks(tmp_path / "a.npz", ["0", "3"], DIGITS)
+    assert all(same(found[seed].whole, written[seed].whole) for seed in written)
+    write_ranks(tmp_path / "b.npz", found)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
-def test_order_is_never_turned_round() -> None:
-    scores = np.random.RandomState(0).randn(20, 100).astype(np.float32)
-    compact = compact_scores(scores, captions_per_image=5).astype(np.float64)
-    order = np.argsort(scores, axis=None)
-    assert (np.diff(compact.reshape(-1)[order]) >= 0).all()
+def test_folds_are_kept_where_the_dataset_has_some(tmp_path: Path) -> None:
+    written = Counted(ranks("coco"), ranks("coco", worst=1000, known=False), None, "")
+    write_ranks(tmp_path / "a.npz", {"0": written})
+    found = read_ranks(tmp_path / "a.npz", ["0"], COCO)["0"]
+    assert same(found.whole, written.whole)
+    assert same(found.folds, written.folds)
+    write_ranks(tmp_path / "a.npz", {"0": Counted(written.whole, None, None, "")})
+    with pytest.raises(SubmissionError, match="lacks s0_folds_i2t"):
+        read_ranks(tmp_path / "a.npz", ["0"], COCO)
 
 
-def test_more_distinctions_than_float16_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leaderboard.evidence._LEVELS", 3)
-    with pytest.raises(ScoresError, match="keep ranks instead"):
-        compact_scores(np.random.RandomState(0).randn(9, 9).astype(np.float32), captions_per_image=1)
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [(0, "s0_whole_t2i is 0 for query 7, expected 1 to 200"), (201, "is 201 for query 7, expected 1 to 200")],
+)
+def test_ranks_that_no_scores_give_are_refused(tmp_path: Path, rank: int, message: str) -> None:
+    made = ranks(known=False)
+    made.t2i[7] = rank
+    write_ranks(tmp_path / "a.npz", {"0": Counted(made, None, None, "")})
+    with pytest.raises(SubmissionError, match=message):
+        read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
 
 
-def test_a_huge_evidence_file_is_refused(first_entry: Path, board: Path) -> None:
-    path = first_entry.with_suffix(".scores.npy.gz")
-    path.write_bytes(gzip.compress(bytes(100 * LARGEST)))
-    with pytest.raises(SubmissionError, match=r"scores\.npy\.gz holds more than 524,288 bytes"):
-        build(board, board / "site", published=False)
+def member(name: str, content: bytes) -> Callable[[zipfile.ZipFile], None]:
+    return lambda archive: archive.writestr(name, content, zipfile.ZIP_DEFLATED)
 
 
-def test_changed_evidence_is_refused(first_entry: Path, board: Path) -> None:
-    path = first_entry.with_suffix(".scores.npy.gz")
-    content = bytearray(gzip.decompress(path.read_bytes()))
-    content[-1] ^= 1
-    path.write_bytes(gzip.compress(content))
-    with pytest.raises(SubmissionError, match="sha256"):
-        build(board, board / "site", published=False)
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"x" + b, lambda b: b[:60] + b[70:]])
-def test_damaged_evidence_is_refused(
+def declaring(shape: tuple[int, ...]) -> bytes:
+    """The header of an array of this shape, without its numbers."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy(np.ones(199, "<u2")), r"shape \(199,\)"),
+        (npy(-np.ones(200, "<i2")), "holds int16"),
+        (npy(np.ones(200, ">u2")), "holds >u2"),
+        (npy(np.ones(200)), "holds float64"),
+        (declaring((2**50,)), r"shape \(1125899906842624,\) in 0 bytes"),
+        (bytes(10**6), "declares 1,000,000 bytes"),
+        (b"no array", "is no array"),
+    ],
+)
+def test_arrays_that_are_no_ranks_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        member("s0_whole_i2t.npy", content)(archive)
+    with pytest.raises(SubmissionError, match=message):
+        read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
+
+
+def test_a_zip_that_declares_terabytes_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    write_ranks(path, {"0": Counted(ranks(known=False), None, None, "")})
+    content = bytearray(path.read_bytes())
+    directory = content.index(b"PK\x01\x02")
+    content[directory + 24 : directory + 28] = struct.pack("<I", 2**32 - 2)
+    path.write_bytes(content)
+    with pytest.raises(SubmissionError, match="declares 4,294,967,294 bytes"):
+        read_ranks(path, ["0"], DIGITS)
+    path.write_bytes(content + bytes(10**6))
+    with pytest.raises(SubmissionError, match="the ranks of 1 seeds have at most"):
+        read_ranks(path, ["0"], DIGITS)
+
+
+def test_arrays_of_another_seed_are_refused(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "a.npz", {str(seed): Counted(ranks(seed=seed), None, None, "") for seed in (0, 1)})
+    with pytest.raises(SubmissionError, match=r"holds s1_whole_i2t\.npy, which belongs to no seed"):
+        read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
+    with pytest.raises(SubmissionError, match="lacks s2_whole_i2t"):
+        read_ranks(tmp_path / "a.npz", ["0", "1", "2"], DIGITS)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"", lambda b: b[:60] + bytes(9) + b[69:]])
+def test_a_damaged_file_is_refused_with_its_name(
     first_entry: Path, board: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    path = first_entry.with_suffix(".scores.npy.gz")
+    path = first_entry.with_suffix(".npz")
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(SubmissionError, match="cannot be unpacked"):
-        build(board, board / "site", published=False)
-
-
-def test_missing_evidence_is_refused(first_entry: Path, board: Path) -> None:
-    first_entry.with_suffix(".scores.npy.gz").unlink()
-    with pytest.raises(SubmissionError, match=r"scores\.npy\.gz is missing"):
-        build(board, board / "site", published=False)
-
-
-def test_a_file_that_no_row_names_is_refused(board: Path) -> None:
-    (board / "submissions" / "digits" / "stray.npy").write_bytes(b"x")
-    with pytest.raises(SubmissionError, match=r"stray\.npy belongs to no row"):
+    with pytest.raises(SubmissionError, match=path.name):
         build(board, board / "site", published=False)

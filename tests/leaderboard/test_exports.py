@@ -12,9 +12,12 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build
+from leaderboard.cells import read_cell
 from leaderboard.diff import diff
+from leaderboard.evidence import read_ranks, write_ranks
 from leaderboard.exports import bibtex_text, csv_text, latex_text
 from leaderboard.published import read_papers
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -69,6 +72,14 @@ def test_bibtex_has_one_entry_per_source() -> None:
     assert text.count("{") == text.count("}")
 
 
+def remove_seed(path: Path, seed: int) -> None:
+    cell = read_cell(path)
+    ranks = read_ranks(path.with_suffix(".npz"), [one.key for one in cell.seeds], dataset_spec("digits"))
+    kept = [one for one in cell.seeds if one.training_seeds != (seed,)]
+    path.write_text(cell.model_copy(update={"seeds": tuple(kept)}).to_yaml(), encoding="utf-8")
+    write_ranks(path.with_suffix(".npz"), {one.key: ranks[one.key] for one in kept})
+
+
 def test_nothing_moved_is_said(board: Path) -> None:
     assert diff(board, board, published=False) == "No row of the leaderboard moved.\n"
 
@@ -78,10 +89,9 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
 ) -> None:
     before = Path(shutil.copytree(board, tmp_path / "before"))
     add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
-    for path in (board / "submissions/digits").glob("triplet*60-seed*"):
+    for path in (board / "results/digits").glob("triplet*/*caption-60*"):
         path.unlink()
-    next((board / "submissions/digits").glob("crcl*60-seed1.yaml")).unlink()
-    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy.gz")).unlink()
+    remove_seed(next((board / "results/digits/crcl").glob("*caption-60*.yaml")), 1)
     text = diff(before, board, published=False)
     assert (
         "### New rows (1)\n\n- **Better (VSE∞)**, Digits, 200 test images, 40 % caption noise: rSum" in text
@@ -99,8 +109,7 @@ def test_only_new_refuses_a_touched_row_and_allows_a_new_one(
     before = Path(shutil.copytree(board, tmp_path / "before"))
     add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
     assert "New rows (1)" in diff(before, board, published=False, only_new=True)
-    next((board / "submissions/digits").glob("crcl*60-seed1.yaml")).unlink()
-    next((board / "submissions/digits").glob("crcl*60-seed1.scores.npy.gz")).unlink()
+    remove_seed(next((board / "results/digits/crcl").glob("*caption-60*.yaml")), 1)
     with pytest.raises(SubmissionError, match="1 rows that stood already are touched, the first is CRCL"):
         diff(before, board, published=False, only_new=True)
 

@@ -57,7 +57,7 @@ def training(seed: int, ratio: float, **fields: Any) -> Training:
 def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Path:
     """A leaderboard of two methods on two noises with two seeds, and one row without a number of steps."""
     folder = tmp_path_factory.mktemp("measured")
-    (folder / "root" / "submissions").mkdir(parents=True)
+    (folder / "root" / "results").mkdir(parents=True)
     for ratio in (0.0, 0.6):
         for seed in (0, 1):
             for method, difficulty, recipe in (
@@ -113,9 +113,8 @@ def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per
     for _ in range(400):
         seeds, images, both = (random.randn(*shape) for shape in ((5, 1), (1, 100), (5, 100)))
         parts = 0.5 * seeds + 3 * images + 2 * both
-        hits = {(f"{n}.yaml", "200"): Answers(row) for n, row in enumerate(parts)}
-        files = tuple(f"{n}.yaml" for n in range(5))
-        interval = ToldApart(hits).interval(entry(300, files=files))  # type: ignore[arg-type]
+        hits = {("digits/m/x", str(n), "200"): Answers(row) for n, row in enumerate(parts)}
+        interval = ToldApart(hits).interval(entry(300, file="digits/m/x", runs=tuple("01234")))  # type: ignore[arg-type]
         assert interval is not None
         covered += interval[0] <= 0 <= interval[1]
     assert 0.92 < covered / 400 < 0.98
@@ -136,13 +135,13 @@ class Answers:
 def test_rows_of_other_steps_and_tuned_rows_are_rows_of_their_own(
     root: Path, tmp_path: Path, make: Callable[..., Path]
 ) -> None:
-    with pytest.raises(SubmissionError, match="has the same method, data, noise"):
+    with pytest.raises(SubmissionError, match="has training seed 0 already"):
         add(
             make(tmp_path / "a", difficulty=1.5, seed=77, ratio=0.6, training_seeds=(0,), recipes=(RECIPE,)),
             root,
         )
     other = Path(str(tmp_path / "root"))
-    (other / "submissions").mkdir(parents=True)
+    (other / "results").mkdir(parents=True)
     for number, fields in enumerate(({}, {"budget": 31}, {"budget": None})):
         made = make(
             tmp_path / f"b{number}",
@@ -174,7 +173,7 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
 
 
 def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> None:
-    (tmp_path / "root" / "submissions").mkdir(parents=True)
+    (tmp_path / "root" / "results").mkdir(parents=True)
     build(tmp_path / "root", tmp_path / "site", published=False)
     for name in ("measured", "detection"):
         assert "sweep --table digits" in (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
@@ -183,7 +182,7 @@ def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> No
 def entry(r_sum: float, **fields: Any) -> Entry:
     six = dict.fromkeys(Recalls.model_fields, r_sum / 6)
     return Entry(
-        **{"method": "M", "family": "m", "cell": NOISY, "status": "recomputed", "source": "submission"}
+        **{"method": "M", "family": "m", "cell": NOISY, "status": "reproduced", "source": "submission"}
         | {"recalls": Recalls(**six)}
         | fields
     )

@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from leaderboard.add import add
+from leaderboard.cells import header_of
 from leaderboard.entries import Cell
-from leaderboard.submissions import read_entry_file, recipe_commands
+from leaderboard.results import recipe_commands
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -72,11 +73,10 @@ def test_the_commands_of_a_row_name_its_plugins(make: Maker, tmp_path: Path) -> 
         SubmissionError, match="recipes names 'mine/digits_sgr', which this repository does not have"
     ):
         add(make(tmp_path / "nobody", recipes=recipe), tmp_path / "board")
-    entry = read_entry_file(
-        add(make(tmp_path / "own", recipes=recipe, training=training), tmp_path / "board")
-    )
+    own = make(tmp_path / "own", recipes=recipe, training=training)
+    add(own, tmp_path / "board")
     cell = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
-    train, score, evaluate = recipe_commands(entry.submission, cell)
+    train, score, evaluate = recipe_commands(header_of(read_submission(own)), 0, cell)
     assert train.startswith("ncl-bench --plugin 'my file.py' train mine/digits_sgr --noise-ratio 0.4")
     assert score.startswith("ncl-bench --plugin 'my file.py' score runs/mine-digits_sgr")
     assert evaluate.startswith("ncl-bench --plugin 'my file.py' evaluate")

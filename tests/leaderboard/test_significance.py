@@ -5,12 +5,12 @@ from pathlib import Path
 from leaderboard.board import read_content
 from leaderboard.entries import Entry
 from leaderboard.methods import read_families
+from leaderboard.results import read_measured
 from leaderboard.significance import ToldApart
-from leaderboard.submissions import read_submissions
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
-    entries, hits = read_submissions(small_board / "submissions", read_families())
+    entries, hits = read_measured(small_board, read_families())
     apart = ToldApart(hits)
     crcl = [entry for entry in entries if entry.method == "CRCL" and entry.cell.percent == "40"]
     triplet = [entry for entry in entries if entry.method != "CRCL" and entry.cell.percent == "40"]

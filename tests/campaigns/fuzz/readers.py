@@ -1,6 +1,5 @@
 """Every reader of files from strangers: good files to damage, and how to read one to the end."""
 
-import gzip
 import hashlib
 import io
 import json
@@ -21,9 +20,9 @@ from baselines.engine.checkpoint import latest_state, save_state
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
 from baselines.recipes import recipe_names
-from leaderboard.evidence import _unpacked, packed_path
-from leaderboard.methods import read_families
-from leaderboard.submissions import entry_of, entry_slug, read_entry_file
+from leaderboard.cells import read_cell
+from leaderboard.evidence import read_ranks
+from ncl_bench.data import dataset_spec
 from ncl_bench.data.captions import read_lines, read_table, read_token_ids, unique_ids
 from ncl_bench.data.download import FolderDownload
 from ncl_bench.data.features import open_features, scan
@@ -185,22 +184,18 @@ def submission(folder: Path) -> Reader:
     return Reader(seeds, read, YAML)
 
 
-def leaderboard_row(folder: Path) -> Reader:
-    families = read_families()
-    rows = sorted((ROOT / "leaderboard" / "submissions" / "digits").glob("*.yaml"))
-    path = folder / "digits" / "row.yaml"
-    path.parent.mkdir()
+def leaderboard_cell(folder: Path) -> Reader:
+    cells = sorted((ROOT / "leaderboard" / "results" / "digits").rglob("*.yaml"))
+    path = folder / "cell.yaml"
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        file = read_entry_file(path)
-        entry_slug(file.submission)
-        for protocol in file.result.protocols:
-            entry_of(file, protocol, families, "row.yaml")
+        file = read_cell(path)
+        assert file.name.startswith("digits/")
         path.write_text(file.to_yaml(), encoding="utf-8")
-        assert read_entry_file(path) == file
+        assert read_cell(path) == file
 
-    return Reader([row.read_bytes() for row in rows[:3]], read, YAML)
+    return Reader([cell.read_bytes() for cell in cells[:3]], read, YAML)
 
 
 def recipe(folder: Path) -> Reader:
@@ -358,14 +353,15 @@ def run_folder(folder: Path) -> Reader:
     return Reader([json.dumps(content).encode()], read, JSON)
 
 
-def packed_evidence(folder: Path) -> Reader:
-    path = packed_path(folder, ArrayFile(file="a.npy", sha256="0123456789abcdef" * 4))
+def leaderboard_ranks(folder: Path) -> Reader:
+    files = sorted((ROOT / "leaderboard" / "results" / "digits").rglob("*.npz"))
+    path = folder / "cell.npz"
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        _unpacked(path)
+        read_ranks(path, ["0", "1", "2", "3", "4"], dataset_spec("digits"))
 
-    return Reader([gzip.compress(b"abc" * 50), gzip.compress(bytes(10**7))], read)
+    return Reader([file.read_bytes() for file in files[:2]], read)
 
 
 READERS: dict[str, Callable[[Path], Reader]] = {
@@ -378,8 +374,8 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "feature file": feature_file,
     "yaml": plain_yaml,
     "submission": submission,
-    "leaderboard row": leaderboard_row,
-    "packed evidence": packed_evidence,
+    "leaderboard cell": leaderboard_cell,
+    "leaderboard ranks": leaderboard_ranks,
     "recipe": recipe,
     "text lines": text_lines,
     "vocabulary": vocabulary,

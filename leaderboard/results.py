@@ -1,0 +1,288 @@
+"""Rows of measured results: every build evaluates the ranks of ``results/`` again and checks what is stated."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from leaderboard.cells import (
+    Header,
+    Results,
+    SeedRecord,
+    is_standard_noise,
+    read_results,
+    recipe_kind,
+    text_of,
+)
+from leaderboard.entries import Cell, Entry, Status, checked
+from leaderboard.evidence import hits_of, read_ranks
+from leaderboard.methods import (
+    Family,
+    command_lines,
+    commands,
+    drawn_noise,
+    family_of,
+    known_recipes,
+    own_key,
+)
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.claims import check_noise
+from ncl_bench.evaluation.difference import Hits
+from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.evaluation.protocol import fold_size, protocol_result, ranks_under
+from ncl_bench.evaluation.ranks import Counted
+from ncl_bench.evaluation.results import ProtocolResult
+from ncl_bench.noise.files import known_noise_name
+from ncl_bench.progress import Progress, silent
+
+ORACLE = " (clean pairs only)"
+"""Ends the name of a method that was told which pairs are wrong."""
+Run = tuple[str, str, str]
+"""Name of a cell, key of a seed, and protocol."""
+
+
+def read_measured(
+    root: Path, families: dict[str, Family], progress: Progress = silent
+) -> tuple[list[Entry], dict[Run, Hits]]:
+    """The entries of a leaderboard's results, one per seed and protocol.
+
+    Args:
+        root: the leaderboard's folder.
+        families: the methods.
+        progress: reports the results that are evaluated.
+
+    Returns:
+        The entries, and by run and protocol what was answered.
+
+    Raises:
+        SubmissionError: a result is refused.
+    """
+    results = read_results(root)
+    entries: list[Entry] = []
+    hits: dict[Run, Hits] = {}
+    owners: dict[str, str] = {}
+    with progress("evaluate results", len(results.cells)) as advance:
+        for name, file in results.cells.items():
+            path = root / "results" / name
+            spec = dataset_spec(file.header.dataset)
+            check_header(file.header, spec, f"{path}.yaml")
+            counted = read_ranks(
+                path.with_name(f"{path.name}.npz"), [record.key for record in file.seeds], spec
+            )
+            refuse_copies(name, counted, owners)
+            for record in file.seeds:
+                status = _status(results, name, record)
+                for protocol, answered in hits_of(counted[record.key], spec).items():
+                    ranks = ranks_under(counted[record.key], protocol)
+                    result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
+                    hits[name, record.key, protocol] = answered
+                    entries.append(entry_of(file.header, record, protocol, result, families, status, name))
+            advance(1)
+    return entries, hits
+
+
+def run_name(name: str, seed: str) -> str:
+    """What a result is called in messages and pages: ``digits/ncr/vse-infinity-2net-caption-60, seed 0``."""
+    return f"{name}, seed {seed}"
+
+
+def _status(results: Results, name: str, record: SeedRecord) -> Status:
+    return "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
+
+
+def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
+    """Compare what a cell states of its data with the dataset.
+
+    Raises:
+        SubmissionError: order or noise is another, or a recipe is not known here.
+    """
+    ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint["test"]
+    if ours not in (None, stated):
+        raise SubmissionError(
+            f"{where}: order_fingerprint of {spec.name}/test is {stated}, ours is {ours}; put the scores into the "
+            "dataset's order and add them again"
+        )
+    try:
+        check_noise(Path(where), header.noise, spec)
+    except NclBenchError as error:
+        raise SubmissionError(f"{where}: {error}") from None
+    own = header.training is not None and header.training.plugins
+    for recipe in header.recipes:
+        if recipe not in known_recipes() and not own:
+            raise SubmissionError(
+                f"{where}: recipes names {recipe!r}, which this repository does not have; choose from "
+                "`ncl-bench recipes`, or leave recipes out for training code of your own"
+            )
+
+
+def refuse_copies(name: str, counted: Mapping[str, Counted], owners: dict[str, str]) -> None:
+    """Refuse results whose ranks are those of another one, query for query, whatever they are called.
+
+    Args:
+        name: of the cell.
+        counted: key of a seed to its ranks.
+        owners: digest of ranks to the result that has them; filled here.
+
+    Raises:
+        SubmissionError: naming the two.
+    """
+    for seed, one in counted.items():
+        ranks = one.whole
+        digest = hashlib.sha256(ranks.i2t.tobytes() + ranks.t2i.tobytes()).hexdigest()
+        run = run_name(name, seed)
+        if owners.setdefault(digest, run) != run:
+            raise SubmissionError(
+                f"{run} has the ranks of {owners[digest]}, query for query; remove the one that is a copy"
+            )
+
+
+def entry_of(
+    header: Header,
+    record: SeedRecord,
+    protocol: str,
+    result: ProtocolResult,
+    families: dict[str, Family],
+    status: Status,
+    name: str,
+) -> Entry:
+    """The entry of one seed of a cell under one protocol.
+
+    Raises:
+        SubmissionError: a value cannot stand on the leaderboard, such as markup in a name.
+    """
+    facts = _facts(header, protocol, families, name)
+    cell, values = facts["cell"], result.recalls()
+    content = {
+        "recalls": {name: values[name] for name in RECALLS},
+        "intervals": _intervals(result),
+        "eccv": record.eccv if protocol == "5k" else {},
+        "cxc": record.cxc if protocol == "5k" else {},
+        "seeds": record.training_seeds,
+        "status": status,
+        "file": name,
+        "runs": (record.key,),
+        "command": "\n".join(_command(header, record.training_seeds[0], cell, families)),
+    }
+    if record.training is not None:
+        training = record.training
+        content |= {
+            "trained_on": (f"torch {training.torch}, {training.device}",),
+            "pairs_seen": training.pairs_seen,
+            "cost": training.cost,
+            "last_epoch": training.last_epoch,
+            "curves": () if training.curve is None else (training.curve,),
+        }
+    return checked(Entry, facts | content, run_name(name, record.key))
+
+
+def _facts(header: Header, protocol: str, families: dict[str, Family], name: str) -> dict[str, Any]:
+    """What the seeds of a cell share of an entry."""
+    noise, training = header.noise, header.training
+    facts = {
+        "dataset": header.dataset,
+        "protocol": protocol,
+        "noise_unit": noise.unit,
+        "noise_ratio": noise.ratio,
+        "text": text_of(header),
+    }
+    cell = checked(Cell, facts, name)
+    return {
+        "method": header.method,
+        "family": family_of(header.method, families) or own_key(header.method),
+        "backbone": _backbone(header),
+        "features": "pretrained" if header.pretrained_encoder else "region",
+        "encoder": header.pretrained_encoder,
+        "networks": _networks(header),
+        "extra": header.extra_clean_data,
+        "kind": "oracle" if header.method.endswith(ORACLE) else "method",
+        "cell": cell,
+        "source": "submission",
+        "paper": header.paper,
+        "code": header.code,
+        "noise": noise_used(header),
+        "selection": header.selection_split,
+        "recipe": recipe_kind(header),
+        "notes": _notes(header),
+        "precision": training.precision if training else "",
+        "settings": changed_settings(header),
+        "budget": training.budget if training else None,
+    }
+
+
+def _backbone(header: Header) -> str:
+    return header.backbone.replace("-infinity", "∞")
+
+
+def _networks(header: Header) -> str:
+    return "single" if header.networks == 1 else "ensemble"
+
+
+def _command(header: Header, seed: int, cell: Cell, families: dict[str, Family]) -> tuple[str, ...]:
+    if header.recipes:
+        return recipe_commands(header, seed, cell)
+    family = families.get(family_of(header.method, families))
+    if family is None:
+        return ()
+    return commands(family, header.method, _backbone(header), _networks(header), cell)
+
+
+def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
+    sides = {"i2t": result.i2t, "t2i": result.t2i}
+    return {
+        f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
+    }
+
+
+def _notes(header: Header) -> list[str]:
+    encoder, submitter = header.pretrained_encoder, header.submitter
+    begun = [f"Pre-trained encoder: {encoder}."] if encoder else []
+    by = [f"Submitted by {submitter}."] if submitter else []
+    return [*begun, *by, *([header.notes] if header.notes else [])]
+
+
+def changed_settings(header: Header) -> tuple[str, ...]:
+    """What was changed in the recipes, such as ``method.epochs=10``, by name."""
+    settings = header.training.settings if header.training else {}
+    texts = {name: yaml.safe_dump(value).removesuffix("...\n").strip() for name, value in settings.items()}
+    return tuple(f"{name}={text}" for name, text in sorted(texts.items()))
+
+
+def noise_used(header: Header) -> str:
+    """Which noise: as :func:`other_noise`, and under image noise the standard draw too.
+
+    No seed draws the image files that papers share, so rows on them and rows on our draw have other noise.
+    """
+    other, seed = other_noise(header), header.noise.seed
+    return other or (f"our draw, seed {seed}" if header.noise.unit == "image" else "")
+
+
+def other_noise(header: Header) -> str:
+    """What the noise is, where it is not the cell's standard draw: a shared file, a seed, or a hash."""
+    noise = header.noise
+    if is_standard_noise(header):
+        return ""
+    if noise.seed is not None:
+        return f"noise seed {noise.seed}"
+    known = noise.published or known_noise_name(str(noise.sha256))
+    return known or f"noise file {str(noise.sha256)[:8]}"
+
+
+def recipe_commands(header: Header, seed: int, cell: Cell) -> tuple[str, ...]:
+    """The command lines of a cell that states its recipes: on its noise, with its settings and a training seed."""
+    noise, training = header.noise, header.training
+    options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
+    if noise.unit in ("caption", "image") and noise.seed is None:
+        options = f" --noise-file FILE --noise-unit {noise.unit}"
+    elif other_noise(header):
+        options += f" --noise-seed {noise.seed}"
+    options += f" --seed {seed}" if seed else ""
+    if training is not None:
+        options += f" --precision {training.precision}" if training.precision != "32-true" else ""
+        options += f" --set steps={training.budget}" if training.budget else ""
+    options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(header))
+    return command_lines(header.recipes, options, cell.slug, training.plugins if training else ())

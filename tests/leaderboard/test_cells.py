@@ -1,0 +1,217 @@
+"""Files of results: their names, their text, and what is refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from leaderboard.add import add
+from leaderboard.build import build
+from leaderboard.cells import Header, cell_name, header_of, read_cell, read_results
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.submission import Training, read_submission
+
+Maker = Callable[..., Path]
+
+
+def edit(path: Path, *keys: str | int, value: Any) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    place = content
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def training(precision: str = "32-true", budget: int | None = None, **settings: Any) -> Training:
+    content = {"precision": precision, "torch": "2.9.0", "device": "NVIDIA H200", "settings": settings}
+    return Training.model_validate(content | {"budget": budget})
+
+
+@pytest.fixture
+def header(make: Maker, tmp_path: Path) -> Callable[..., Header]:
+    """Header of a submission with the fields that are given."""
+
+    def header(submitter: str = "", **fields: Any) -> Header:
+        folder = tmp_path / "submitted" / str(len(list(tmp_path.glob("submitted/*"))))
+        return header_of(read_submission(make(folder, **fields)), submitter)
+
+    return header
+
+
+RECIPE = {"recipes": ("crcl/digits_vse_infinity",), "training": training()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        (RECIPE, "digits/crcl/vse-infinity-1net-caption-40"),
+        (RECIPE | {"ratio": 0.0, "networks": 2}, "digits/crcl/vse-infinity-2net-none"),
+        (
+            RECIPE | {"recipes": ("crcl/digits_vse_infinity_tuned",), "training": training("tf32", 1500)},
+            "digits/crcl/vse-infinity-1net-caption-40-tuned-1500steps-tf32",
+        ),
+    ],
+)
+def test_shipped_recipes_have_plain_names(
+    header: Callable[..., Header], fields: dict[str, Any], name: str
+) -> None:
+    assert cell_name(header(**fields)) == name
+
+
+def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[..., Header]) -> None:
+    others: list[dict[str, Any]] = [
+        {},
+        {"submitter": "Ada"},
+        {"submitter": "Ada", "paper": "https://example.org"},
+        {"submitter": "Ada", "code": "https://example.org"},
+        {"submitter": "Ada", "selection_split": "test"},
+        {"submitter": "Ada", "extra_clean_data": "200 pairs"},
+        {"submitter": "Ada", "pretrained_encoder": "CLIP"},
+        {"submitter": "Ada", "recipes": ("crcl/digits_vse_infinity",)},
+        {"submitter": "Ada", "training": training()},
+        {"submitter": "Ada", "training": training(**{"method.epochs": 3})},
+        {"submitter": "Ada", "method": "crcl"},
+        {"submitter": "Ada", "tokenizer": "my own"},
+    ]
+    names = [cell_name(header(**fields)) for fields in others]
+    assert len(set(names)) == len(names)
+    assert {name.rsplit("-", 1)[0] for name in names} == {"digits/crcl/vse-infinity-1net-caption-40"}
+
+
+@pytest.mark.parametrize("names", [("OK+", "OK plus"), ("方法", "別法")])
+def test_names_that_look_alike_in_ascii_have_files_of_their_own(
+    header: Callable[..., Header], names: tuple[str, str]
+) -> None:
+    first, second = (cell_name(header(method=name)) for name in names)
+    assert first != second
+    assert {name.split("/")[1][:2] for name in (first, second)} <= {"ok", "m-"}
+
+
+def test_every_file_of_the_board_is_as_the_program_writes_it() -> None:
+    root = Path(__file__).parents[2] / "leaderboard"
+    for name, file in read_results(root).cells.items():
+        assert file.to_yaml() == (root / "results" / f"{name}.yaml").read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("header", "dataset"), "digit", "header.dataset is 'digit'.*unknown dataset"),
+        (("header", "dataset"), "pictograms", "give it that name"),
+        (("header", "method"), "Another", "give it that name"),
+        (("header", "protocol_version"), 3, "header.protocol_version is 3"),
+        (("header", "paper"), "javascript:alert(1)", "header.paper"),
+        (("header", "surprise"), 1, "unknown key 'header.surprise'"),
+        (("header", "submitter"), "<b>", "header.submitter"),
+        (("header", "order_fingerprint"), {}, "order_fingerprint of split 'test' is missing"),
+        (
+            ("header", "order_fingerprint", "test"),
+            "0123456789abcdef" * 4,
+            "order_fingerprint of digits/test is",
+        ),
+        (("header", "noise", "realised_ratio"), 0.1, "noise.realised_ratio is 0.1"),
+        (("seeds", 0, "scores_sha256"), "0" * 64, "seeds.0.scores_sha256"),
+        (("seeds", 0, "r_sum"), 600.0, "unknown key 'seeds.0.r_sum'"),
+        (("seeds", 1, "training_seeds"), [0], "training seed 0 stands twice"),
+        (("seeds", 0, "training"), {"torch": "2", "device": "CPU"}, "training of seed 0 and of the header"),
+    ],
+)
+def test_a_changed_file_is_refused_with_its_name_and_field(
+    first_entry: Path, board: Path, keys: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    edit(first_entry, *keys, value=value)
+    with pytest.raises(SubmissionError, match=message) as error:
+        build(board, board / "site", published=False)
+    assert str(first_entry) in str(error.value)
+
+
+def test_markup_in_a_name_is_refused(make: Maker, tmp_path: Path) -> None:
+    path = add(make(tmp_path / "submission", method="Mine"), tmp_path / "board")
+    edit(path, "header", "method", value="<img src=x>")
+    name = read_cell(path).name
+    for suffix in (".yaml", ".npz"):
+        (target := tmp_path / f"board/results/{name}{suffix}").parent.mkdir(exist_ok=True)
+        shutil.move(path.with_suffix(suffix), target)
+    with pytest.raises(SubmissionError, match="method is '<img src=x>'"):
+        build(tmp_path / "board", tmp_path / "site", published=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("!!python/object/apply:os.system ['true']", "not plain YAML"),
+        ("a: &a [1]\nb: *a", "aliases are not allowed"),
+        ("a: !!int '1'", "tags are not allowed"),
+        ("a: 1\na: 2", "the key 'a' stands twice"),
+        ("- 1", "holds list"),
+        ("a: [", "not plain YAML"),
+        ("x: " + "y" * 2_100_000, "bytes, expected at most"),
+    ],
+)
+def test_a_file_that_is_no_cell_is_refused(first_entry: Path, board: Path, text: str, message: str) -> None:
+    first_entry.write_text(text, encoding="utf-8")
+    with pytest.raises(SubmissionError, match=message) as error:
+        read_results(board)
+    assert first_entry.name in str(error.value)
+
+
+def test_an_unknown_name_of_a_shared_noise_file_is_refused(make: Maker, tmp_path: Path) -> None:
+    path = add(make(tmp_path / "submission"), tmp_path / "board")
+    noise = {"unit": "caption", "ratio": 0.4, "sha256": "0123456789abcdef" * 4, "published": "the file of X"}
+    edit(path, "header", "noise", value=noise)
+    name = read_cell(path).name
+    for suffix in (".yaml", ".npz"):
+        shutil.move(path.with_suffix(suffix), tmp_path / f"board/results/{name}{suffix}")
+    with pytest.raises(SubmissionError, match="no shared noise file of digits, unit caption and ratio"):
+        build(tmp_path / "board", tmp_path / "site", published=False)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".npz"])
+def test_a_file_without_its_partner_is_refused(first_entry: Path, board: Path, suffix: str) -> None:
+    path = first_entry.with_suffix(suffix)
+    path.unlink()
+    with pytest.raises(SubmissionError, match=f"stands alone, {path.name} is missing"):
+        read_results(board)
+
+
+def test_a_file_that_belongs_to_no_result_is_refused(first_entry: Path, board: Path) -> None:
+    (first_entry.parent / "stray.npy").write_bytes(b"x")
+    with pytest.raises(SubmissionError, match=r"stray\.npy belongs to no result"):
+        read_results(board)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "a folder", "another cell"])
+def test_links_are_refused(first_entry: Path, board: Path, tmp_path: Path, target: str) -> None:
+    link = first_entry.parent / "link.yaml"
+    (tmp_path / "folder").mkdir()
+    link.symlink_to({"a folder": tmp_path / "folder", "another cell": first_entry}.get(target, target))
+    with pytest.raises(SubmissionError, match=r"link\.yaml is a link"):
+        read_results(board)
+
+
+def test_one_run_of_one_submitter_in_two_files_is_refused(make: Maker, tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    add(make(tmp_path / "first"), board)
+    path = add(make(tmp_path / "second", difficulty=1.6, seed=1, paper="https://example.org"), board)
+    edit(path, "seeds", 0, "training_seeds", value=[0])
+    with pytest.raises(SubmissionError, match="repeats seed 0 of"):
+        read_results(board)
+    edit(path, "seeds", 0, "training_seeds", value=[1])
+    other = next(one for one in path.parent.glob("*.yaml") if one != path)
+    sha = yaml.safe_load(other.read_text(encoding="utf-8"))["seeds"][0]["scores_sha256"]
+    edit(path, "seeds", 0, "scores_sha256", value=sha)
+    with pytest.raises(SubmissionError, match="repeats the scores of"):
+        read_results(board)
+
+
+def test_a_reproduced_seed_must_have_its_result(first_entry: Path, board: Path) -> None:
+    name = first_entry.relative_to(board / "results").with_suffix("").as_posix()
+    (board / "reproduced.yaml").write_text(f"{name}: [0]\n")
+    assert read_results(board).reproduced == {name: ("0",)}
+    (board / "reproduced.yaml").write_text(f"{name}: [0, 7]\n")
+    with pytest.raises(NclBenchError, match=r"reproduced\.yaml lists seed 7 of digits"):
+        read_results(board)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any, cast
@@ -20,6 +19,7 @@ import yaml
 
 from ncl_bench import plugins
 from ncl_bench.errors import NclBenchError
+from ncl_bench.extras import require
 
 DAY = 24 * 60
 """Minutes that a job may take by default; SLURM begins one that takes longer again."""
@@ -147,10 +147,7 @@ def job_pool(
 
 
 def _executor(options: Mapping[str, Any], folder: Path) -> Any:
-    if find_spec("submitit") is None:
-        raise NclBenchError(
-            "--executor slurm needs submitit; install it with: pip install 'ncl-bench[slurm]'"
-        )
+    require("slurm", "submitit", needed_by="--executor slurm")
     from submitit import SlurmExecutor, SlurmJob
     from submitit.slurm.slurm import SlurmInfoWatcher
 

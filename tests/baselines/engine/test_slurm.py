@@ -14,7 +14,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import baselines.engine.slurm
 from baselines.engine.slurm import Jobs, job_pool, read_options
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError
@@ -116,8 +115,11 @@ def test_an_executor_that_is_gone_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_submitit_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines.engine.slurm, "find_spec", lambda name: None)
-    with pytest.raises(NclBenchError, match=r"ncl-bench\[slurm\]"), job_pool({}, tmp_path, 1, nothing):
+    monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: None)
+    with (
+        pytest.raises(NclBenchError, match="--executor slurm needs submitit; install with"),
+        job_pool({}, tmp_path, 1, nothing),
+    ):
         pass
 
 

@@ -521,14 +521,13 @@ def features(
 ) -> None:
     """Turn your images into region features, in the layout that `prepare` reads.
 
-    After an interruption, the same command goes on where it stopped.
+    The same command resumes: finished chunks of a thousand images are not encoded again.
 
     Example: ncl-bench features photos --to features
     """
     _require_torch()
-    from baselines.features.encoders import load_encoder
-    from baselines.features.extract import FeatureOptions, extract
-    from baselines.features.listing import list_images
+    from baselines.encoders import load_encoder
+    from baselines.features import FeatureOptions, extract, list_images
     from ncl_bench.progress import bar
 
     listing = list_images(source, split or ())

@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from baselines.features.encoders import Encoder
+from baselines.encoders import Encoder
 
 SIZE = 16
 

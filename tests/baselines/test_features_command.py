@@ -24,7 +24,7 @@ def run(*arguments: object) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny network in place of the encoder that was asked for."""
-    monkeypatch.setattr("baselines.features.encoders.load_encoder", lambda *_: tiny_encoder())
+    monkeypatch.setattr("baselines.encoders.load_encoder", lambda *_: tiny_encoder())
 
 
 def test_flickr8k_goes_from_photographs_to_a_run(tmp_path, monkeypatch):

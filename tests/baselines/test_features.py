@@ -11,10 +11,9 @@ import torch
 from support.drawings import SIZE, draw, drawing, tiny_encoder
 from support.rounding import assert_near
 
-from baselines.features import extract as module
-from baselines.features.extract import FeatureOptions, extract
-from baselines.features.listing import Listing, list_images
-from baselines.features.pictures import read_picture
+import baselines.features as module
+from baselines.encoders import read_picture
+from baselines.features import FeatureOptions, Listing, extract, list_images
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import DataError
 
@@ -57,7 +56,8 @@ def defined_features(path: Path, grid: int) -> np.ndarray:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Listing:
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
+    monkeypatch.setattr(module, "CHUNK", 14)  # four batches of three
     draw(tmp_path / "photos", 20)
     return list_images(tmp_path / "photos")
 
@@ -115,7 +115,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(after, pca, photos, tmp_path, m
         module, "read_picture", lambda path, *rest: read.append(path.name) or reader(path, *rest)
     )
     extract(photos, tiny_encoder(), tmp_path / "stopped", options)
-    chunk = 4 * options.batch_size
+    chunk = 12
     assert len(read) == 20 - min(20, after // chunk * chunk if after < 20 else 20)
     assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
 

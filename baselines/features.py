@@ -1,0 +1,442 @@
+"""A user's own images to region features, in the layout that ``prepare`` reads.
+
+``{split}_ims.npy``   float16 or float32 ``(images, grid * grid, feature_dim)``
+``{split}_ids.txt``   an image's name per line, in the same order
+``features.json``     how they were made, see :class:`ncl_bench.data.encoding.Encoding`
+
+Images are encoded in chunks of about a thousand. A finished chunk is kept, so the same command resumes.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+from PIL import Image
+
+from baselines.encoders import Encoder, read_picture
+from ncl_bench import __version__
+from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
+from ncl_bench.data.image_table import Splits, draw_splits, note_split, noted_splits, open_table
+from ncl_bench.data.spec import SPLITS
+from ncl_bench.errors import DataError
+from ncl_bench.files import atomic_path, sole_owner, write_text
+from ncl_bench.progress import Progress, silent
+
+CHUNK = 1000
+"""Images in a chunk, rounded down to whole batches."""
+
+Float32Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A user's images.
+
+    Attributes:
+        folder: the names are paths below it.
+        names: ids of the images, in order, each once.
+        splits: names of each split; None where they are drawn.
+    """
+
+    folder: Path
+    names: list[str]
+    splits: Splits | None
+
+
+def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
+    """List the images of a folder or of a table.
+
+    Args:
+        source: a folder, whose files all count unless a part of their path begins with a dot; or a ``.csv`` or
+            ``.tsv`` file with a column ``image`` of paths beside it, and perhaps one ``split``.
+        lists: ``SPLIT=FILE`` for each split, a file with a name per line; other images are left out.
+
+    Raises:
+        DataError: there is no image, a list or table is not as expected, or an image is in two splits.
+    """
+    if source.is_dir():
+        paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
+        names = sorted(p.as_posix() for p in paths if not any(part.startswith(".") for part in p.parts))
+        found = Listing(source, names, None)
+    elif source.suffix.lower() in (".csv", ".tsv"):
+        found = _read_table(source)
+    else:
+        raise DataError(
+            f"{source} is neither a folder nor a .csv or .tsv file; give the images' folder or table"
+        )
+    if lists:
+        splits = _read_lists(lists, source, set(found.names))
+        found = Listing(found.folder, [name for names in splits.values() for name in names], splits)
+    for name in found.names:
+        # Python reads bytes of a file's name that are no UTF-8 as lone surrogates
+        is_text = not any("\ud800" <= letter <= "\udfff" for letter in name)
+        if name != name.strip() or len(name.splitlines()) != 1 or not is_text:
+            raise DataError(
+                f"{source}: the image {name!r} has blanks around its name, a line end or what is no UTF-8 in it; "
+                "rename it"
+            )
+    if not found.names:
+        raise DataError(f"{source} holds no image; give the folder or the table of your images")
+    return found
+
+
+def _read_table(path: Path) -> Listing:
+    split_of: dict[str, str] = {}
+    with open_table(path) as rows:
+        columns = rows.fieldnames or ()
+        if "image" not in columns:
+            raise DataError(
+                f"{path} has the columns {', '.join(columns)}, none of them named image; name it so"
+            )
+        for row in rows:
+            where = f"{path} line {rows.line_num}"
+            name, split = row["image"] or "", row.get("split") or ""
+            if not name:
+                raise DataError(f"{where} names no image; fill in the column image")
+            if "split" in columns and split not in SPLITS:
+                raise DataError(
+                    f"{where}: the split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
+                )
+            note_split(split_of, name, split, where)
+    return Listing(path.parent, list(split_of), noted_splits(split_of) if "split" in columns else None)
+
+
+def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
+    files: dict[str, Path] = {}
+    for each in lists:
+        split, _, path = each.partition("=")
+        if split not in SPLITS or not path:
+            raise DataError(f"--split {each} is no SPLIT=FILE with one of {', '.join(SPLITS)}; correct it")
+        files[split] = Path(path)
+    if missing := [split for split in SPLITS if split not in files]:
+        raise DataError(
+            f"--split is missing for {' and '.join(missing)}; give it for every split or for none"
+        )
+    split_of: dict[str, str] = {}
+    for split, file in files.items():
+        try:
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{file} cannot be read ({error}); give a text with an image's name per line"
+            ) from None
+        for name in filter(None, map(str.strip, lines)):
+            if name not in known:
+                raise DataError(
+                    f"{file} names {name}, which {source} does not hold; fetch it or correct the list"
+                )
+            note_split(split_of, name, split, str(file))
+    return {split: [name for name, own in split_of.items() if own == split] for split in files}
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """How images become features.
+
+    Attributes:
+        grid: the encoder's grid is averaged to ``grid x grid`` regions.
+        pca: principal components to keep; None leaves the features unchanged.
+        dtype: of the numbers.
+        dev: images to draw for dev where no list or column gives the splits; a tenth by default.
+        test: images to draw for test, likewise.
+        seed: of that draw.
+        batch_size: images that are encoded together.
+        skip_damaged: leave out images that cannot be read, instead of refusing them.
+    """
+
+    grid: int = 4
+    pca: int | None = None
+    dtype: Literal["float32", "float16"] = "float16"
+    dev: int | None = None
+    test: int | None = None
+    seed: int = 0
+    batch_size: int = 32
+    skip_damaged: bool = False
+
+
+def extract(
+    listing: Listing,
+    encoder: Encoder,
+    to: Path,
+    options: FeatureOptions | None = None,
+    *,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> Encoding:
+    """Encode images and write a folder, whole or not at all; the same call resumes.
+
+    Args:
+        listing: the images.
+        encoder: the network.
+        to: the folder; one that the same call wrote before is left alone.
+        options: see :class:`FeatureOptions`.
+        workers: threads that decode images.
+        progress: shows how many images are done.
+
+    Returns:
+        What is in ``features.json``.
+
+    Raises:
+        DataError: an image cannot be read, a split is empty, the options do not fit the images or the encoder, or the
+            folder holds something else.
+        NclBenchError: another process is at work there.
+    """
+    options = options or FeatureOptions()
+    if listing.splits and (options.dev or options.test):
+        raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
+    work = to.parent / f".{to.name}.partial"
+    with sole_owner(to):
+        stamps, settings = (
+            [_stamp(listing.folder, name) for name in listing.names],
+            _settings(encoder, options),
+        )
+        draw = [] if listing.splits else [options.dev, options.test, options.seed]
+        key = _sha256(
+            [settings, stamps, listing.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
+        )
+        if to.exists():
+            shutil.rmtree(work, ignore_errors=True)
+            return _same(to, key)
+        size = max(CHUNK // options.batch_size, 1) * options.batch_size
+        chunks = {
+            work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
+            for i in range(0, len(stamps), size)
+        }
+        damaged = _encode(chunks, listing.folder, encoder, options, workers, progress)
+        if damaged and not options.skip_damaged:
+            (name, reason), *others = damaged.items()
+            more = f", and {len(others)} more cannot be read" if others else ""
+            raise DataError(
+                f"{listing.folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
+            )
+        splits = _readable_splits(listing, damaged, options)
+        with atomic_path(to) as result:
+            result.mkdir()
+            pca = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
+            dim = _write(result, chunks, splits, pca, options.dtype, progress)
+            encoding = Encoding(
+                tool=f"ncl_bench {__version__}",
+                key=key,
+                **settings,
+                weights=encoder.weights,
+                feature_dim=dim,
+                pca=pca.record if pca else None,
+                dtype=options.dtype,
+                splits="given" if listing.splits else f"drawn with seed {options.seed}",
+                images={split: len(names) for split, names in splits.items()},
+                skipped=damaged,
+            )
+            write_text(result / ENCODING_FILE, encoding.model_dump_json(indent=2) + "\n")
+        shutil.rmtree(work)
+    return encoding
+
+
+def _stamp(folder: Path, name: str) -> list[object]:
+    """Name, size and time of an image: a chunk is encoded again when one of its files has changed."""
+    try:
+        found = (folder / name).stat()
+    except OSError:  # reading the image tells
+        return [name]
+    return [name, found.st_size, found.st_mtime_ns]
+
+
+def _settings(encoder: Encoder, options: FeatureOptions) -> dict[str, Any]:
+    """All but the images that encoded chunks depend on."""
+    seen = Preprocessing(
+        size=encoder.size, interpolation=encoder.interpolation, mean=encoder.mean, std=encoder.std
+    )
+    return {
+        "encoder": encoder.name,
+        "weights_sha256": encoder.weights_sha256,
+        "preprocessing": seen.model_dump(mode="json"),
+        "grid": options.grid,
+        "batch_size": options.batch_size,
+        "device": torch.cuda.get_device_name(encoder.device) if encoder.device.type == "cuda" else "CPU",
+        "versions": {package: version(package) for package in ("torch", "pillow", encoder.package)},
+    }
+
+
+def _sha256(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _same(to: Path, key: str) -> Encoding:
+    """What a finished folder says, where the same command wrote it."""
+    try:
+        found = Encoding.model_validate_json((to / ENCODING_FILE).read_bytes())
+    except (OSError, ValueError):
+        raise DataError(f"{to} exists and holds no features; choose another --to") from None
+    if found.key != key:
+        raise DataError(
+            f"{to} holds features of other images or with other settings; delete it or choose another --to"
+        )
+    return found
+
+
+def _encode(
+    chunks: Mapping[Path, Sequence[str]],
+    folder: Path,
+    encoder: Encoder,
+    options: FeatureOptions,
+    workers: int,
+    progress: Progress,
+) -> dict[str, str]:
+    """Encode every chunk that is not there yet; return images that cannot be read with the reason.
+
+    A chunk is float32 ``(n, regions, dim)``, with a row of zeros for an image that cannot be read.
+    """
+
+    def read(name: str) -> NDArray[np.uint8] | str:
+        try:
+            return read_picture(folder / name, encoder.size, encoder.interpolation)
+        except DataError as error:
+            return str(error.args[0]).removeprefix(f"{folder / name} ")
+
+    damaged: dict[str, str] = {}
+    n_images = sum(map(len, chunks.values()))
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it repeats what is told of the file anyway
+    with (
+        ThreadPoolExecutor(workers) as pool,
+        progress(f"encoding {n_images:,} images", n_images) as advance,
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", module="PIL")  # on metadata that it does not understand
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # read_picture has a limit of its own
+        for path, names in chunks.items():
+            if path.exists():
+                advance(len(names))
+            else:
+                parts, reasons = [], [""] * len(names)
+                with closing(
+                    cast(Generator[Any], pool.map(read, names))
+                ) as pictures:  # closed, it decodes no more
+                    for start in range(0, len(names), options.batch_size):
+                        batch = names[start : start + options.batch_size]
+                        seen = [next(pictures) for _ in batch]
+                        reasons[start : start + len(seen)] = [x if isinstance(x, str) else "" for x in seen]
+                        parts.append(_features(encoder, seen, options.grid))
+                        finite = np.isfinite(parts[-1]).all(axis=(1, 2))
+                        if not finite.all():
+                            raise DataError(
+                                f"{encoder.name} gives numbers that are not finite for "
+                                f"{batch[int(np.argmin(finite))]}; its weights are damaged"
+                            )
+                        advance(len(batch))
+                with atomic_path(path) as temporary, temporary.open("wb") as stream:
+                    np.savez(stream, features=np.concatenate(parts), damaged=np.array(reasons))
+            with np.load(path) as chunk:
+                damaged |= {name: str(x) for name, x in zip(names, chunk["damaged"], strict=True) if x}
+    return damaged
+
+
+def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], grid: int) -> Float32Array:
+    """Regions of a batch, ``(n, grid * grid, feature_dim)``; zeros for what is no picture."""
+    blank = np.zeros((encoder.size, encoder.size, 3), np.uint8)
+    batch = torch.from_numpy(np.stack([blank if isinstance(x, str) else x for x in pictures]))
+    with torch.inference_mode():
+        found = encoder(batch.to(encoder.device))
+        if min(found.shape[2:]) < grid:
+            rows, columns = found.shape[2:]
+            raise DataError(
+                f"--grid is {grid}, {encoder.name} gives {rows} x {columns} regions; choose fewer"
+            )
+        pooled = torch.nn.functional.adaptive_avg_pool2d(found, grid)
+    features: Float32Array = pooled.flatten(2).transpose(1, 2).float().cpu().numpy()
+    features[[isinstance(x, str) for x in pictures]] = 0
+    return features
+
+
+def _readable_splits(listing: Listing, damaged: Mapping[str, str], options: FeatureOptions) -> Splits:
+    if listing.splits is None:
+        readable = [name for name in listing.names if name not in damaged]
+        return draw_splits(readable, options.dev, options.test, options.seed)
+    splits = {
+        split: [name for name in names if name not in damaged] for split, names in listing.splits.items()
+    }
+    if empty := [split for split in SPLITS if not splits[split]]:
+        raise DataError(f"no image is left in {' and '.join(empty)}; every split needs one")
+    return splits
+
+
+def _rows(
+    chunks: Mapping[Path, Sequence[str]], wanted: Sequence[str]
+) -> Iterator[tuple[NDArray[np.int64], Float32Array]]:
+    """Chunk by chunk, places in ``wanted`` and the features of those images."""
+    place = {name: row for row, name in enumerate(wanted)}
+    for path, names in chunks.items():
+        with np.load(path) as chunk:
+            found = [row for row, name in enumerate(names) if name in place]
+            yield np.array([place[names[row]] for row in found], np.int64), chunk["features"][found]
+
+
+@dataclass(frozen=True)
+class _Pca:
+    """Mean ``(dim,)``, principal components as columns ``(dim, kept)``, and what is told of them."""
+
+    mean: NDArray[np.float64]
+    components: NDArray[np.float64]
+    record: Projection
+
+
+def _fit(chunks: Mapping[Path, Sequence[str]], train: Sequence[str], kept: int, progress: Progress) -> _Pca:
+    """Fit principal components to all regions of the training images."""
+    total, squares, count = np.zeros(1), np.zeros(1), 0
+    with progress("fitting the projection", len(train)) as advance:
+        for _, block in _rows(chunks, train):
+            dim = block.shape[2]
+            if kept > dim:
+                raise DataError(f"--pca is {kept}, the encoder gives {dim} numbers per region; choose fewer")
+            regions = block.reshape(-1, dim).astype(np.float64)
+            total = total + regions.sum(axis=0)
+            squares = squares + regions.T @ regions
+            count += len(regions)
+            advance(len(block))
+    mean = total / count
+    values, vectors = np.linalg.eigh(squares / count - np.outer(mean, mean))
+    components = vectors[:, ::-1][:, :kept]  # the largest first
+    largest = np.abs(components).argmax(axis=0)
+    components = components * np.sign(components[largest, np.arange(kept)])  # a sign that no library chooses
+    variance = float(values[::-1][:kept].sum() / values.sum())
+    return _Pca(mean, components, Projection(dim=kept, fitted_on=len(train), variance=round(variance, 6)))
+
+
+def _write(
+    folder: Path,
+    chunks: Mapping[Path, Sequence[str]],
+    splits: Splits,
+    pca: _Pca | None,
+    dtype: str,
+    progress: Progress,
+) -> int:
+    """Write names and features of every split; return how many numbers a region has."""
+    dim = 0
+    for split, names in splits.items():
+        write_text(folder / f"{split}_ids.txt", "".join(f"{name}\n" for name in names))
+        rows: NDArray[np.floating] | None = None
+        with progress(f"writing {split}", len(names)) as advance:
+            for places, block in _rows(chunks, names):
+                projected = ((block - pca.mean) @ pca.components).astype(np.float32) if pca else block
+                if dtype == "float16" and np.abs(projected).max(initial=0) > np.finfo(np.float16).max:
+                    raise DataError(
+                        f"features reach {np.abs(projected).max():g}, more than float16 holds; give --dtype float32"
+                    )
+                if rows is None:
+                    shape = (len(names), *projected.shape[1:])
+                    rows = open_memmap(folder / f"{split}_ims.npy", "w+", dtype, shape)
+                    dim = shape[2]
+                rows[places] = projected
+                advance(len(block))
+    return dim

@@ -1,1 +1,0 @@
-"""Region features of a user's own images: decoded, encoded, pooled to a grid, and written as ``prepare`` reads them."""

@@ -9,6 +9,7 @@ import typer
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
+from ncl_bench.schema import read_short
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
@@ -111,22 +112,29 @@ def add(
 
 @board.command()
 def diff(
-    base: Annotated[
-        Path, typer.Argument(help="A leaderboard's folder, or the leaderboard.csv of a built site.")
-    ],
+    base: Annotated[Path, typer.Argument(help="Another leaderboard's folder.")],
     root: Root = ROOT,
     only_new: Annotated[
-        bool, typer.Option("--only-new", help="Fail if a row that stood already is touched.")
+        bool, typer.Option("--only-new", help="Fail if a standing result is changed or gone.")
     ] = False,
+    changed_files: Annotated[
+        Path | None,
+        typer.Option(help="Text file with the paths of a change. Fail if it touches both results and code."),
+    ] = None,
 ) -> None:
     """Print as Markdown what moved between another leaderboard and this one.
 
     Example: ncl-bench leaderboard diff ../main/leaderboard
     """
     from leaderboard.diff import diff as run
+    from leaderboard.gate import refuse_mixed, refuse_touched
 
     _require(root)
-    typer.echo(run(base, root, only_new=only_new), nl=False)
+    if changed_files is not None:
+        refuse_mixed(read_short(changed_files, largest=10_000_000).decode(errors="replace").splitlines())
+    if only_new:
+        refuse_touched(base, root)
+    typer.echo(run(base, root), nl=False)
 
 
 @board.command()

@@ -40,7 +40,7 @@ def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for seed, ranks in counted.items():
-            for name, array in _arrays(ranks):
+            for name, array in arrays_of(ranks):
                 member = zipfile.ZipInfo(f"s{seed}_{name}.npy", _EPOCH)
                 member.compress_type = zipfile.ZIP_DEFLATED
                 member.create_system = 3  # Unix, on every system
@@ -50,7 +50,8 @@ def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
     write_bytes(path, out.getvalue())
 
 
-def _arrays(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Names and arrays of one seed in the file, without the seed: ``whole_i2t`` and its ranks."""
     for kind, ranks in (("whole", counted.whole), ("folds", counted.folds)):
         if ranks is None:
             continue

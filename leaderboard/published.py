@@ -18,6 +18,8 @@ from ncl_bench.files import write_text
 from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
+DISAGREEMENT = "Printed with another rSum too"
+"""Begins the remark on papers that print other numbers for the same row."""
 
 
 class Paper(Record):
@@ -150,7 +152,7 @@ def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[
         if not others:
             return entry
         shown = ", ".join(f"{value} in {paper}" for paper, value in list(others.items())[:3])
-        remark = f"Printed with another rSum too: {shown}{', and elsewhere' if len(others) > 3 else ''}."
+        remark = f"{DISAGREEMENT}: {shown}{', and elsewhere' if len(others) > 3 else ''}."
         return entry.model_copy(update={"notes": (*entry.notes, remark)})
 
     return [remarked(entry) for entry in entries]

@@ -1,4 +1,4 @@
-"""Downloads, and the difference of two builds."""
+"""Downloads of the site."""
 
 import csv
 import io
@@ -12,13 +12,8 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.cells import read_cell
-from leaderboard.diff import diff
-from leaderboard.evidence import read_ranks, write_ranks
 from leaderboard.exports import bibtex_text, csv_text, latex_text
 from leaderboard.published import read_papers
-from ncl_bench.data import dataset_spec
-from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 
 Maker = Callable[..., Path]
@@ -70,57 +65,3 @@ def test_bibtex_has_one_entry_per_source() -> None:
     text = bibtex_text(papers)
     assert re.findall(r"@misc\{(\w+),", text) == sorted(papers)
     assert text.count("{") == text.count("}")
-
-
-def remove_seed(path: Path, seed: int) -> None:
-    cell = read_cell(path)
-    ranks = read_ranks(path.with_suffix(".npz"), [one.key for one in cell.seeds], dataset_spec("digits"))
-    kept = [one for one in cell.seeds if one.training_seeds != (seed,)]
-    path.write_text(cell.model_copy(update={"seeds": tuple(kept)}).to_yaml(), encoding="utf-8")
-    write_ranks(path.with_suffix(".npz"), {one.key: ranks[one.key] for one in kept})
-
-
-def test_nothing_moved_is_said(board: Path) -> None:
-    assert diff(board, board, published=False) == "No row of the leaderboard moved.\n"
-
-
-def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
-    board: Path, make: Maker, tmp_path: Path
-) -> None:
-    before = Path(shutil.copytree(board, tmp_path / "before"))
-    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
-    for path in (board / "results/digits").glob("triplet*/*caption-60*"):
-        path.unlink()
-    remove_seed(next((board / "results/digits/crcl").glob("*caption-60*.yaml")), 1)
-    text = diff(before, board, published=False)
-    assert (
-        "### New rows (1)\n\n- **Better (VSE∞)**, Digits, 200 test images, 40 % caption noise: rSum" in text
-    )
-    assert "### Removed rows (1)\n\n- **Triplet (hardest) (VSE∞)**" in text
-    assert re.search(
-        r"### Changed rows \(1\)\n\n- \*\*CRCL \(VSE∞\)\*\*.*r\\_sum [\d.]+ → [\d.]+; seeds 0 1 → 0", text
-    )
-    assert re.search(r"### Ranks that moved \(2\)\n\n- \*\*CRCL.*: 1 → 2", text)
-
-
-def test_only_new_refuses_a_touched_row_and_allows_a_new_one(
-    board: Path, make: Maker, tmp_path: Path
-) -> None:
-    before = Path(shutil.copytree(board, tmp_path / "before"))
-    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
-    assert "New rows (1)" in diff(before, board, published=False, only_new=True)
-    remove_seed(next((board / "results/digits/crcl").glob("*caption-60*.yaml")), 1)
-    with pytest.raises(SubmissionError, match="1 rows that stood already are touched, the first is CRCL"):
-        diff(before, board, published=False, only_new=True)
-
-
-def test_a_built_table_is_a_base_too(board: Path, make: Maker, tmp_path: Path) -> None:
-    table = Path(shutil.copy(board / "site/data/leaderboard.csv", tmp_path))
-    assert diff(table, board, published=False) == "No row of the leaderboard moved.\n"
-    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
-    assert "New rows (1)" in diff(table, board, published=False)
-
-
-def test_a_base_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:
-    with pytest.raises(SubmissionError, match="is no leaderboard"):
-        diff(tmp_path / "nowhere", board)

@@ -17,6 +17,15 @@ def cuda_devices() -> Iterator[Finding]:
         yield Finding("device", "cuda", "absent", f"no device; torch is {built}")
     for index in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(index)
-        yield Finding(
-            "device", f"cuda:{index}", "ok", f"{device.name}, {device.total_memory / 2**30:.0f} GiB"
-        )
+        said = f"{device.name}, {device.total_memory / 2**30:.0f} GiB{_peaks(device.name)}"
+        yield Finding("device", f"cuda:{index}", "ok", said)
+
+
+def _peaks(device: str) -> str:
+    """What the maker publishes of a card that is known; empty for others."""
+    from baselines.engine.cost import CARDS
+
+    for name, card in CARDS.items():
+        if name in device:
+            return f"; at best {card.tf32 / 1e12:g} TFLOP/s in TF32 and {card.bandwidth / 1e12:g} TB/s"
+    return ""

@@ -1,105 +1,150 @@
-"""What training costs: captions that its networks encode, and its time in steps of a plain triplet.
+"""What a step and scoring cost: arithmetic, bytes moved and launches, counted operation by operation.
 
-Seconds differ by machine, and on one machine by what else runs there. So a few steps of the mean triplet loss are timed
-in between, on a copy of a network that is thrown away: no number of the run depends on them.
+The code that is counted is the code that runs, on torch's ``meta`` device, where tensors have shapes and no values.
+
+* FLOP: of matrix products, a multiply-add as two, by ``torch.utils.flop_counter``.
+* Bytes: what an operation reads and what it writes, in float32, as if no cache kept anything in between.
+* Launches: operations that write; views are free. A GRU counts word by word, where cuDNN joins words.
+
+A card's limit is the arithmetic at its peak or the bytes at its bandwidth, whichever takes longer. Real steps take
+longer; the optimiser and the way of the features to the card come on top.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
-import numpy as np
 import torch
-from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
-from baselines.engine.step import OptimiserStep
+from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import TrainingBatches
+from baselines.kit.batches import Batch
 from baselines.kit.losses import mean_triplet
-from baselines.kit.randomness import derive_seed
 
-MARGIN = 0.2
-TIMED = 3
-"""Plain steps before each epoch."""
-
-
-@dataclass
-class Spent:
-    """Sums over the epochs of a run.
-
-    Attributes:
-        captions: that its networks encoded in training, added up over the networks.
-        seconds: of the epochs' training, without evaluation on dev; 0 where no plain step is timed.
-        plain_seconds: of the plain steps that were timed.
-        plain_steps: how many these were.
-    """
-
-    captions: int = 0
-    seconds: float = 0.0
-    plain_seconds: float = 0.0
-    plain_steps: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for a checkpoint."""
-        return asdict(self)
-
-    def cost(self, steps: float) -> float | None:
-        """Seconds of the training, over what ``steps`` plain steps take; None where none was timed."""
-        if self.plain_steps == 0 or steps == 0:
-            return None
-        return round(self.seconds / (steps * self.plain_seconds / self.plain_steps), 3)
-
-    @contextmanager
-    def training(self, networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
-        """Count the captions that networks encode in this context, and its seconds."""
-
-        def counted(network: Backbone) -> Callable[..., Any]:
-            encode = network.encode_captions
-
-            def encode_and_count(tokens: torch.Tensor, lengths: torch.Tensor) -> Any:
-                self.captions += len(tokens)
-                return encode(tokens, lengths)
-
-            return encode_and_count
-
-        backbones = [cast(Backbone, network) for network in networks]
-        for backbone in backbones:
-            backbone.encode_captions = counted(backbone)  # type: ignore[method-assign]
-        begun = _now(device)
-        try:
-            yield
-        finally:
-            if self.plain_steps:  # seconds without a measure would only make checkpoints differ
-                self.seconds += _now(device) - begun
-            for backbone in backbones:
-                del backbone.encode_captions  # that of the class is back
-
-    def time_plain_steps(
-        self, fabric: Fabric, network: nn.Module, batches: TrainingBatches, gradient_clip: float, epoch: int
-    ) -> None:
-        """Time some steps of the mean triplet on a copy of a network, with batches as those of the epoch."""
-        copied = deepcopy(network).train()
-        step = OptimiserStep(fabric, gradient_clip)
-        step.optimizers = {copied: torch.optim.Adam(copied.parameters())}
-        random = np.random.default_rng(derive_seed(batches.seed, "plain steps", epoch))
-        ids = batches.pair_ids.numpy()
-        for number in range(1 + TIMED):  # the first one also makes the optimiser's state
-            chosen = random.choice(ids, min(batches.batch_size, len(ids)), replace=False)
-            begun = _now(fabric.device)
-            batch = batches.read(torch.from_numpy(chosen))
-            step(copied, mean_triplet(copied(batch), MARGIN).sum(), batch)
-            if number > 0:
-                self.plain_seconds += _now(fabric.device) - begun
-                self.plain_steps += 1
+META = torch.device("meta")
+WORDS = 8481  # rows of the word embedding, as Flickr30K's
+LOOKED_UP = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather"}
 
 
-def _now(device: torch.device) -> float:
-    """Seconds of this process on a CPU, which other processes do not lengthen; those of the wall beside a GPU."""
-    if device.type != "cuda":
-        return time.process_time()
-    torch.cuda.synchronize(device)
-    return time.perf_counter()
+class Cost(NamedTuple):
+    """FLOPs of matrix products, bytes read and written in float32, and operations that write."""
+
+    flops: float
+    bytes: float
+    launches: float
+
+
+class Card(NamedTuple):
+    """A GPU's dense peaks as its maker publishes them: FLOP/s, and bytes/s of its memory."""
+
+    source: str
+    fp32: float
+    tf32: float
+    bf16: float
+    bandwidth: float
+
+    def seconds(self, cost: Cost, precision: str = "32-true") -> float:
+        """Return the least time; ``precision`` is ``32-true``, ``tf32`` or ``bf16-mixed``."""
+        peak = {"32-true": self.fp32, "tf32": self.tf32, "bf16-mixed": self.bf16}[precision]
+        size = cost.bytes / 2 if precision == "bf16-mixed" else cost.bytes
+        return max(cost.flops / peak, size / self.bandwidth)
+
+
+CARDS = {
+    "H200": Card("NVIDIA H200 datasheet, SXM, without sparsity", 67e12, 494.5e12, 989.5e12, 4.8e12),
+    "H100": Card("NVIDIA H100 datasheet, SXM, without sparsity", 67e12, 494.5e12, 989.5e12, 3.35e12),
+    "A100": Card("NVIDIA A100 datasheet, SXM, 80 GB", 19.5e12, 156e12, 312e12, 2.039e12),
+    "RTX 4090": Card("NVIDIA Ada architecture whitepaper, 24 GB", 82.6e12, 82.6e12, 165.2e12, 1.008e12),
+}
+
+
+class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts bytes and launches while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = self.launches = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        written = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
+        if written and not func.is_view and "empty" not in name and name != "aten::_unsafe_view":
+            read = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+            if name in LOOKED_UP:
+                read = [*written, *read[1:]]  # of a table, what is looked up
+            self.bytes += sum(map(_bytes, (*read, *written)))
+            self.launches += 1
+        return found
+
+
+def _bytes(x: Tensor) -> int:
+    """Without what is read again because it was expanded."""
+    size = x.element_size()
+    for n, stride in zip(x.shape, x.stride(), strict=True):
+        size *= n if stride or not n else 1
+    return size
+
+
+def count(run: Callable[[], object]) -> Cost:
+    """Return the cost of a call whose tensors lie on ``meta``."""
+    float32 = patch.multiple(  # autocast does not know the device meta
+        torch,
+        autocast=lambda *_, **__: nullcontext(),
+        is_autocast_enabled=lambda *_: False,
+        get_autocast_dtype=lambda *_: torch.float32,
+    )
+    with float32, FlopCounterMode(display=False) as flops, _Moved() as moved:
+        run()
+    return Cost(flops.get_total_flops(), moved.bytes, moved.launches)
+
+
+def step_cost(network: Backbone, pairs: Batch) -> Cost:
+    """Return the cost of a step with the mean triplet loss, forward and backward; both arguments are hollow."""
+    network.train()
+
+    def step() -> None:
+        images, captions = network.encode(pairs)
+        loss = mean_triplet(network.compare(images, captions), 0.2).sum()
+        (loss + network.auxiliary_losses(images, pairs).mean()).backward()  # type: ignore[no-untyped-call]
+
+    return count(step)
+
+
+@torch.no_grad()
+def scoring_cost(network: Backbone, block: Batch, images: int, captions: int) -> Cost:
+    """Return the cost of encoding images and captions once and of comparing all; a block is counted, all follow."""
+    network.eval()
+    seen: list[Any] = []
+    of_images = count(lambda: seen.append(network.encode_images(block.image_features, block.image_lengths)))
+    of_captions = count(
+        lambda: seen.append(network.encode_captions(block.caption_tokens, block.caption_lengths))
+    )
+    of_pairs = count(lambda: network.similarities(*seen))
+    rows, columns = images / len(block), captions / len(block)
+    parts = zip(of_images, of_captions, of_pairs, strict=True)
+    return Cost(*(rows * i + columns * c + rows * columns * p for i, c, p in parts))
+
+
+def hollow(name: str, regions: int = 36, feature_dim: int = 2048, **options: Any) -> Backbone:
+    """Return a backbone without values in its weights; ``options`` are its ``Config``'s, by default as published."""
+    config = BACKBONES[name].Config(**options)
+    with META:
+        return build_backbone(name, config, feature_dim=feature_dim, n_regions=regions, vocabulary_size=WORDS)
+
+
+def hollow_batch(pairs: int, longest: int = 20, regions: int = 36, feature_dim: int = 2048) -> Batch:
+    """Return a batch without values, captions of 8 to ``longest`` words; the host knows the lengths."""
+    lengths = 8 + torch.arange(pairs) % max(longest - 7, 1)
+    return Batch(
+        image_features=torch.empty(pairs, regions, feature_dim, device=META),
+        image_lengths=torch.full((pairs,), regions),
+        caption_tokens=torch.zeros(pairs, longest, dtype=torch.int64),
+        caption_lengths=lengths.clamp(max=longest),
+        pair_ids=torch.arange(pairs),
+    ).to(META)

@@ -23,7 +23,6 @@ from safetensors.torch import save
 
 from baselines.backbones import build_backbone
 from baselines.engine.checkpoint import latest_state, save_state
-from baselines.engine.cost import Spent
 from baselines.engine.curves import Curves
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.diagnosis import hidden_correspondence, separation
@@ -31,6 +30,7 @@ from baselines.engine.progress import TrainingProgress
 from baselines.engine.records import Epoch, Outcome
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.similarities import score
+from baselines.engine.spent import Spent
 from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Features, TrainingBatches

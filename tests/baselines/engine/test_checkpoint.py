@@ -34,6 +34,7 @@ def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -
     torch.testing.assert_close(found, state, rtol=0, atol=0)
 
 
+@pytest.mark.slow  # measures memory
 def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked(tmp_path: Path) -> None:
     """Memory of tensors is not Python's, which only a copy of their bytes would be."""
     state = state_with_memory(PAIRS)

@@ -1,8 +1,8 @@
 """What a precision does to the training and to the scores of a run."""
 
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,16 @@ from rich.console import Console
 from support.few_digits import TINY, load_few
 from torch import Tensor, nn
 
-from baselines.benchmark.precision import R_SUM_LIMIT, SIMILARITY_LIMIT, precision_effects
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.records import Precision
 from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.score_run import chosen_method
+from baselines.engine.similarities import score
 from baselines.engine.train import Trainer, build_method
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
+from ncl_bench.evaluation.protocol import evaluate
 
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 
@@ -28,19 +30,15 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
     method = {"name": "info_nce", "epochs": 1}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 250, "backbone": TINY, "method": method})
-    trained = Trainer(TrainingJob(recipe), RunFolder(tmp_path / "run"), "cpu").run(
-        TrainingProgress(1, Console(quiet=True))
-    )
-    exact, half = precision_effects(RunFolder(tmp_path / "run"), device="cpu")
-    assert (exact.precision, half.precision) == ("32-true", "bf16-mixed")
-    assert exact.difference == 0
-    assert exact.r_sum == trained.dev["r_sum"]
-    assert 0 < half.difference < 0.1
-    for effect in (exact, half):
-        near = math.isclose(effect.r_sum, exact.r_sum, abs_tol=R_SUM_LIMIT)
-        assert effect.within_limits == (effect.difference <= SIMILARITY_LIMIT and near)
-    assert torch.get_float32_matmul_precision() == "highest"
-    assert not torch.backends.cudnn.allow_tf32
+    job, run = TrainingJob(recipe), RunFolder(tmp_path / "run")
+    trained = Trainer(job, run, "cpu").run(TrainingProgress(1, Console(quiet=True)))
+    dev, device, scores = load_few("digits", split="dev"), torch.device("cpu"), {}
+    for precision in ("32-true", "bf16-mixed"):
+        networks = chosen_method(replace(job, precision=precision), run, device).networks
+        scores[precision] = score(networks, dev, n_images=200, device=device)
+    exact, half = scores.values()
+    assert evaluate(exact, dataset="digits", split="dev").r_sum == trained.dev["r_sum"]
+    assert 0 < np.abs(half - exact).max() < 0.1
 
 
 def test_half_precision_learns_as_single_precision_does(

@@ -17,7 +17,6 @@ from support.few_digits import TINY, load_few
 from support.rounding import assert_near
 
 import baselines.engine.score_run
-from baselines.benchmark.memory import resident_mebibytes
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
@@ -249,6 +248,7 @@ def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_pat
     assert (tmp_path / "test.npy").read_bytes() == before
 
 
+@pytest.mark.slow  # measures memory
 def test_whole_scores_are_checked_in_blocks(tmp_path: Path) -> None:
     part = tmp_path / ".test.npy.part"
     matrix = np.lib.format.open_memmap(part, "w+", "<f4", (4_000, 1_000))
@@ -267,6 +267,12 @@ def test_whole_scores_are_checked_in_blocks(tmp_path: Path) -> None:
     assert peak < matrix.size / 4
 
 
+def resident_mebibytes(field: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
+@pytest.mark.slow  # measures memory
 def test_pages_of_scores_do_not_stay_in_memory(tmp_path: Path) -> None:
     matrix = np.lib.format.open_memmap(tmp_path / "scores.npy", "w+", "<f4", (2_000, 8_192))
     block = np.random.default_rng(0).random((2_000, 1_024), dtype=np.float32)

@@ -131,7 +131,7 @@ def without_seconds(folder: Path) -> dict[str, object]:
 
 def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer(triplet(6), tmp_path / "timed").run(quiet())
-    monkeypatch.setattr("baselines.engine.cost.Spent.time_plain_steps", lambda *arguments: None)
+    monkeypatch.setattr("baselines.engine.spent.Spent.time_plain_steps", lambda *arguments: None)
     trainer(triplet(6), tmp_path / "untimed").run(quiet())
     timed, untimed = (tmp_path / name / "best.safetensors" for name in ("timed", "untimed"))
     assert timed.read_bytes() == untimed.read_bytes()

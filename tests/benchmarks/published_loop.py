@@ -1,16 +1,10 @@
-"""The loops that the papers' code runs: one caption at a time, or one word at a time over whole batches.
+"""The loops that the papers' code runs: one caption at a time, or one word at a time over whole batches."""
 
-What is compared is an oracle of the tests, written from the equations, so a source checkout is needed.
-"""
-
-import importlib
-import sys
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any, Self
 
 import torch
+from oracles import imram_loop, scan_loop, sgraf_loop
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,31 +15,6 @@ from baselines.backbones.sgraf import SGRAF
 from baselines.backbones.vsrn import VSRN, EncodedImages
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
 from baselines.kit.batches import Batch
-from ncl_bench.errors import NclBenchError
-
-TESTS = Path(__file__).parents[2] / "tests"
-
-
-@cache
-def oracle(name: str) -> Any:
-    """A module of ``tests/oracles``.
-
-    Args:
-        name: such as ``sgraf_loop``.
-
-    Raises:
-        NclBenchError: this is no source checkout.
-    """
-    path = TESTS / "oracles" / f"{name}.py"
-    if not path.is_file():
-        raise NclBenchError(
-            f"{path} is missing; the benchmark compares with it and runs in a source checkout"
-        )
-    sys.path.append(str(TESTS))  # the oracles import one another
-    try:
-        return importlib.import_module(f"oracles.{name}")
-    finally:
-        sys.path.remove(str(TESTS))
 
 
 class Loop(Backbone):
@@ -70,8 +39,7 @@ class Loop(Backbone):
         network = self.network
         if isinstance(network, SGRAF):
             images, captions = _with_image_vectors(network, images), _with_caption_vectors(network, captions)
-            found: Tensor = oracle("sgraf_loop").similarities(network, images, captions)
-            return found
+            return sgraf_loop.similarities(network, images, captions)
         if isinstance(network, SCAN):
             return _scan(network, images, captions)
         if isinstance(network, IMRAM):
@@ -79,16 +47,10 @@ class Loop(Backbone):
         return network.similarities(images, captions)
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Image by image."""
-        whole = _with_image_vectors(self.network, images)
-        found: Tensor = oracle("sgraf_loop").image_image_similarities(self.network, whole)
-        return found
+        """Not compared."""
+        raise NotImplementedError
 
-    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Caption by caption."""
-        whole = _with_caption_vectors(self.network, captions)
-        found: Tensor = oracle("sgraf_loop").caption_caption_similarities(self.network, whole)
-        return found
+    caption_caption_similarities = image_image_similarities
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
         """Word by word with VSRN; as the other network otherwise."""
@@ -121,12 +83,12 @@ def _with_caption_vectors(network: Any, captions: Encoded) -> Encoded:
 
 def _scan(network: SCAN, images: Encoded, captions: Encoded) -> Tensor:
     """Every attended vector in full; images have the same number of regions."""
-    loop, c = oracle("scan_loop"), network.config
-    aggregate = loop.mean if c.aggregation == "avg" else loop.log_sum_exp(network.lse_sharpness)
+    c = network.config
+    aggregate = scan_loop.mean if c.aggregation == "avg" else scan_loop.log_sum_exp(network.lse_sharpness)
     columns = []
     for words in _cut(captions, len(images)):
         sides = (words, images.vectors) if c.direction == "t2i" else (images.vectors, words)
-        columns.append(aggregate(loop.looks(*sides, network.sharpness)[1]))
+        columns.append(aggregate(scan_loop.looks(*sides, network.sharpness)[1]))
     return torch.stack(columns, dim=1)
 
 
@@ -136,7 +98,7 @@ def _imram(network: IMRAM, images: Encoded, captions: Encoded) -> Tensor:
     for words in _cut(captions, len(images)):
         sides = {"t2i": (words, images.vectors), "i2t": (images.vectors, words)}
         matched = [
-            oracle("imram_loop").matched(direction, network.config, *sides[name])
+            imram_loop.matched(direction, network.config, *sides[name])
             for name, direction in network.directions.items()
         ]
         columns.append(torch.stack(matched).sum(dim=0))

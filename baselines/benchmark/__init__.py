@@ -1,1 +1,0 @@
-"""What ``python -m baselines.benchmark`` measures, and how."""

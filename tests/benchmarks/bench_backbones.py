@@ -1,0 +1,131 @@
+"""Each backbone beside its paper's loop: time of a step and of scoring, peak memory; and what cards could do at best.
+
+    pytest tests/benchmarks/bench_backbones.py -m benchmark -s
+
+Times are of one thread of a CPU, both sides in turn; the networks have their published sizes and few pairs.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.published_loop import Loop
+from torch import Tensor
+
+from baselines.backbones import BACKBONES, build_backbone
+from baselines.engine.cost import CARDS, WORDS, hollow, hollow_batch, scoring_cost, step_cost
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch
+from baselines.kit.losses import hardest_triplet
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
+
+PAIRS = {"sgr": 16, "saf": 16, "scan": 16, "imram": 8, "vsrn": 16}
+ROUNDS, NO_SLOWER = 5, 1.1
+REGIONS, DIM = 36, 2048
+
+
+def network_and_batch(name: str) -> tuple[Backbone, Batch]:
+    """A network of published size, and random pairs with captions of 8 to 20 words."""
+    torch.manual_seed(0)
+    config, n = BACKBONES[name].Config(), PAIRS[name]
+    network = build_backbone(name, config, feature_dim=DIM, n_regions=REGIONS, vocabulary_size=WORDS)
+    lengths = 8 + torch.arange(n) % 13
+    tokens = torch.randint(4, WORDS, (n, 20)).masked_fill(torch.arange(20) >= lengths[:, None], 0)
+    features = torch.rand(n, REGIONS, DIM)
+    return network, Batch(features, torch.full((n,), REGIONS), tokens, lengths, torch.arange(n))
+
+
+def step(network: Backbone, batch: Batch) -> Callable[[], None]:
+    """Forward and backward pass with hardest negatives, the network's own loss among it."""
+
+    def run() -> None:
+        network.train().zero_grad()
+        images, captions = network.encode(batch)
+        loss = hardest_triplet(network.compare(images, captions), 0.2).sum()
+        (loss + network.auxiliary_losses(images, batch).mean()).backward()
+
+    return run
+
+
+def scoring(network: Backbone, batch: Batch) -> Callable[[], Tensor]:
+    """Every image with every caption."""
+
+    @torch.no_grad()
+    def run() -> Tensor:
+        return network.eval()(batch)
+
+    return run
+
+
+def seconds(run: Callable[[], object]) -> float:
+    begun = time.process_time()
+    run()
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_blocks_are_no_slower_and_no_larger_than_the_loop(name: str) -> None:
+    torch.set_num_threads(1)
+    network, batch = network_and_batch(name)
+    for kind in (step, scoring):
+        ours, loop = kind(network, batch), kind(Loop(network), batch)
+        ours(), loop()
+        ratio = np.median([seconds(loop) / seconds(ours) for _ in range(ROUNDS)])
+        print(f"\n{name}, {kind.__name__}: {ratio:.2f} times faster than the loop")
+        assert ratio >= 1 / NO_SLOWER, kind
+    found = [peak_mebibytes(name, side) for side in ("loop", "blocks")]
+    print(f"{name}, step: {found[0]:.0f} MiB in a loop, {found[1]:.0f} MiB in blocks")
+    assert found[1] < found[0]
+
+
+def peak_mebibytes(name: str, side: str) -> float:
+    """Memory of a step beyond that of network and batch, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.bench_backbones", name, side]
+    tests = Path(__file__).parents[1]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tests)
+    return float(ran.stdout)
+
+
+def test_limits_of_cards() -> None:
+    """Print the tables of docs/scale.md."""
+    print("\n| network | batch | GFLOP | GB | launches |" + "".join(f" {card}, ms |" for card in CARDS))
+    print("| --- |" + " ---: |" * (4 + len(CARDS)))
+    scored = []
+    for name in ("vse_infinity", *PAIRS):
+        network, batch = hollow(name), hollow_batch(64 if name == "imram" else 128)
+        cost = step_cost(network, batch)
+        scored.append((name, scoring_cost(network, hollow_batch(128), 5_000, 25_000)))
+        limits = "".join(f" {1e3 * card.seconds(cost, 'tf32'):.1f} |" for card in CARDS.values())
+        print(
+            f"| {BACKBONES[name].title} | {len(batch)} | {cost.flops / 1e9:,.0f} | {cost.bytes / 1e9:.1f} "
+            f"| {cost.launches:,.0f} |{limits}"
+        )
+    print("\n| network | TFLOP | TB |" + "".join(f" {card}, s |" for card in CARDS))
+    print("| --- |" + " ---: |" * (2 + len(CARDS)))
+    for name, cost in scored:
+        times = [card.seconds(cost, "tf32") for card in CARDS.values()]
+        limits = "".join(f" {x:,.0f} |" if x >= 10 else f" {x:.2g} |" for x in times)
+        print(f"| {BACKBONES[name].title} | {cost.flops / 1e12:,.1f} | {cost.bytes / 1e12:.2f} |{limits}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    network, batch = network_and_batch(sys.argv[1])
+    run = step(Loop(network) if sys.argv[2] == "loop" else network, batch)
+    few = Batch(*(x[:2] for x in vars(batch).values()))
+    step(network, few)()  # what stays for good, gradients among it
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+
+    def resident(field: str) -> int:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+    before = resident("VmRSS")
+    run()
+    print((resident("VmHWM") - before) / 1024)

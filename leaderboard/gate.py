@@ -52,6 +52,9 @@ def refuse_touched(base: Path, root: Path) -> None:
     Raises:
         SubmissionError: naming the first file and field that was touched, or a file that cannot be read.
     """
+    link = next((path for path in (root, *root.rglob("*")) if path.is_symlink()), None)
+    if link is not None:
+        raise SubmissionError(f"{link} is a link; put the file itself there")
     before, after = read_results(base), read_results(root)
     for name, standing in before.cells.items():
         path = root / "results" / f"{name}.yaml"

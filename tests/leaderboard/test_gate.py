@@ -1,4 +1,4 @@
-"""What a pull request with results may not do. Each change below passed the gate of the first release's candidate."""
+"""What a pull request with results may not do; the docstrings say what the gate let through before."""
 
 import re
 import shutil
@@ -137,6 +137,17 @@ def test_a_printed_row_may_be_added(base: Path, change: Path) -> None:
         encoding="utf-8",
     )
     refuse_touched(base, change)
+
+
+@pytest.mark.parametrize("name", ["published/notes.yaml", "README.md"])
+def test_links_are_refused(base: Path, change: Path, tmp_path: Path, name: str) -> None:
+    """A link led the check, and the build that writes the tables, to a file elsewhere."""
+    target = tmp_path / "elsewhere"
+    target.write_bytes((PUBLISHED / "notes.yaml").read_bytes())
+    (change / name).unlink(missing_ok=True)
+    (change / name).symlink_to(target)
+    with pytest.raises(SubmissionError, match=rf"{name} is a link; put the file itself there"):
+        refuse_touched(base, change)
 
 
 RESULT = "leaderboard/results/digits/ncr/a.yaml"

@@ -9,7 +9,7 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
-from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, interval
+from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
 from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
@@ -88,7 +88,7 @@ def compare(
         size = fold_size(protocol, first.shape[1])
         if len(first) == len(second) == 1:
             a, b = (ranks_under(side[0], protocol) for side in sides)
-            low, high = interval(difference_samples(a, b, size))
+            low, high = intervals(difference_samples(a, b, size)[:, None])[0]
         else:
             low, high = difference_interval(first, second, size)
         better = names[0] if low > 0 else names[1] if high < 0 else None

@@ -1,6 +1,7 @@
 """Metrics of ranks, their bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,32 +90,42 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
     Returns:
         float64 ``(1000, m)``, percent.
     """
-    random = np.random.RandomState(BOOTSTRAP_SEED)
     total = np.zeros((RESAMPLES, hits.shape[1]))
-    for start in range(0, len(hits), images_per_fold):
-        fold = hits[start : start + images_per_fold].astype(np.float64)
-        for first in range(0, RESAMPLES, RESAMPLES_AT_ONCE):
-            total[first : first + RESAMPLES_AT_ONCE] += _resample(random, len(fold)) @ fold
+    for counts, start in zip(
+        _resamples(len(hits), images_per_fold), range(0, len(hits), images_per_fold), strict=True
+    ):
+        total += counts @ hits[start : start + images_per_fold].astype(np.float32)  # exact: sums below 2^24
     return 100.0 * total / (len(hits) * queries_per_image)
 
 
-def _resample(random: np.random.RandomState, n: int) -> Float64Array:
+@lru_cache(maxsize=2)
+def _resamples(n_images: int, images_per_fold: int) -> tuple[NDArray[np.float32], ...]:
+    """How often each image of a fold is drawn, ``(1000, images_per_fold)`` per fold; the same for every model."""
+    random = np.random.RandomState(BOOTSTRAP_SEED)
+    folds = []
+    for _ in range(0, n_images, images_per_fold):
+        blocks = [_resample(random, images_per_fold) for _ in range(0, RESAMPLES, RESAMPLES_AT_ONCE)]
+        folds.append(np.concatenate(blocks).astype(np.float32))
+    return tuple(folds)
+
+
+def _resample(random: np.random.RandomState, n: int) -> Int64Array:
     """How often each of ``n`` images is drawn, ``(RESAMPLES_AT_ONCE, n)``."""
     drawn = random.randint(0, n, (RESAMPLES_AT_ONCE, n), dtype=np.int64)
     drawn += np.arange(RESAMPLES_AT_ONCE)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=RESAMPLES_AT_ONCE * n)
-    return counts.reshape(RESAMPLES_AT_ONCE, n).astype(np.float64)
+    return counts.reshape(RESAMPLES_AT_ONCE, n).astype(np.int64)
 
 
-def interval(samples: Float64Array) -> tuple[float, float]:
-    """95 % percentile interval of bootstrap samples.
+def intervals(samples: Float64Array) -> list[tuple[float, float]]:
+    """95 % percentile interval of each column of bootstrap samples.
 
     Args:
-        samples: float64 ``(n,)``.
+        samples: float64 ``(n, m)``.
     """
     tail = (100.0 - CONFIDENCE) / 2
-    low, high = np.percentile(samples, [tail, 100.0 - tail])
-    return float(low), float(high)
+    low, high = np.percentile(samples, [tail, 100.0 - tail], axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def correspondence_metrics(

@@ -15,9 +15,9 @@ from ncl_bench.evaluation.metrics import (
     RECALLS,
     bootstrap_recalls,
     hits_per_image,
-    interval,
     recall_at,
 )
+from ncl_bench.evaluation.metrics import intervals as bootstrap_intervals
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
 from ncl_bench.evaluation.scores import ArrayRows, Rows, as_array
@@ -176,11 +176,12 @@ def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> P
     """
     n_images, n_captions = len(ranks.i2t), len(ranks.t2i)
     per_image = n_captions // n_images
-    samples = None
+    found: dict[str, tuple[float, float]] = {}
     if intervals:
         queries = np.array([1] * len(CUTOFFS) + [per_image] * len(CUTOFFS))
         samples = bootstrap_recalls(hits_per_image(ranks), queries, images_per_fold)
-    found = {} if samples is None else {name: interval(samples[:, i]) for i, name in enumerate(RECALLS)}
+        columns = np.column_stack([samples, samples.sum(axis=1)])
+        found = dict(zip((*RECALLS, "r_sum"), bootstrap_intervals(columns), strict=True))
     i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, found, "i2t")
     t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, found, "t2i")
     best = [side.optimistic for side in (i2t, t2i) if side.optimistic is not None]
@@ -188,7 +189,7 @@ def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> P
         i2t=i2t,
         t2i=t2i,
         r_sum=i2t.r1 + i2t.r5 + i2t.r10 + t2i.r1 + t2i.r5 + t2i.r10,
-        r_sum_interval=None if samples is None else interval(samples.sum(axis=1)),
+        r_sum_interval=found.get("r_sum"),
         r_sum_optimistic=sum(sum(side.values()) for side in best) if len(best) == 2 else None,
         images=n_images,
         captions=n_captions,

@@ -133,7 +133,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 
 
 def test_an_interval_holds_the_middle_95_percent() -> None:
-    assert metrics.interval(np.arange(1001.0)) == (25.0, 975.0)
+    assert metrics.intervals(np.arange(1001.0)[:, None]) == [(25.0, 975.0)]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.sampled_from([2, 5, 1000]))

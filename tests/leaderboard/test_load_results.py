@@ -1,0 +1,28 @@
+"""All rows as a table of pandas."""
+
+from pathlib import Path
+
+import pytest
+
+import leaderboard
+from leaderboard.board import read_content
+
+
+def test_all_rows_stand_in_one_table() -> None:
+    table = leaderboard.load_results()
+    content = read_content(Path(leaderboard.__file__).parent, published=True)
+    assert len(table) == len(content.unmerged)
+    assert set(table["status"]) == {"reported", "reproduced"}
+    of_digits = table[(table["dataset"] == "digits") & (table["method"] == "CRCL")]
+    assert of_digits.groupby(["file", "protocol"])["r_sum"].mean().max() > 500
+    sums = [entry.r_sum for entry in content.unmerged if entry.status != "reported"]
+    assert table[table["status"] == "reproduced"]["r_sum"].tolist() == sums
+
+
+def test_without_measured_results_the_printed_rows_come_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderboard, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.warns(UserWarning, match="an installed package holds the printed rows alone"):
+        table = leaderboard.load_results()
+    assert set(table["status"]) == {"reported"}

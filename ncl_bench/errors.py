@@ -51,6 +51,12 @@ class TrainingError(NclBenchError):
     """Training stopped: a non-finite loss, a damaged checkpoint, an output folder in use."""
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what another library says, or the name of its error."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 PLUGGABLE = ("dataset", "method", "backbone")
 """Kinds of names that a plugin can register."""
 

@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -203,3 +205,35 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+class Journal:
+    """Finished steps of a preparation, in its folder of unfinished work: the same command goes on where it stopped.
+
+    Args:
+        folder: where the unfinished work lies; what was begun there with other settings is deleted.
+        settings: everything that the bytes of the result depend on, as json.
+    """
+
+    def __init__(self, folder: Path, settings: Any) -> None:
+        self._path = folder / "journal.json"
+        settings = json.loads(json.dumps(settings))
+        self._content: dict[str, Any] = {"settings": settings, "done": {}}
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            found = None
+        if isinstance(found, dict) and found.get("settings") == settings:
+            self._content = found
+        elif folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def result(self, step: str) -> Any:
+        """What :meth:`finish` recorded for a step, or None."""
+        return self._content["done"].get(step)
+
+    def finish(self, step: str, result: Any) -> None:
+        """Record a finished step and its json result."""
+        self._content["done"][step] = result
+        write_text(self._path, json.dumps(self._content))

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baselines.kit.batches import Ids
-from ncl_bench.data.paired import EncodedImages, ImageIds, row_numbers
+from ncl_bench.data.columns import TableColumn, row_numbers
 from ncl_bench.errors import DataError
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -51,8 +51,8 @@ class ImagePatches:
         smallest_crop: share of an image's area that a random crop keeps at least, in (0, 1]; 1 keeps all of it.
     """
 
-    files: EncodedImages
-    image_ids: ImageIds
+    files: Sequence[bytes]
+    image_ids: NDArray[np.str_] | TableColumn
     transform: Callable[[Any], Tensor]
     side: int
     patch: int
@@ -68,8 +68,14 @@ class ImagePatches:
         """float32."""
         return np.dtype(np.float32)
 
-    def __getitem__(self, rows: Ids, /) -> NDArray[np.floating]:
-        """Chosen images as they are evaluated, in the order asked for."""
+    @overload
+    def __getitem__(self, rows: Ids, /) -> NDArray[np.floating]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> "ImagePatches": ...
+    def __getitem__(self, rows: Ids | slice, /) -> "NDArray[np.floating] | ImagePatches":
+        """Chosen images as they are evaluated, in the order asked for; those of a slice are not decoded yet."""
+        if isinstance(rows, slice):
+            return replace(self, files=self.files[rows], image_ids=self.image_ids[rows])
         return self._decoded([(row, None) for row in row_numbers(rows, self.shape[0]).tolist()])
 
     def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> NDArray[np.floating]:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from baselines.kit.on_host import remember, sent
 from baselines.kit.randomness import derive_seed
-from ncl_bench.data.paired import FloatArray, PairedDataset
+from ncl_bench.data.columns import FloatArray
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 Ids = NDArray[np.int64]

@@ -152,10 +152,6 @@ def prepare(
         Literal["float32", "float16"] | None,
         typer.Option(help="Number type of the features. Default: that of the download."),
     ] = None,
-    file_format: Annotated[
-        Literal["arrow", "parquet"],
-        typer.Option("--format", help="Files of the tables: arrow for training, parquet for uploading."),
-    ] = "arrow",
     tokenizers: Annotated[
         list[str] | None,
         typer.Option(
@@ -192,7 +188,6 @@ def prepare(
     from ncl_bench.data import prepare as run
     from ncl_bench.data.layout import read_manifest
     from ncl_bench.data.tokenize import TextOptions
-    from ncl_bench.data.write import PrepareOptions
     from ncl_bench.progress import bar
 
     dataset_spec(name)
@@ -209,7 +204,7 @@ def prepare(
     if root is None:
         raise DataError("no folder to write to; give --to DIR or set NCL_BENCH_DATA")
     text = TextOptions(tuple(tokenizers or ()), tokenizer_file, vocabulary)
-    options = PrepareOptions(dtype, file_format, text)
+    options = run.PrepareOptions(dtype, text)
     folder = run.prepare(name, place, root, options, progress=bar)
     manifest = read_manifest(folder)
     _report(name, manifest.checked, manifest.warnings)

@@ -82,10 +82,14 @@ def processors() -> Iterator[Finding]:
     yield Finding("device", "cpu", "ok", f"{platform.machine()}, {os.cpu_count()} threads")
 
 
-def data(root: Path | None) -> Iterator[Finding]:
+def data(root: Path | None, *, deep: bool = False) -> Iterator[Finding]:
     """Every dataset: embedded, prepared, damaged, or not there.
 
     A prepared one is opened: its manifest, and name, size and header of every file, must be right.
+
+    Args:
+        root: folder of prepared datasets; that of the environment by default.
+        deep: read every byte of them, and compare the hashes that were recorded.
     """
     from ncl_bench.data import DATASETS, ROOT_VARIABLE
     from ncl_bench.data.spec import SPLITS
@@ -104,20 +108,27 @@ def data(root: Path | None) -> Iterator[Finding]:
                 detail = f"not in {root}" if root else f"no folder given by --root or {ROOT_VARIABLE}"
                 yield Finding("data", name, "absent", detail, fix)
             continue
-        yield _prepared(root, name, {split: spec.images[split] for split in SPLITS}, fix)
+        yield from _prepared(root, name, {split: spec.images[split] for split in SPLITS}, fix, deep)
 
 
-def _prepared(root: Path, name: str, images: dict[str, int], fix: str) -> Finding:
+def _prepared(root: Path, name: str, images: dict[str, int], fix: str, deep: bool) -> Iterator[Finding]:
     from ncl_bench.data import load_dataset
+    from ncl_bench.data.prepared import damage
     from ncl_bench.errors import DataError
+    from ncl_bench.progress import bar
 
     try:
         for split in images:
             load_dataset(name, split=split, root=root)
+        damaged = list(damage(root / name, progress=bar)) if deep else []
     except DataError as error:
-        return Finding("data", name, "broken", str(error), fix)
-    sizes = ", ".join(f"{split} {n:,}" for split, n in images.items())
-    return Finding("data", name, "ok", f"prepared in {root / name} ({sizes} images)")
+        damaged = [str(error)]
+    for sentence in damaged:
+        yield Finding("data", name, "broken", sentence, f"delete {root / name}, then {fix}")
+    if not damaged:
+        sizes = ", ".join(f"{split} {n:,}" for split, n in images.items())
+        compared = ", every file as it was written" if deep else ""
+        yield Finding("data", name, "ok", f"prepared in {root / name} ({sizes} images{compared})")
 
 
 CHECKS: list[Callable[[], Iterable[Finding]]] = [versions, processors]
@@ -130,13 +141,17 @@ def doctor(
     root: Annotated[
         Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
     ] = None,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also read every byte of the prepared datasets and compare its sha256."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Report versions, devices and data, and how to get what is missing; exit code 1 if something is broken.
 
     Example: ncl-bench doctor --root data
     """
-    findings = [finding for check in CHECKS for finding in check()] + list(data(root))
+    findings = [finding for check in CHECKS for finding in check()] + list(data(root, deep=deep))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ncl_bench import plugins
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
-from ncl_bench.data.paired import Int64Array, PairedDataset
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images

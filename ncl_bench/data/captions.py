@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.download import Download, read_text
-from ncl_bench.data.paired import TokenTable
 from ncl_bench.data.spec import DatasetSpec, SplitCaptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.errors import DataError

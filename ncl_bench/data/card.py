@@ -1,10 +1,9 @@
 """The README of a prepared folder: a card that the Hugging Face Hub and library understand."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.layout import TABLES, Manifest
+from ncl_bench.data.layout import Manifest
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
 from ncl_bench.data.verify import how_to_get
 
@@ -14,38 +13,31 @@ With ncl_bench, memory-mapped and without a copy (`root` is the folder above thi
 
 ```python
 import ncl_bench
-dataset = ncl_bench.load_dataset("{name}", split="train", root="..")
+train = ncl_bench.load_dataset("{name}", split="train", root="..")
 ```
 
-With the stock Hugging Face library, in this folder:
+Without it, in this folder:
 
 ```python
-{stock}
+import datasets, numpy
+captions = datasets.load_from_disk("captions/train")
+features = numpy.load("features/train.npy", mmap_mode="r")
 ```
 
-`load_dataset` copies a local table into its cache; `load_from_disk` and `Dataset.from_file` map the files
-in place. `image_row` is the row of the images table that a caption belongs to. `image_features` holds
-{n_regions} regions of {feature_dim} numbers, end to end: reshape a row to `({n_regions}, {feature_dim})`.
-Token ids hold the start and end token; their words are in `vocab/`.
+`image_row` of a caption is the row of its image in the features, `(images, {n_regions}, {feature_dim})`.
+Caption `c` has the token ids `ids[offsets[c]:offsets[c + 1]]` of the files in `tokens/`, start and end token
+included. `manifest.json` holds the sha256 of every file; `ncl-bench doctor --deep` compares them.
 """
 
 _PUBLISHED = {True: "yes", False: "no", None: "not known"}
-_ARROW = """from datasets import Dataset, load_dataset, load_from_disk
-captions = load_dataset(".", "captions", split="train")
-images = load_from_disk("images/train")
-stream = load_dataset(".", "images", split="train", streaming=True)"""
-_PARQUET = """from datasets import load_dataset
-captions = load_dataset(".", "captions", split="train")
-stream = load_dataset(".", "images", split="train", streaming=True)"""
 
 
-def render_card(spec: DatasetSpec, manifest: Manifest, *, tables: Sequence[str] = TABLES) -> str:
+def render_card(spec: DatasetSpec, manifest: Manifest) -> str:
     """The card of a prepared folder.
 
     Args:
         spec: the dataset.
         manifest: of the prepared folder.
-        tables: which of the tables lie beside the card.
 
     Returns:
         Markdown with YAML front matter.
@@ -53,26 +45,21 @@ def render_card(spec: DatasetSpec, manifest: Manifest, *, tables: Sequence[str] 
     import yaml
 
     origin = spec.origin
-    configs = [_config(table, manifest) for table in TABLES if table in tables]
     header: dict[str, Any] = {
         "pretty_name": spec.title,
         "license": origin.licence_id,
         "language": list(spec.languages),
-        "configs": configs,
     }
     if origin.licence_id == "other":
         header |= {"license_name": origin.licence}
-    stock = _ARROW if manifest.format == "arrow" else _PARQUET
-    if "images" not in tables:
-        stock = "\n".join(line for line in stock.splitlines() if "images" not in line)
-    use = _USE.format(name=spec.name, stock=stock, n_regions=spec.n_regions, feature_dim=spec.feature_dim)
+    use = _USE.format(name=spec.name, n_regions=spec.n_regions, feature_dim=spec.feature_dim)
     parts = [
         f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n",
         f"# {spec.title}, prepared for noisy-correspondence learning\n",
         f"{origin.summary} See {origin.homepage}.\n",
         _splits(manifest),
         use,
-        _columns(manifest),
+        _tokens(manifest),
         f"## Noise\n\n{origin.noise}\n",
         f"## Licence\n\n{origin.licence}. {origin.terms}\n",
         f"## Citation\n\n```bibtex\n{origin.citation}\n```\n",
@@ -82,14 +69,6 @@ def render_card(spec: DatasetSpec, manifest: Manifest, *, tables: Sequence[str] 
     if manifest.sources:
         parts.insert(-3, _sources(manifest))
     return "\n".join(parts)
-
-
-def _config(table: str, manifest: Manifest) -> dict[str, Any]:
-    files = [
-        {"split": split, "path": f"{table}/{split}/data-*.{manifest.format}"} for split in manifest.splits
-    ]
-    config: dict[str, Any] = {"config_name": table, "data_files": files}
-    return config | {"default": True} if table == "captions" else config
 
 
 def _splits(manifest: Manifest) -> str:
@@ -111,13 +90,13 @@ def _splits(manifest: Manifest) -> str:
     )
 
 
-def _columns(manifest: Manifest) -> str:
+def _tokens(manifest: Manifest) -> str:
     rows = [
-        f"| `{own.column}` | {own.language or 'any'} | {own.tokenizer} | {own.version} "
+        f"| `{own.name}` | {own.language or 'any'} | {own.tokenizer} | {own.version} "
         f"| `{own.vocabulary}` | {own.origin} |"
         for own in manifest.tokenizations
     ]
-    head = "## Token ids\n\n| column | language | tokenizer | version | vocabulary | origin |\n"
+    head = "## Token ids\n\n| name | language | tokenizer | version | vocabulary | origin |\n"
     return head + "\n".join(["| --- | --- | --- | --- | --- | --- |", *rows, ""])
 
 

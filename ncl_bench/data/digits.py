@@ -5,17 +5,20 @@ The same bytes come out on every machine: numpy's frozen ``RandomState`` decides
 multiple of 1/256, so nothing is rounded.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.digits_captions import Placed, write_captions
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
-from ncl_bench.data.paired import FloatArray, PairedDataset
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, Origin
 
 GRID = 4
@@ -79,7 +82,7 @@ class DigitsSplit(EmbeddedSplit):
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnImages:
+class DrawnImages(Sequence[bytes]):
     """The images themselves, drawn from their features when they are asked for."""
 
     image_features: FloatArray
@@ -87,8 +90,14 @@ class DrawnImages:
     def __len__(self) -> int:
         return len(self.image_features)
 
-    def __getitem__(self, row: int, /) -> bytes:
-        """One image as PNG."""
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+    @overload
+    def __getitem__(self, row: slice) -> "DrawnImages": ...
+    def __getitem__(self, row: int | slice) -> "bytes | DrawnImages":
+        """One image as PNG, or some that are not drawn yet."""
+        if isinstance(row, slice):
+            return DrawnImages(self.image_features[row])
         return SPEC.picture("", self.image_features[row])
 
 

@@ -4,11 +4,10 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from ncl_bench.data.spec import Origin
 from ncl_bench.errors import DataError
 
 LARGEST_MEMBER = 64 * 2**30
@@ -129,18 +128,22 @@ def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
     return None
 
 
-def features_folder(download: Download, origin: Origin) -> str:
+def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> str:
     """Folder of the features below the download, with a closing slash; empty for the download itself.
+
+    Args:
+        download: what the user has.
+        wanted: name of a file that lies there.
+        folders: names that the folder may have.
 
     Raises:
         DataError: there is none, or more than one.
     """
-    wanted = f"{origin.prefixes['train']}_ims.npy"
     found = [PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted]
-    named = [folder for folder in found if folder.name in ("", *origin.folders)]
+    named = [folder for folder in found if folder.name in ("", *folders)]
     if len(named) == 1:
         return "" if named[0].name == "" else f"{named[0]}/"
-    names = " or ".join(f"{name}/" for name in origin.folders)
+    names = " or ".join(f"{name}/" for name in folders)
     if named:
         both = ", ".join(map(str, named))
         raise DataError(f"{download.place} holds {wanted} more than once ({both}); give one of these folders")

@@ -1,18 +1,19 @@
 """What embedded datasets share: from features, ids and captions in memory to a ``PairedDataset``."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.paired import PairedDataset, TokenTable
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.columns import FloatArray, TokenTable
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, TokenKey
 from ncl_bench.data.tokenizers import tokenizer
-from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary
+from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import DataError, unknown_name
 from ncl_bench.noise.draw import clean_pairing, clean_record
 
@@ -118,3 +119,40 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """The same array, read-only from now on."""
     array.setflags(write=False)
     return array
+
+
+@dataclass(frozen=True)
+class _FeaturesInMemory:
+    """Features that are already there."""
+
+    features: FloatArray
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]:
+        """Type of the numbers."""
+        return self.features.dtype
+
+    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
+        """Blocks of ``size`` images from image ``first`` on."""
+        for start in range(first, self.features.shape[0], size):
+            yield self.features[start : start + size]
+
+
+def embedded_material(spec: DatasetSpec) -> Material:
+    """An embedded dataset in every language, so that it is written to the same folder as the others."""
+    captions, features, fingerprints = {}, {}, {}
+    vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
+    for split in SPLITS:
+        found = {lang: spec.load_embedded(split, lang, None) for lang in spec.languages}
+        first = found[spec.languages[0]]
+        tokens: dict[TokenKey, TokenTable] = {
+            (lang, spec.tokenizers[lang]): cast(TokenTable, dataset.tokens) for lang, dataset in found.items()
+        }
+        texts = {lang: list(dataset.captions or ()) for lang, dataset in found.items()}
+        captions[split] = SplitCaptions([str(i) for i in first.image_ids], texts, tokens)
+        features[split] = _FeaturesInMemory(cast(FloatArray, first.image_features))
+        fingerprints[split] = first.fingerprint
+        for lang, dataset in found.items():
+            content = vocabulary_json(dataset.vocabulary).encode()
+            vocabularies[(lang, spec.tokenizers[lang])] = (content, "as embedded")
+    return Material(captions, features, vocabularies, fingerprints, identity=fingerprints)

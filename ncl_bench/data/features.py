@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.download import READ_ERRORS, Download, require
-from ncl_bench.data.paired import FloatArray
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.npy import parse_header

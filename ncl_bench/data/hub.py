@@ -1,18 +1,19 @@
 """The Hugging Face Hub: fetch an archive, upload what a licence lets be passed on."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import numpy as np
+
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.card import render_card
-from ncl_bench.data.layout import TABLES, read_manifest
+from ncl_bench.data.layout import Manifest, read_manifest
 from ncl_bench.data.spec import HubFile
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, first_line
 from ncl_bench.files import sha256_of_file
 
 PATIENCE = 30
@@ -36,6 +37,9 @@ def check_upload(name: str) -> tuple[str, ...]:
 def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str, ...]:
     """Upload a prepared folder to a private dataset repository, which is made where there is none.
 
+    The tables are configurations of the repository: ``captions`` with their token ids, and ``images``, the features
+    in their shape. ``Dataset.push_to_hub`` uploads them; the card and the vocabularies lie beside them.
+
     Args:
         folder: the prepared folder.
         repository: ``owner/name`` on the Hub.
@@ -50,22 +54,57 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
     from huggingface_hub import HfApi
 
     manifest = read_manifest(folder)
-    tables = check_upload(manifest.name)
-    whole = set(tables) == set(TABLES)
-    card = render_card(dataset_spec(manifest.name), manifest, tables=tables)
-    patterns = [f"{table}/**" for table in tables] + ["vocab/**"] + (["manifest.json"] if whole else [])
+    names = check_upload(manifest.name)
     api = HfApi() if api is None else api
     try:
         _answered(partial(api.create_repo, repository, repo_type="dataset", private=True, exist_ok=True))
-        api.upload_folder(
-            repo_id=repository, folder_path=str(folder), repo_type="dataset", allow_patterns=patterns
-        )
-        api.upload_file(
-            path_or_fileobj=card.encode(), path_in_repo="README.md", repo_id=repository, repo_type="dataset"
-        )
+        for file in ("README.md", *(own.vocabulary for own in manifest.tokenizations)):
+            api.upload_file(
+                path_or_fileobj=str(folder / file), path_in_repo=file, repo_id=repository, repo_type="dataset"
+            )
+        for split in manifest.splits:
+            for name in names:
+                table = (_captions if name == "captions" else _images)(folder, manifest, split)
+                table.push_to_hub(repository, name, split=split, private=True)
     except Exception as error:  # the client raises many classes: network, token, permission
-        raise DataError(f"{folder} was not uploaded to {repository}: {_first_line(error)}") from error
-    return tables
+        raise DataError(f"{folder} was not uploaded to {repository}: {first_line(error)}") from error
+    return names
+
+
+def _captions(folder: Path, manifest: Manifest, split: str) -> Any:
+    """The captions table of a split with a column of token ids for each tokenizer."""
+    import datasets
+
+    table = datasets.load_from_disk(str(folder / "captions" / split))
+    for own in manifest.tokenizations:
+        ids, offsets = (np.load(folder / name) for name in own.token_files(split))
+        lists = np.split(ids, offsets[1:-1])
+        kind = datasets.List(datasets.Value("int32"))
+        table = table.add_column(f"tokens_{own.name}", lists, feature=kind)
+    return table
+
+
+def _images(folder: Path, manifest: Manifest, split: str) -> Any:
+    """A table with a row for each image of a split: its id, and its features in their shape."""
+    import datasets
+
+    shape = (manifest.n_regions, manifest.feature_dim)
+    kinds = datasets.Features(
+        {"image_id": datasets.Value("string"), "image_features": datasets.Array2D(shape, manifest.dtype)}
+    )
+    sha256 = next(own.sha256 for own in manifest.files if own.name == f"features/{split}.npy")
+    source = {"folder": folder, "split": split, "each": manifest.captions_per_image, "sha256": sha256}
+    return datasets.Dataset.from_generator(_image_rows, features=kinds, gen_kwargs=source)
+
+
+def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[dict[str, Any]]:
+    """The rows of the images table; the library keeps them in its cache under these arguments."""
+    import datasets
+
+    captions = datasets.load_from_disk(str(folder / "captions" / split))
+    features = np.load(folder / "features" / f"{split}.npy", mmap_mode="r")
+    for row, image_id in enumerate(captions[range(0, len(captions), each)]["image_id"]):
+        yield {"image_id": image_id, "image_features": features[row]}
 
 
 def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
@@ -99,7 +138,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
     except Exception as error:  # the client raises many classes: network, offline mode, missing commit
         raise DataError(
-            f"{archive.name} cannot be downloaded ({_first_line(error)}); fetch it by hand from "
+            f"{archive.name} cannot be downloaded ({first_line(error)}); fetch it by hand from "
             f"https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
             f"{archive.sha256}) and run `ncl-bench prepare {name} --from {archive.name} --to DIR`"
         ) from error
@@ -140,8 +179,3 @@ def _answered(ask: Callable[[], Any]) -> Any:
         return answers.get(timeout=PATIENCE).result()
     except Empty:
         raise TimeoutError(f"no answer for {PATIENCE} seconds") from None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

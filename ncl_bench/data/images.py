@@ -4,27 +4,23 @@ They are copied into the prepared folder, so that it stands alone.
 """
 
 import csv
-import hashlib
-import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from ncl_bench.data.layout import IMAGE_FILES, FileRecord, ImageFiles, Journal, image_files_schema
+from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.data.write import arrow_schema, table_writer, write_state_files
 from ncl_bench.errors import DataError
-from ncl_bench.files import readable, sole_owner, write_text
+from ncl_bench.files import Journal, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
 """What a file's name may have beyond the id of its image."""
 
-FILE_IMAGES = 4_096
-BATCH_IMAGES = 64
+PART = 1_000
+"""Images in a part of the table: they are in memory at once, and an interrupted run keeps them."""
 
 
 def add_images(
@@ -59,12 +55,11 @@ def add_images(
         paths = {split: [_path(source, image_id, table) for image_id in ids[split]] for split in ids}
         journal, result = Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
-            splits = {
+            parts = {
                 split: _write_split(result, split, ids[split], paths[split], journal, advance)
                 for split in ids
             }
-        content = ImageFiles(splits=splits).model_dump_json(indent=2)
-        write_text(result / "manifest.json", content + "\n")
+        write_manifest(result, ImageFiles(parts=parts, files=records_of(result, {})))
         os.rename(result, target)
         shutil.rmtree(work)
     return target
@@ -98,41 +93,20 @@ def _path(source: Path, image_id: str, names: Mapping[str, str] | None) -> Path:
 
 def _write_split(
     folder: Path, split: str, ids: Sequence[str], paths: Sequence[Path], journal: Journal, advance: Advance
-) -> tuple[FileRecord, ...]:
-    columns = image_files_schema()
-    schema, records = arrow_schema(columns), []
-    starts = range(0, len(ids), FILE_IMAGES)
-    (folder / split).mkdir(parents=True, exist_ok=True)
-    for number, start in enumerate(starts):
-        rows = slice(start, start + FILE_IMAGES)
-        name = f"{split}/data-{number:05d}-of-{len(starts):05d}.arrow"
+) -> tuple[str, ...]:
+    names = []
+    for start in range(0, len(ids), PART):
+        rows = slice(start, start + PART)
+        name = f"{split}/part-{start // PART:05d}"
         made_of = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths[rows]]
-        done = journal.result(name)
-        if done is None or done["made_of"] != made_of:
-            temporary = folder / f"{name}.tmp"
-            with table_writer(temporary, schema, "arrow") as write:
-                for batch in _batches(schema, ids[rows], paths[rows]):
-                    write(batch)
-                    advance(len(batch))
-            os.replace(temporary, folder / name)
-            done = {"made_of": made_of, "bytes": (folder / name).stat().st_size}
-            journal.finish(name, done)
-        else:
-            advance(len(made_of))
-        records.append(FileRecord(name=name, bytes=done["bytes"]))
-    key = hashlib.sha256(json.dumps([record.model_dump() for record in records]).encode()).hexdigest()
-    write_state_files(folder / split, columns, split, [Path(record.name).name for record in records], key)
-    return tuple(records)
-
-
-def _batches(schema: Any, ids: Sequence[str], paths: Sequence[Path]) -> Iterator[Any]:
-    import pyarrow as pa
-
-    for start in range(0, len(ids), BATCH_IMAGES):
-        rows = slice(start, start + BATCH_IMAGES)
-        images = [{"bytes": _content(path), "path": path.name} for path in paths[rows]]
-        columns = [pa.array(ids[rows], pa.string()), pa.array(images, schema.field("image").type)]
-        yield pa.record_batch(columns, schema=schema)
+        if journal.result(name) != made_of:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            columns = {"image_id": ids[rows], "image": [_content(path) for path in paths[rows]]}
+            save_table(folder / name, columns, {"image_id": "string", "image": "binary"})
+            journal.finish(name, made_of)
+        advance(len(made_of))
+        names.append(name)
+    return tuple(names)
 
 
 def _content(path: Path) -> bytes:

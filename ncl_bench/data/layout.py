@@ -1,75 +1,81 @@
-"""The prepared folder: names, table schemas, manifest and journal, shared by writing and reading.
+"""The prepared folder: what lies in it, and its manifest.
 
 ::
 
     <root>/<dataset>/
-      README.md            card with the `configs:` of the Hugging Face Hub
-      manifest.json        sources with sha256, settings, tokenizations, fingerprints
-      images/<split>/      one row per unique image: image_id, image_features (flat)
-      captions/<split>/    one row per caption: caption_id, image_row, image_id, text, tokens
+      README.md            card: what the data are, where they come from, how to open them
+      manifest.json        sources, settings, fingerprints, and size and sha256 of every file
+      features/            {split}.npy: (images, regions, dim), mapped into memory
+      tokens/<split>/      {name}.npy: token ids of all captions end to end, int32
+                           {name}_offsets.npy: where each caption begins, int64 (captions + 1,)
+      captions/<split>/    one row per caption, as `datasets` saves it: caption_id, image_row, image_id, texts
       vocab/               vocabularies in the published json format
-      image_files/         where images were added: manifest.json, and one row per unique image in <split>/:
-                           image_id, image (the encoded file)
-
-Each split folder opens with ``datasets.load_from_disk``, its ``.arrow`` files with ``Dataset.from_file``.
+      image_files/         where images were added: manifest.json, and one row per unique image in <split>/
 """
 
+import hashlib
 import json
-import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from ncl_bench.data.encoding import Encoding
-from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import DataError
-from ncl_bench.files import write_text
+from ncl_bench.errors import DataError, first_problem
+from ncl_bench.files import sha256_of_file, write_text
+from ncl_bench.plugins import command_name
 from ncl_bench.schema import FileName, Record
 
-LAYOUT_VERSION = 1
-TABLES = ("captions", "images")
+LAYOUT_VERSION = 2
+MANIFEST = "manifest.json"
 IMAGE_FILES = "image_files"
 Dtype = Literal["float32", "float16"]
-Format = Literal["arrow", "parquet"]
 
 
 class FileRecord(Record):
-    """A downloaded file, or a file of the prepared folder (whose sha256 is left out).
+    """A downloaded file, or a file of the prepared folder.
 
     Attributes:
         name: path below the download or the prepared folder.
         bytes: its size.
-        sha256: hash (hex) of a downloaded file.
+        sha256: its hash (hex).
         published: whether that is the hash of the published file; None where that hash is not known.
     """
 
     name: FileName
     bytes: int
-    sha256: str | None = None
+    sha256: str
     published: bool | None = None
 
 
 class Tokenization(Record):
-    """One way in which the captions were tokenized: a column of token ids.
+    """One way in which the captions were tokenized.
 
     Attributes:
         language: caption language; None where a caption may be in any of them.
         tokenizer: its name.
         version: what fixes its behaviour.
-        column: its name in the captions table.
-        vocabulary: file with the words, below the prepared folder.
-        vocabulary_sha256: of that file.
+        name: of its files, such as ``word`` or ``zh_jieba``.
+        vocabulary_sha256: of its vocabulary, ``vocab/{name}.json``.
         origin: ``built`` from train, ``imported`` from a published file, or ``shipped`` with the ids.
     """
 
     language: str | None
     tokenizer: str
     version: str
-    column: str
-    vocabulary: FileName
+    name: FileName
     vocabulary_sha256: str
     origin: Literal["built", "imported", "shipped"]
+
+    @property
+    def vocabulary(self) -> str:
+        """File with the words, below the prepared folder."""
+        return f"vocab/{self.name}.json"
+
+    def token_files(self, split: str) -> tuple[str, str]:
+        """Files with the token ids and the offsets of a split, below the prepared folder."""
+        return f"tokens/{split}/{self.name}.npy", f"tokens/{split}/{self.name}_offsets.npy"
 
 
 class SplitRecord(Record):
@@ -79,16 +85,13 @@ class SplitRecord(Record):
         images: their number.
         captions: their number.
         fingerprint: sha256 (hex) of its content, features included.
-        order_fingerprint: sha256 (hex) of image ids and captions in order (see :mod:`ncl_bench.data.order`); None in
-            folders that were prepared before it was recorded.
-        files: of its tables.
+        order_fingerprint: sha256 (hex) of image ids and captions in order (see :mod:`ncl_bench.data.order`).
     """
 
     images: int
     captions: int
     fingerprint: str
-    order_fingerprint: str | None = None
-    files: tuple[FileRecord, ...]
+    order_fingerprint: str
 
 
 class Manifest(Record):
@@ -101,15 +104,15 @@ class Manifest(Record):
             given again.
         name: name of the dataset.
         dtype: number type of the features.
-        format: file format of the tables.
         captions_per_image: a fact of the dataset.
         n_regions: regions per image.
         feature_dim: dimension of one region feature.
         texts: language to its column in the captions table.
-        tokenizations: columns of token ids.
+        tokenizations: token ids that were made.
         sources: the downloaded files it was made from.
         encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
         splits: what each split holds.
+        files: every other file of the folder.
         checked: what the downloaded files were compared with, in sentences.
         warnings: what deserves a look, in sentences.
     """
@@ -119,7 +122,6 @@ class Manifest(Record):
     key: str
     name: str
     dtype: Dtype
-    format: Format
     captions_per_image: int
     n_regions: int
     feature_dim: int
@@ -128,29 +130,30 @@ class Manifest(Record):
     sources: tuple[FileRecord, ...]
     encoding: Encoding | None = None
     splits: dict[str, SplitRecord]
+    files: tuple[FileRecord, ...]
     checked: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 class ImageFiles(Record):
-    """The files that hold the images of each split, below their folder."""
+    """The images of each split: the parts of its table, and every file of them, below ``image_files/``."""
 
-    splits: dict[str, tuple[FileRecord, ...]]
+    parts: dict[str, tuple[FileName, ...]]
+    files: tuple[FileRecord, ...]
 
 
-def read_image_files(folder: Path) -> ImageFiles | None:
-    """What ``image_files/manifest.json`` of a prepared folder says; None where no images were added.
+def how_to_prepare(folder: Path) -> str:
+    """What to do about a prepared folder that cannot be used."""
+    command = f"{command_name()} prepare {folder.name} --from DOWNLOADS --to {folder.parent}"
+    return f"delete {folder} and run `{command}`"
 
-    Raises:
-        DataError: it is damaged.
-    """
-    path = folder / IMAGE_FILES / "manifest.json"
-    if not path.exists():
-        return None
-    try:
-        return ImageFiles.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        raise DataError(f"{path} is damaged; delete {path.parent} and add the images again") from None
+
+def write_manifest(folder: Path, manifest: Manifest | ImageFiles) -> None:
+    """Write ``manifest.json``, and its own hash beside it in the format of ``sha256sum``."""
+    content = manifest.model_dump_json(indent=2) + "\n"
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    write_text(folder / f"{MANIFEST}.sha256", f"{digest}  {MANIFEST}\n")
+    write_text(folder / MANIFEST, content)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -159,26 +162,78 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         DataError: it is missing, damaged or of another layout version.
     """
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
     except OSError:
         raise DataError(
-            f"{folder} is not a prepared dataset (no manifest.json); run `ncl-bench prepare`"
+            f"{folder} is not a prepared dataset (no manifest.json); run `{command_name()} prepare`"
         ) from None
     except (ValueError, RecursionError):
         content = None
     found = content.get("layout_version") if isinstance(content, dict) else None
     if found is not None and found != LAYOUT_VERSION:
         raise DataError(
-            f"{path} has layout version {found}, this tool reads {LAYOUT_VERSION}; prepare it again"
+            f"{path} has layout version {found}, this version reads {LAYOUT_VERSION}; {how_to_prepare(folder)}"
         )
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise DataError(f"{path} is damaged ({where}: {first['msg']}); prepare the dataset again") from None
+        raise DataError(f"{path} is damaged ({first_problem(error)}); {how_to_prepare(folder)}") from None
+
+
+def read_image_files(folder: Path) -> ImageFiles:
+    """What ``image_files/manifest.json`` of a prepared folder says; nothing where no images were added.
+
+    Raises:
+        DataError: it is damaged, or a file is missing or of another size.
+    """
+    place = folder / IMAGE_FILES
+    if not place.exists():
+        return ImageFiles(parts={}, files=())
+    try:
+        found = ImageFiles.model_validate_json((place / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        raise DataError(f"{place / MANIFEST} is damaged; delete {place} and add the images again") from None
+    check_sizes(place, found.files, f"delete {place} and add the images again")
+    return found
+
+
+def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str) -> None:
+    """Refuse a folder whose files are missing or of another size.
+
+    Args:
+        folder: that holds them.
+        files: their records.
+        remedy: what to do then, in words that end a sentence.
+
+    Raises:
+        DataError: a file is missing or of another size.
+    """
+    for record in files:
+        path = folder / record.name
+        found = path.stat().st_size if path.is_file() else None
+        if found != record.bytes:
+            state = "is missing" if found is None else f"has {found} bytes"
+            raise DataError(f"{path} {state}, expected {record.bytes} bytes; {remedy}")
+
+
+def records_of(folder: Path, known: Mapping[str, str]) -> tuple[FileRecord, ...]:
+    """Size and sha256 of every file below a folder, in the order of their names.
+
+    Args:
+        folder: that holds them.
+        known: hashes (hex) by name, of files that need not be read for it.
+    """
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return tuple(
+        FileRecord(
+            name=name,
+            bytes=(folder / name).stat().st_size,
+            sha256=known.get(name) or sha256_of_file(folder / name),
+        )
+        for name in names
+    )
 
 
 def text_column(language: str, languages: tuple[str, ...]) -> str:
@@ -186,67 +241,22 @@ def text_column(language: str, languages: tuple[str, ...]) -> str:
     return "caption" if len(languages) == 1 else f"caption_{language}"
 
 
-def token_column(language: str | None, tokenizer: str, languages: tuple[str, ...]) -> str:
-    """Column of the token ids; the language is named only where there are several texts."""
-    parts = ["tokens", tokenizer.replace("-", "_")]
-    if language is not None and len(languages) > 1:
-        parts.insert(1, language)
-    return "_".join(parts)
-
-
-def images_schema(spec: DatasetSpec, dtype: Dtype) -> dict[str, Any]:
-    """Columns of the images table, in the notation of the Hugging Face library."""
-    numbers = {"feature": _value(dtype), "length": spec.n_regions * spec.feature_dim, "_type": "List"}
-    return {"image_id": _value("string"), "image_features": numbers}
-
-
-def image_files_schema() -> dict[str, Any]:
-    """Columns of the images' files, in the notation of the Hugging Face library."""
-    return {"image_id": _value("string"), "image": {"_type": "Image"}}
-
-
-def captions_schema(texts: list[str], tokens: list[str]) -> dict[str, Any]:
-    """Columns of the captions table, in the notation of the Hugging Face library."""
-    columns: dict[str, Any] = {
-        "caption_id": _value("int64"),
-        "image_row": _value("int64"),
-        "image_id": _value("string"),
-    }
-    columns |= {name: _value("string") for name in texts}
-    return columns | {name: {"feature": _value("int32"), "_type": "List"} for name in tokens}
-
-
-def _value(dtype: str) -> dict[str, Any]:
-    return {"dtype": dtype, "_type": "Value"}
-
-
-class Journal:
-    """Finished steps of a preparation, in its folder of unfinished work: the same command goes on where it stopped.
+def save_table(folder: Path, columns: Mapping[str, Any], features: Mapping[str, str]) -> None:
+    """Write a table as ``datasets.load_from_disk`` opens it.
 
     Args:
-        folder: where the unfinished work lies; what was begun there with other settings is deleted.
-        settings: everything that the bytes of the result depend on, as json.
+        folder: to write.
+        columns: name to values, as many for each.
+        features: name to number type of the library.
     """
+    import datasets
 
-    def __init__(self, folder: Path, settings: Any) -> None:
-        self._path = folder / "journal.json"
-        settings = json.loads(json.dumps(settings))
-        self._content: dict[str, Any] = {"settings": settings, "done": {}}
-        try:
-            found = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
-            found = None
-        if isinstance(found, dict) and found.get("settings") == settings:
-            self._content = found
-        elif folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def result(self, step: str) -> Any:
-        """What :meth:`finish` recorded for a step, or None."""
-        return self._content["done"].get(step)
-
-    def finish(self, step: str, result: Any) -> None:
-        """Record a finished step and its json result."""
-        self._content["done"][step] = result
-        write_text(self._path, json.dumps(self._content))
+    types = datasets.Features({name: datasets.Value(kind) for name, kind in features.items()})
+    table = datasets.Dataset.from_dict(dict(columns), features=types)
+    quiet = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        table.save_to_disk(str(folder))
+    finally:
+        if not quiet:
+            datasets.enable_progress_bars()

@@ -1,22 +1,34 @@
 """Prepare a dataset: verify every byte of the download, then write the folder, whole or not at all."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import numpy as np
 
 from ncl_bench import __version__
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.layout import LAYOUT_VERSION, Dtype, Journal, read_manifest
-from ncl_bench.data.paired import FloatArray, ImageFeatures, TokenTable
-from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, TokenKey
-from ncl_bench.data.tokenize import planned_tokenizations
+from ncl_bench.data.card import render_card
+from ncl_bench.data.embedded import embedded_material
+from ncl_bench.data.layout import (
+    LAYOUT_VERSION,
+    Dtype,
+    Manifest,
+    SplitRecord,
+    read_manifest,
+    records_of,
+    save_table,
+    text_column,
+    write_manifest,
+)
+from ncl_bench.data.order import order_of_captions
+from ncl_bench.data.spec import DatasetSpec, FeatureRows, Material, SplitCaptions
+from ncl_bench.data.tokenize import TextOptions, make_tokens, planned_tokenizations
 from ncl_bench.data.verify import (
     Findings,
     find_vocabulary,
@@ -25,11 +37,26 @@ from ncl_bench.data.verify import (
     verify,
     vocabulary_warning,
 )
-from ncl_bench.data.vocabulary import load_vocabulary, vocabulary_json
-from ncl_bench.data.write import PrepareOptions, write_prepared
+from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError
-from ncl_bench.files import sha256_of_file, sole_owner
-from ncl_bench.progress import Progress, silent
+from ncl_bench.files import Journal, sha256_of_file, sole_owner, write_text
+from ncl_bench.progress import Advance, Progress, silent
+
+BLOCK_ROWS = 128
+"""Images that are hashed at a time; the fingerprint of a split depends on it."""
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What the prepared folder shall be like.
+
+    Attributes:
+        dtype: number type of the features; that of the download where None.
+        text: how to tokenize the captions.
+    """
+
+    dtype: Dtype | None = None
+    text: TextOptions = field(default_factory=TextOptions)
 
 
 def check(name: str, place: Path | None, *, progress: Progress = silent) -> Findings:
@@ -89,7 +116,7 @@ def prepare(
     target, work = root / name, root / f".{name}.partial"
     with sole_owner(target):
         inspection = None if spec.embedded else inspect(spec, _required(place, name))
-        material = inspection.material if inspection else _embedded_material(spec)
+        material = inspection.material if inspection else embedded_material(spec)
         options = _with_vocabulary(options, spec, material, place)
         dtype = _resolved_dtype(options.dtype, material)
         key = _settings_key(spec, material, options, dtype)
@@ -110,17 +137,7 @@ def prepare(
                     journal=journal,
                     progress=progress,
                 )
-            write_prepared(
-                work / "result",
-                spec,
-                material,
-                options,
-                dtype=dtype,
-                key=key,
-                findings=findings,
-                journal=journal,
-                progress=progress,
-            )
+            _write(work / "result", spec, material, options.text, dtype, key, findings, journal, progress)
             os.rename(work / "result", target)
             shutil.rmtree(work)
         except OSError as error:
@@ -186,7 +203,6 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
         "images": dict(spec.images),
         "source": material.identity,
         "dtype": dtype,
-        "format": options.file_format,
         "tokenizers": options.text.tokenizers,
         "files": [file and hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
     }
@@ -217,38 +233,125 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _FeaturesInMemory:
-    """Features that are already there."""
+def _write(
+    folder: Path,
+    spec: DatasetSpec,
+    material: Material,
+    text: TextOptions,
+    dtype: Dtype,
+    key: str,
+    findings: Findings,
+    journal: Journal,
+    progress: Progress,
+) -> None:
+    """Write everything in the folder of unfinished work; features that the journal lists are not written again."""
+    folder.mkdir(exist_ok=True)
+    tokenized = make_tokens(folder, spec, material, text, progress)
+    languages = tuple(material.captions["train"].texts)
+    known, splits = {}, {}
+    for split, captions in material.captions.items():
+        for tokenization in tokenized.tokenizations:
+            table, names = tokenized.tokens[split][tokenization.name], tokenization.token_files(split)
+            (folder / names[0]).parent.mkdir(parents=True, exist_ok=True)
+            np.save(folder / names[0], table.ids)
+            np.save(folder / names[1], table.offsets)
+        _write_captions(folder / "captions" / split, spec, captions, languages)
+        path = folder / "features" / f"{split}.npy"
+        written = journal.result(f"write {split}")
+        if written is None or not path.is_file() or path.stat().st_size != written["bytes"]:
+            with progress(f"writing {split}", spec.images[split]) as advance:
+                written = _write_features(path, spec, split, material.features[split], dtype, advance)
+            journal.finish(f"write {split}", written)
+        known[f"features/{split}.npy"] = written["sha256"]
+        splits[split] = SplitRecord(
+            images=spec.images[split],
+            captions=spec.n_captions(split),
+            fingerprint=material.fingerprints.get(split)
+            or _fingerprint(spec, split, captions, dtype, written["blocks"]),
+            order_fingerprint=order_of_captions(spec, captions),
+        )
+    vocabulary = [
+        vocabulary_warning(
+            spec.origin, own.tokenizer, None if own.origin == "built" else own.vocabulary_sha256
+        )
+        for own in tokenized.tokenizations
+    ]
+    manifest = Manifest(
+        layout_version=LAYOUT_VERSION,
+        tool=f"ncl_bench {__version__}",
+        key=key,
+        name=spec.name,
+        dtype=dtype,
+        captions_per_image=spec.captions_per_image,
+        n_regions=spec.n_regions,
+        feature_dim=spec.feature_dim,
+        texts={language: text_column(language, languages) for language in languages},
+        tokenizations=tuple(tokenized.tokenizations),
+        sources=findings.files,
+        encoding=findings.encoding,
+        splits=splits,
+        files=(),
+        checked=findings.checked,
+        warnings=(*findings.warnings, *filter(None, vocabulary)),
+    )
+    write_text(folder / "README.md", render_card(spec, manifest))
+    write_manifest(folder, manifest.model_copy(update={"files": records_of(folder, known)}))
 
-    features: ImageFeatures
 
-    @property
-    def dtype(self) -> np.dtype[np.floating]:
-        """Type of the numbers."""
-        return self.features.dtype
+def _write_features(
+    path: Path, spec: DatasetSpec, split: str, features: FeatureRows, dtype: Dtype, advance: Advance
+) -> dict[str, Any]:
+    """Write the features of a split.
 
-    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Blocks of ``size`` images from image ``first`` on."""
-        for start in range(first, self.features.shape[0], size):
-            yield self.features[np.arange(start, min(start + size, self.features.shape[0]))]
+    Returns:
+        ``bytes`` and ``sha256`` of the file, and ``blocks``, a hash of the hashes of ``BLOCK_ROWS`` images each.
+    """
+    shape = (spec.images[split], spec.n_regions, spec.feature_dim)
+    header = io.BytesIO()
+    layout = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, layout)
+    digest, blocks = hashlib.sha256(header.getvalue()), []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(header.getvalue())
+        for block in features.blocks(0, BLOCK_ROWS):
+            content = np.ascontiguousarray(block, dtype).view(np.uint8).data
+            file.write(content)
+            digest.update(content)
+            blocks.append(hashlib.sha256(content).hexdigest())
+            advance(len(block))
+        file.flush()
+        os.fsync(file.fileno())
+    whole = hashlib.sha256("".join(blocks).encode()).hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest(), "blocks": whole}
 
 
-def _embedded_material(spec: DatasetSpec) -> Material:
-    """An embedded dataset in every language, so that it is written to the same folder as the others."""
-    captions, features, fingerprints = {}, {}, {}
-    vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
-    for split in SPLITS:
-        found = {lang: spec.load_embedded(split, lang, None) for lang in spec.languages}
-        first = found[spec.languages[0]]
-        tokens: dict[TokenKey, TokenTable] = {
-            (lang, spec.tokenizers[lang]): cast(TokenTable, dataset.tokens) for lang, dataset in found.items()
-        }
-        texts = {lang: list(dataset.captions or ()) for lang, dataset in found.items()}
-        captions[split] = SplitCaptions([str(i) for i in first.image_ids], texts, tokens)
-        features[split] = _FeaturesInMemory(first.image_features)
-        fingerprints[split] = first.fingerprint
-        for lang, dataset in found.items():
-            content = vocabulary_json(dataset.vocabulary).encode()
-            vocabularies[(lang, spec.tokenizers[lang])] = (content, "as embedded")
-    return Material(captions, features, vocabularies, fingerprints, identity=fingerprints)
+def _write_captions(
+    folder: Path, spec: DatasetSpec, captions: SplitCaptions, languages: tuple[str, ...]
+) -> None:
+    """Write the table of a split's captions, in the order of the clean pairing."""
+    rows = np.arange(len(captions.image_ids) * spec.captions_per_image)
+    images = rows // spec.captions_per_image
+    columns: dict[str, Any] = {
+        "caption_id": rows,
+        "image_row": images,
+        "image_id": [captions.image_ids[image] for image in images.tolist()],
+    }
+    columns |= {text_column(language, languages): text for language, text in captions.texts.items()}
+    shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
+    save_table(
+        folder, columns, dict.fromkeys(columns, "string") | {"caption_id": "int64", "image_row": "int64"}
+    )
+
+
+def _fingerprint(spec: DatasetSpec, split: str, captions: SplitCaptions, dtype: Dtype, features: str) -> str:
+    """sha256 (hex) of a split's content: facts, ids, features, and texts or else the given token ids."""
+    facts = [spec.name, split, dtype, spec.images[split], spec.n_regions, spec.feature_dim]
+    digest = hashlib.sha256(json.dumps([*facts, captions.image_ids, features]).encode())
+    for language, text in sorted(captions.texts.items()):
+        digest.update(json.dumps([language, text]).encode())
+    if not captions.texts:
+        for key, table in sorted(captions.tokens.items(), key=lambda item: item[0][1]):
+            digest.update(json.dumps(key).encode())
+            digest.update(table.ids.astype("<i4").tobytes() + table.offsets.astype("<i8").tobytes())
+    return digest.hexdigest()

@@ -1,187 +1,34 @@
-"""Read a prepared folder: memory-mapped Arrow files, opened without a copy."""
+"""Open a prepared folder, and compare its files with those that were written."""
 
-import mmap
-import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.data.columns import TableColumn, TokenTable
 from ncl_bench.data.layout import (
     IMAGE_FILES,
+    MANIFEST,
     FileRecord,
     Manifest,
     Tokenization,
+    check_sizes,
+    how_to_prepare,
     read_image_files,
     read_manifest,
 )
-from ncl_bench.data.paired import (
-    CaptionsOnDisk,
-    ChosenTokens,
-    FloatArray,
-    Int64Array,
-    PairedDataset,
-    row_numbers,
-)
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.data.vocabulary import load_vocabulary
-from ncl_bench.errors import DataError, shorten, unknown_name
+from ncl_bench.errors import DataError, ScoresError, shorten, unknown_name
+from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import clean_pairing, clean_record
-
-T = TypeVar("T", bound=np.generic)
-
-
-class ArrowFeatures:
-    """Region features in memory-mapped Arrow files; rows are copied only when asked for.
-
-    Args:
-        column: the fixed-size list column, ``regions * dim`` numbers per row.
-        shape: ``(n_images, n_regions, feature_dim)``.
-    """
-
-    def __init__(self, column: Any, shape: tuple[int, int, int]) -> None:
-        dtype = np.dtype(f"f{column.type.value_type.bit_width // 8}")
-        self._blocks: list[FloatArray] = [
-            _view(chunk.values, dtype).reshape(-1, *shape[1:])[chunk.offset : chunk.offset + len(chunk)]
-            for chunk in column.chunks
-        ]
-        self._starts = np.cumsum([0, *map(len, self._blocks)]).tolist()
-        self.shape: tuple[int, ...] = shape
-        self.dtype: np.dtype[np.floating] = dtype
-
-    def __getitem__(self, rows: Int64Array, /) -> FloatArray:
-        """A fresh, writable copy of the chosen rows, in the order asked for (repeats allowed)."""
-        chosen = row_numbers(rows, self.shape[0])
-        result = np.empty((*chosen.shape, *self.shape[1:]), self.dtype)
-        for place, row in zip(result.reshape(-1, *self.shape[1:]), chosen.ravel().tolist(), strict=True):
-            block = bisect_right(self._starts, row) - 1
-            place[...] = self._blocks[block][row - self._starts[block]]
-        return result
-
-
-class ArrowTokens:
-    """Token ids of captions in a memory-mapped Arrow file, seen as one array of int32.
-
-    A record batch holds the token ids of its captions end to end, and where each caption begins among them.
-    So a few numbers per record batch say where in the file to look, and nothing is kept for a caption.
-
-    Args:
-        column: lists of int32, valid throughout, all within one file.
-        file: the mapped file, an Arrow buffer.
-
-    Raises:
-        ValueError: numbers of the column lie elsewhere, since they are compressed, or not at a multiple of 4 bytes.
-    """
-
-    def __init__(self, column: Any, file: Any) -> None:
-        self._file = np.frombuffer(file, np.int32, file.size // 4)
-        chunks = [chunk for chunk in column.chunks if len(chunk)]
-        self._first = np.cumsum([0, *map(len, chunks)])  # caption of each record batch, and their number
-        self._begins = np.array([_place(chunk.offsets, file) for chunk in chunks])
-        self._ids = np.array([_place(chunk.values, file) for chunk in chunks])
-
-    def __len__(self) -> int:
-        return int(self._first[-1])
-
-    @property
-    def lengths(self) -> Int64Array:
-        """Length of each caption, int64 ``(n_captions,)``."""
-        result = np.empty(len(self), np.int64)
-        for first, last, at in zip(self._first, self._first[1:], self._begins, strict=False):
-            result[first:last] = np.diff(self._file[at : at + last - first + 1])
-        return result
-
-    def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
-        rows = row_numbers(rows, len(self))
-        batch = np.searchsorted(self._first, rows, side="right") - 1
-        at = self._begins[batch] + rows - self._first[batch]
-        starts = self._ids[batch] + self._file[at]
-        lengths = (self._file[at + 1] - self._file[at]).astype(np.int64)
-        columns = np.arange(lengths.max(initial=0))
-        valid = columns < lengths[:, None]
-        tokens = np.zeros(valid.shape, np.int64)
-        tokens[valid] = self._file[(starts[:, None] + columns)[valid]]
-        return tokens, lengths
-
-    def take(self, rows: Int64Array) -> ChosenTokens:
-        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
-        return ChosenTokens(self, row_numbers(rows, len(self)))
-
-
-def _place(numbers: Any, file: Any) -> int:
-    """Where in a file, in steps of 4 bytes, the numbers of an Arrow array begin; 0 where there are none."""
-    if not len(numbers):
-        return 0
-    at = numbers.buffers()[1].address + 4 * numbers.offset - file.address
-    if not 0 <= at <= file.size - 4 * len(numbers) or at % 4:
-        raise ValueError("its numbers do not lie in the file as they are")
-    return int(at // 4)
-
-
-class ArrowIds:
-    """Ids in an Arrow column, decoded when they are asked for.
-
-    Args:
-        column: of strings.
-    """
-
-    def __init__(self, column: Any) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __iter__(self) -> Iterator[str]:
-        return (own for chunk in self._column.chunks for own in chunk.to_pylist())
-
-    def __getitem__(self, rows: Any, /) -> Any:
-        """One id, those of a slice, still on disk, or an array of those that an array of rows chooses."""
-        if isinstance(rows, int | np.integer):
-            return self._column[int(rows)].as_py()
-        if isinstance(rows, slice):
-            return ArrowIds(self._column[rows])
-        return np.array(self._column.take(row_numbers(rows, len(self))).to_pylist(), np.str_)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.str_]:
-        return np.array(self.tolist(), dtype or np.str_)
-
-    def tolist(self) -> list[str]:
-        """Every id."""
-        return list(self)
-
-
-class ArrowStrings(CaptionsOnDisk):
-    """Captions of an Arrow column, decoded one at a time."""
-
-    def __init__(self, column: Any) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def text(self, row: int) -> str:
-        """The text of one caption."""
-        text: str = self._column[row].as_py()
-        return text
-
-
-class ArrowImages:
-    """Encoded images of an Arrow column, copied one at a time."""
-
-    def __init__(self, column: Any) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, row: int, /) -> bytes:
-        """The file of an image."""
-        content: bytes = self._column[row]["bytes"].as_py()
-        return content
+from ncl_bench.npy import map_npy, read_header
+from ncl_bench.plugins import command_name
+from ncl_bench.progress import Progress, silent
 
 
 def load_prepared(
@@ -195,6 +42,8 @@ def load_prepared(
 ) -> PairedDataset:
     """Open one split of a prepared dataset, on clean pairs.
 
+    Names, sizes and headers of all files are compared with the manifest; :func:`damage` compares their content.
+
     Args:
         root: the folder that holds prepared datasets, or the dataset's own folder.
         spec: which dataset.
@@ -206,47 +55,37 @@ def load_prepared(
     Raises:
         DataError: nothing is prepared there, or it is damaged, or lacks the split, language or tokenizer.
     """
-    folder = root if (root / "manifest.json").exists() else root / spec.name
+    folder = root if (root / MANIFEST).exists() else root / spec.name
     manifest = read_manifest(folder)
     _check_facts(manifest, spec, folder)
+    check_sizes(folder, manifest.files, how_to_prepare(folder))
     if split not in manifest.splits:
         raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
     tokenization = _tokenization(manifest, spec, language, tokenizer)
-    images, _ = _open_table(folder, manifest, split, "images")
-    captions, files = _open_table(folder, manifest, split, "captions")
-    _check_columns(images, captions, folder, spec, split, tokenization.column)
-    pairing = clean_pairing(images.num_rows, spec.captions_per_image)
-    if not _holds(captions["image_row"], pairing):
-        raise DataError(
-            f"{folder}/captions/{split} is not in the order of the clean pairing; prepare it again"
-        )
-    text = manifest.texts.get(language or spec.languages[0])
+    n_images, each = spec.images[split], spec.captions_per_image
+    features = _mapped(
+        folder, f"features/{split}.npy", manifest.dtype, (n_images, spec.n_regions, spec.feature_dim)
+    )
+    pairing = clean_pairing(n_images, each)
     vocabulary = load_vocabulary(folder / tokenization.vocabulary)
-    tokens = _tokens(captions[tokenization.column], files, f"{folder}/captions/{split}")
-    if not _all_below(captions[tokenization.column], vocabulary.size):
-        raise DataError(
-            f"{folder}/captions/{split} holds token ids outside {tokenization.vocabulary}, "
-            f"which has {vocabulary.size} words; prepare it again"
-        )
-    if text is not None:
-        _check_column(captions, text, "string", f"{folder}/captions/{split}")
+    text = manifest.texts.get(language or spec.languages[0])
+    table = [folder / "captions" / split]
+    parts = [folder / IMAGE_FILES / part for part in read_image_files(folder).parts.get(split, ())]
     dataset = PairedDataset(
         name=spec.name,
         split=split,
-        image_features=ArrowFeatures(
-            images["image_features"], (images.num_rows, spec.n_regions, spec.feature_dim)
-        ),
-        image_ids=ArrowIds(images["image_id"]),
+        image_features=features,
+        image_ids=TableColumn(table, "image_id", range(0, len(pairing), each)),
         caption_to_image=pairing,
         pair_ids=np.arange(len(pairing)),
-        tokens=tokens,
-        captions=None if text is None else ArrowStrings(captions[text]),
+        tokens=_tokens(folder, tokenization, split, len(pairing), vocabulary.size),
+        captions=None if text is None else TableColumn(table, text, range(len(pairing))),
         vocabulary=vocabulary,
-        captions_per_image=spec.captions_per_image,
+        captions_per_image=each,
         noise=clean_record(pairing),
         fingerprint=manifest.splits[split].fingerprint,
         encoding=manifest.encoding,
-        images=_image_files(folder, split, images["image_id"]),
+        images=TableColumn(parts, "image", range(n_images)) if parts else None,
     )
     return dataset if preload is None else dataset.in_ram()
 
@@ -262,13 +101,13 @@ def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
     for fact, (found, expected) in facts.items():
         if found != expected:
             raise DataError(
-                f"{folder}/manifest.json: {fact} is {found}, {spec.name} has {expected}; prepare it again"
+                f"{folder / MANIFEST}: {fact} is {found}, {spec.name} has {expected}; {how_to_prepare(folder)}"
             )
     for language in manifest.texts:
         if language not in spec.languages:
             raise DataError(
-                f"{folder}/manifest.json: texts has language {shorten(language)}, {spec.name} has "
-                f"{', '.join(spec.languages)}; prepare it again"
+                f"{folder / MANIFEST}: texts has language {shorten(language)}, {spec.name} has "
+                f"{', '.join(spec.languages)}; {how_to_prepare(folder)}"
             )
 
 
@@ -288,135 +127,75 @@ def _tokenization(
     return found[tokenizer]
 
 
-def _image_files(folder: Path, split: str, image_ids: Any) -> ArrowImages | None:
-    found = read_image_files(folder)
-    if found is None:
-        return None
-    where = f"{folder / IMAGE_FILES}/{split}"
-    table, _ = _map_files(folder / IMAGE_FILES, found.splits.get(split, ()), where)
-    _check_column(table, "image_id", "string", where)
-    _check_column(table, "image", "struct<bytes: binary, path: string>", where)
-    if not table["image_id"].equals(image_ids):
-        raise DataError(
-            f"{where} holds other images than the features; delete {folder / IMAGE_FILES} and add them again"
-        )
-    return ArrowImages(table["image"])
-
-
-def _open_table(folder: Path, manifest: Manifest, split: str, table: str) -> tuple[Any, list[Any]]:
-    if manifest.format != "arrow":
-        raise DataError(
-            f"{folder} was prepared as {manifest.format}, for uploading; prepare it with --format arrow"
-        )
-    records = [record for record in manifest.splits[split].files if record.name.startswith(f"{table}/")]
-    return _map_files(folder, records, f"{folder}/{table}/{split}")
-
-
-def _map_files(folder: Path, records: Sequence[FileRecord], where: str) -> tuple[Any, list[Any]]:
-    """A table that lies in some files, and these files as Arrow buffers, in order."""
-    import pyarrow as pa
-
-    parts, files = [], []
-    for record in records:
-        path = folder / record.name
-        found = path.stat().st_size if path.is_file() else None
-        if found != record.bytes:
-            state = "is missing" if found is None else f"has {found} bytes"
-            raise DataError(f"{path} {state}, expected {record.bytes} bytes; prepare the dataset again")
-        try:
-            part, file = _map_table(path)
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-            raise DataError(
-                f"{path} is not a readable Arrow file ({error}); prepare the dataset again"
-            ) from None
-        parts.append(part)
-        files.append(file)
+def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """An array of the folder, read-only and mapped from disk; None in its shape stands for any number."""
+    path = folder / name
     try:
-        return pa.concat_tables(parts), files
-    except (pa.ArrowException, ValueError) as error:
-        raise DataError(
-            f"{where} has files that do not fit together ({error}); prepare the dataset again"
-        ) from None
-
-
-def _check_columns(
-    images: Any, captions: Any, folder: Path, spec: DatasetSpec, split: str, tokens: str
-) -> None:
-    """Refuse tables whose columns are not of the layout, or whose insides point outside of them."""
-    where = {table: f"{folder}/{table}/{split}" for table in ("images", "captions")}
-    if images.num_rows != spec.images[split]:
-        raise DataError(
-            f"{where['images']} has {images.num_rows} rows, {spec.name} has {spec.images[split]} images; "
-            "prepare it again"
-        )
-    _check_column(images, "image_id", "string", where["images"])
-    numbers = [
-        f"fixed_size_list<{dtype}>[{spec.n_regions * spec.feature_dim}]" for dtype in ("float", "halffloat")
-    ]
-    _check_column(images, "image_features", " or ".join(numbers), where["images"], full=False)
-    _check_column(captions, "image_row", "int64", where["captions"])
-    _check_column(captions, tokens, "list<int32>", where["captions"])
-
-
-def _check_column(table: Any, name: str, types: str, where: str, *, full: bool = True) -> None:
-    import pyarrow as pa
-
-    try:
-        column = table[name]
-        column.validate(full=full)
-        found = re.sub(r"<\w+: (\w+)( not null)?>", r"<\1>", str(column.type))
-    except (
-        pa.ArrowException,
-        KeyError,
-        ValueError,
-    ) as error:  # a name may be missing, twice there or no text
-        raise DataError(f"{where}: column {name} is damaged ({error}); prepare the dataset again") from None
-    if found not in types.split(" or "):
-        raise DataError(f"{where}: {name} is {column.type}, expected {types}; prepare the dataset again")
-    if column.null_count or not column.num_chunks:
-        raise DataError(f"{where}: {name} is empty in places; prepare the dataset again")
-
-
-def _map_table(path: Path) -> tuple[Any, Any]:
-    """Map an Arrow file and read its headers only; ``pyarrow.memory_map`` has the disk read it all ahead.
-
-    Returns:
-        Its table, and the mapped file as an Arrow buffer.
-    """
-    import pyarrow as pa
-
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    mapped.madvise(mmap.MADV_RANDOM)
-    file = pa.py_buffer(mapped)
-    table = pa.ipc.open_stream(pa.BufferReader(file)).read_all()
-    mapped.madvise(mmap.MADV_NORMAL)
-    return table, file
-
-
-def _holds(column: Any, numbers: Int64Array) -> bool:
-    """Whether a column holds these numbers, without a copy of it."""
-    first = np.cumsum([0, *map(len, column.chunks)])
-    return len(column) == len(numbers) and all(
-        np.array_equal(_view(chunk, numbers.dtype), numbers[start : start + len(chunk)])
-        for start, chunk in zip(first, column.chunks, strict=False)
+        header = read_header(path)
+    except ScoresError as error:
+        raise DataError(f"{str(error).split(';')[0]}; {how_to_prepare(folder)}") from None
+    fits = len(header.shape) == len(shape) and all(
+        expected in (None, found) for found, expected in zip(header.shape, shape, strict=True)
     )
+    if not fits or header.dtype != np.dtype(dtype) or header.fortran_order:
+        raise DataError(
+            f"{path} holds {header.dtype} of shape {header.shape}, expected {dtype} of shape {shape}; "
+            f"{how_to_prepare(folder)}"
+        )
+    return map_npy(path, header).view(np.ndarray)
 
 
-def _tokens(column: Any, files: Sequence[Any], where: str) -> ArrowTokens:
-    try:
-        (file,) = files
-        return ArrowTokens(column, file)
-    except ValueError as error:
-        raise DataError(f"{where}: token ids cannot be read ({error}); prepare the dataset again") from None
+def _tokens(folder: Path, tokenization: Tokenization, split: str, n: int, size: int) -> TokenTable:
+    names = tokenization.token_files(split)
+    ids = _mapped(folder, names[0], "int32", (None,))
+    offsets = _mapped(folder, names[1], "int64", (n + 1,))
+    if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+        raise DataError(f"{folder / names[1]} does not fit {names[0]}; {how_to_prepare(folder)}")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+        raise DataError(
+            f"{folder / names[0]} holds token ids outside {tokenization.vocabulary}, which has {size} words; "
+            f"{how_to_prepare(folder)}"
+        )
+    return TokenTable(ids, offsets)
 
 
-def _all_below(column: Any, size: int) -> bool:
-    """Whether all numbers of a column of lists are 0 to ``size - 1``."""
-    ids = (_view(chunk.values, np.dtype(np.int32)) for chunk in column.chunks if len(chunk.values))
-    return all(own.min() >= 0 and own.max() < size for own in ids)
+def damage(folder: Path, *, progress: Progress = silent) -> Iterator[str]:
+    """Read a prepared folder whole and say which files are not those that were written.
+
+    Args:
+        folder: of the dataset.
+        progress: shows the bytes read.
+
+    Yields:
+        A sentence for each damaged file: which, and the command that prepares it again.
+
+    Raises:
+        DataError: a manifest cannot be read, or a file is missing or of another size.
+    """
+    yield from _damage(folder, how_to_prepare(folder), lambda: read_manifest(folder).files, progress)
+    place = folder / IMAGE_FILES
+    if place.exists():
+        command = f"{command_name()} add-images {folder.name} --from IMAGES --to {folder.parent}"
+        remedy = f"delete {place} and run `{command}`"
+        yield from _damage(place, remedy, lambda: read_image_files(folder).files, progress)
 
 
-def _view(array: Any, dtype: np.dtype[T]) -> NDArray[T]:
-    """A read-only view of an Arrow array of numbers; its own ``to_numpy`` takes a second to import pandas."""
-    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+def _damage(
+    place: Path, remedy: str, files: Callable[[], Sequence[FileRecord]], progress: Progress
+) -> Iterator[str]:
+    sentence = "{} is not the file that was written (its sha256 differs); {}"
+    own = place / f"{MANIFEST}.sha256"
+    if not own.is_file() or sha256_of_file(place / MANIFEST) != own.read_text(errors="replace")[:64]:
+        yield sentence.format(place / MANIFEST, remedy)
+        return  # what it says of the others means nothing
+    records = files()
+    check_sizes(place, records, remedy)
+    with progress(f"reading {place}", sum(record.bytes for record in records)) as advance:
+        for record in records:
+            digest = hashlib.sha256()
+            with (place / record.name).open("rb") as stream:
+                while block := stream.read(2**20):
+                    digest.update(block)
+                    advance(len(block))
+            if digest.hexdigest() != record.sha256:
+                yield sentence.format(place / record.name, remedy)

@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from ncl_bench.data.paired import FloatArray, PairedDataset, TokenTable
+from ncl_bench.data.columns import FloatArray, TokenTable
+from ncl_bench.data.download import Download
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
-
-if TYPE_CHECKING:
-    from ncl_bench.data.download import Download
 
 SPLITS = ("train", "dev", "test")
 
@@ -176,7 +175,7 @@ class DatasetSpec:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
 
-    def read_captions(self, download: "Download", paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Captions (or token ids) and image ids of one split of a download.
 
         Args:
@@ -189,7 +188,7 @@ class DatasetSpec:
         """
         raise NotImplementedError(f"{type(self).__name__} reads no download")
 
-    def read_vocabularies(self, download: "Download") -> dict[TokenKey, tuple[bytes, str]]:
+    def read_vocabularies(self, download: Download) -> dict[TokenKey, tuple[bytes, str]]:
         """Vocabularies that come with token ids: the json bytes of each, and where they are from; none by default."""
         return {}
 

@@ -5,12 +5,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.layout import Tokenization, token_column
-from ncl_bench.data.paired import Int64Array, TokenTable
+from ncl_bench.data.columns import Int64Array, TokenTable
+from ncl_bench.data.layout import Tokenization
 from ncl_bench.data.spec import DatasetSpec, Material, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe
 from ncl_bench.data.vocabulary import Vocabulary, load_vocabulary, vocabulary_from_counts, vocabulary_json
@@ -22,6 +23,7 @@ from ncl_bench.progress import Advance, Progress
 CHUNK = 5_000
 """Captions per piece of work; fewer than four pieces are not worth a process."""
 
+Origin = Literal["built", "imported", "shipped"]
 _Chunk = tuple[list[str], NDArray[np.int32], NDArray[np.int32]]
 
 
@@ -127,7 +129,7 @@ class TextOptions:
 
 @dataclass
 class Tokenized:
-    """Token ids by split and column, and the manifest's record of each column."""
+    """Token ids by split and name, and the manifest's record of each."""
 
     tokenizations: list[Tokenization] = field(default_factory=list)
     tokens: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
@@ -169,6 +171,12 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: TextOp
     return planned
 
 
+def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...]) -> str:
+    """Name of the files of token ids; the language is part of it only where there are several texts."""
+    name = tokenizer.replace("-", "_")
+    return f"{language}_{name}" if language is not None and len(languages) > 1 else name
+
+
 def make_tokens(
     folder: Path, spec: DatasetSpec, material: Material, options: TextOptions, progress: Progress
 ) -> Tokenized:
@@ -184,16 +192,16 @@ def make_tokens(
     languages = tuple(material.captions["train"].texts)
     result = Tokenized(tokens={split: {} for split in material.captions})
     for key, (content, version) in material.vocabularies.items():
-        column = token_column(*key, languages)
-        result.tokenizations.append(_describe(folder, key, version, column, content, "shipped"))
+        name = token_name(*key, languages)
+        result.tokenizations.append(_describe(folder, key, version, name, content, "shipped"))
         for split, captions in material.captions.items():
-            result.tokens[split][column] = captions.tokens[key]
+            result.tokens[split][name] = captions.tokens[key]
     for key in planned_tokenizations(spec, material, options):
-        _tokenize_column(folder, key, languages, material, options, progress, result)
+        _tokenize(folder, key, languages, material, options, progress, result)
     return result
 
 
-def _tokenize_column(
+def _tokenize(
     folder: Path,
     key: TokenKey,
     languages: tuple[str, ...],
@@ -203,9 +211,9 @@ def _tokenize_column(
     result: Tokenized,
 ) -> None:
     language, name = key
-    column = token_column(language, name, languages)
+    own = token_name(language, name, languages)
     texts = {split: captions.texts[str(language)] for split, captions in material.captions.items()}
-    file = _tokenizer_file(folder, name, column, texts["train"], options)
+    file = _tokenizer_file(folder, name, own, texts["train"], options)
     found: dict[str, TokenizedCaptions] = {}
     for split, captions in texts.items():
         with progress(f"tokenizing {split} ({name})", len(captions)) as advance:
@@ -217,19 +225,17 @@ def _tokenize_column(
     else:
         vocabulary = found["train"].vocabulary(described.threshold)
         content = vocabulary_json(vocabulary).encode()
-    origin = "imported" if imported else "built"
-    result.tokenizations.append(_describe(folder, key, described.version, column, content, origin))
+    origin: Origin = "imported" if imported else "built"
+    result.tokenizations.append(_describe(folder, key, described.version, own, content, origin))
     for split in texts:
-        result.tokens[split][column] = found[split].encoded(vocabulary)
+        result.tokens[split][own] = found[split].encoded(vocabulary)
 
 
-def _tokenizer_file(
-    folder: Path, name: str, column: str, train: list[str], options: TextOptions
-) -> Path | None:
+def _tokenizer_file(folder: Path, name: str, own: str, train: list[str], options: TextOptions) -> Path | None:
     """A tokenizer.json, trained or given, kept beside the vocabularies."""
     if name not in ("bpe", "bert"):
         return None
-    file = folder / "vocab" / f"{column.removeprefix('tokens_')}_tokenizer.json"
+    file = folder / "vocab" / f"{own}_tokenizer.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     if name == "bpe":
         train_bpe(train, file)
@@ -239,19 +245,15 @@ def _tokenizer_file(
 
 
 def _describe(
-    folder: Path, key: TokenKey, version: str, column: str, vocabulary: bytes, origin: str
+    folder: Path, key: TokenKey, version: str, name: str, vocabulary: bytes, origin: Origin
 ) -> Tokenization:
-    name = f"vocab/{column.removeprefix('tokens_')}.json"
-    write_bytes(folder / name, vocabulary)
-    language, tokenizer_name = key
-    return Tokenization.model_validate(
-        {
-            "language": language,
-            "tokenizer": tokenizer_name,
-            "version": version,
-            "column": column,
-            "vocabulary": name,
-            "vocabulary_sha256": hashlib.sha256(vocabulary).hexdigest(),
-            "origin": origin,
-        }
+    described = Tokenization(
+        language=key[0],
+        tokenizer=key[1],
+        version=version,
+        name=name,
+        vocabulary_sha256=hashlib.sha256(vocabulary).hexdigest(),
+        origin=origin,
     )
+    write_bytes(folder / described.vocabulary, vocabulary)
+    return described

@@ -8,10 +8,10 @@ from pathlib import Path, PurePosixPath
 from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, parse_encoding
 from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
-from ncl_bench.data.layout import Dtype, FileRecord, Journal
+from ncl_bench.data.layout import Dtype, FileRecord
 from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, SplitCaptions
 from ncl_bench.errors import DataError
-from ncl_bench.files import sha256_of_file
+from ncl_bench.files import Journal, sha256_of_file
 from ncl_bench.progress import Progress
 
 
@@ -46,7 +46,7 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
     """
     origin = spec.origin
     download = open_download(place)
-    folder = features_folder(download, origin)
+    folder = features_folder(download, f"{origin.prefixes['train']}_ims.npy", origin.folders)
     paths = {split: [f"{folder}{name}" for name in origin.split_files(split)] for split in SPLITS}
     for path in (path for split in SPLITS for path in paths[split]):
         require(download, path)

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data import ROOT_VARIABLE, load_dataset
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.order import order_fingerprint
-from ncl_bench.data.paired import Int64Array, PairedDataset
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Noise, Submission

@@ -22,7 +22,7 @@ import pytest
 from ncl_bench import load_dataset
 from ncl_bench.data import coco, flickr30k, write
 from ncl_bench.data import prepare as run
-from ncl_bench.data.paired import TokenTable
+from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec, Material, SplitCaptions, TokenKey
 from ncl_bench.data.verify import Findings, Inspection

@@ -22,7 +22,8 @@ import torch
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.mixture import clean_posterior, is_clean
 from baselines.kit.pair_memory import PairMemory
-from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.columns import TokenTable
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.noise.draw import NoiseRecord
 

@@ -141,7 +141,7 @@ import ncl_bench
 train = ncl_bench.load_dataset("{spec.name}", split="train"{noise})
 ```
 
-`ncl-bench prepare {spec.name} --to data` writes it as Arrow files, in the same layout as the other datasets.
+`ncl-bench prepare {spec.name} --to data` writes it in the same layout as the other datasets.
 """
 
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
-from ncl_bench.data.paired import FloatArray
 from ncl_bench.data.spec import SPLITS, Origin
 
 FILES = Path(__file__).parent

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.kit.batches import Batch, TrainingBatches, collate, in_blocks
-from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.columns import TokenTable
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.noise.draw import NoiseRecord
 

@@ -291,12 +291,13 @@ def manifest(folder: Path) -> Reader:
     return Reader(seeds, read, (*JSON, b"../../../etc/passwd", b"/etc/passwd"))
 
 
-def arrow(folder: Path, table: str) -> Reader:
+def prepared_file(folder: Path, name: str) -> Reader:
+    """A file of a prepared folder, whose manifest has the size of the damaged one."""
     prepare("flickr30k", miniatures.make_scan(folder / "from", "flickr30k"), folder / "root")
     place = folder / "root" / "flickr30k"
     described = json.loads((place / "manifest.json").read_text())
-    record = next(file for file in described["splits"]["dev"]["files"] if file["name"].startswith(table))
-    path = place / record["name"]
+    record = next(file for file in described["files"] if file["name"] == name)
+    path = place / name
     seeds = [path.read_bytes()]
 
     def read(content: bytes) -> None:
@@ -382,8 +383,11 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "tokenizer.json": tokenizer_json,
     "zip download": zip_download,
     "manifest": manifest,
-    "Arrow captions": lambda folder: arrow(folder, "captions"),
-    "Arrow images": lambda folder: arrow(folder, "images"),
+    "captions table": lambda folder: prepared_file(folder, "captions/dev/data-00000-of-00001.arrow"),
+    "captions state": lambda folder: prepared_file(folder, "captions/dev/state.json"),
+    "prepared features": lambda folder: prepared_file(folder, "features/dev.npy"),
+    "token ids": lambda folder: prepared_file(folder, "tokens/dev/word.npy"),
+    "token offsets": lambda folder: prepared_file(folder, "tokens/dev/word_offsets.npy"),
     "checkpoint": checkpoint,
     "run folder": run_folder,
 }

@@ -46,7 +46,7 @@ def vocabulary_of(idx: object) -> bytes:
 
 def with_name(content: bytes, name: str) -> bytes:
     manifest = json.loads(content)
-    manifest["tokenizations"][0]["vocabulary"] = name
+    manifest["tokenizations"][0]["name"] = name
     return json.dumps(manifest).encode()
 
 

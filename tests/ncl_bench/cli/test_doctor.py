@@ -89,7 +89,7 @@ def test_a_folder_that_does_not_exist_is_broken(tmp_path: Path, monkeypatch: pyt
     assert findings(code=1)["folder"] == found
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "images/dev"])
+@pytest.mark.parametrize("name", ["manifest.json", "features/dev.npy", "captions/dev"])
 def test_damaged_data_is_broken(root: Path, name: str) -> None:
     damaged = root / "cc152k" / name
     file = damaged if damaged.is_file() else next(damaged.glob("*.arrow"))
@@ -98,6 +98,21 @@ def test_damaged_data_is_broken(root: Path, name: str) -> None:
     assert found["state"] == "broken"
     assert file.name in found["detail"]
     assert "ncl-bench prepare cc152k" in found["fix"]
+
+
+def test_a_flipped_bit_is_found_by_a_deep_look_alone(root: Path) -> None:
+    assert "every file as it was written" in findings("--root", str(root), "--deep")["cc152k"]["detail"]
+    file = root / "cc152k" / "features" / "train.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert findings("--root", str(root))["cc152k"]["state"] == "ok"
+    found = findings("--root", str(root), "--deep", code=1)["cc152k"]
+    assert found["state"] == "broken"
+    assert found["detail"].startswith(f"{file} is not the file that was written")
+    command = f"ncl-bench prepare cc152k --from DOWNLOADS --to {root}"
+    assert command in found["detail"]
+    assert command in found["fix"]
 
 
 def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from support import miniatures
 
-from ncl_bench.data.prepare import check, prepare
+from ncl_bench.data.prepare import PrepareOptions, check, prepare
 from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.write import PrepareOptions
 from ncl_bench.errors import DataError
 
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
+import numpy as np
 import pytest
-from huggingface_hub import DatasetCard
 from support import miniatures
 
 from ncl_bench.data import DATASETS, hub, now
 from ncl_bench.data.prepare import prepare
+from ncl_bench.data.prepared import load_prepared
 from ncl_bench.errors import DataError
 from ncl_bench.files import sha256_of_file
 
@@ -27,9 +29,6 @@ class PretendedHub:
             raise self.fault
         self.calls.append(("create_repo", {"repo_id": repo_id, **options}))
 
-    def upload_folder(self, **options: object) -> None:
-        self.calls.append(("upload_folder", options))
-
     def upload_file(self, **options: object) -> None:
         self.calls.append(("upload_file", options))
 
@@ -44,22 +43,32 @@ class PretendedHub:
 
 
 @pytest.mark.parametrize(
-    ("name", "tables"), [("now", {"captions", "images"}), ("coco", {"captions"}), ("cc152k", {"captions"})]
+    ("name", "tables"), [("now", ("captions", "images")), ("coco", ("captions",)), ("cc152k", ("captions",))]
 )
-def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path):
+def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkeypatch):
     folder = prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")
-    api = PretendedHub()
-    assert set(hub.push_to_hub(folder, "someone/data", api=api)) == tables
-    (_, made), (_, sent), (_, card) = api.calls
+    api, pushed = PretendedHub(), {}
+
+    def push(table, repository, config, *, split, private):
+        assert (repository, private) == ("someone/data", True)
+        pushed[config, split] = table
+
+    monkeypatch.setattr(datasets.Dataset, "push_to_hub", push)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    assert hub.push_to_hub(folder, "someone/data", api=api) == tables
+    (_, made), *files = api.calls
     assert made["private"]
-    assert made["repo_id"] == sent["repo_id"] == "someone/data"
-    patterns = set(sent["allow_patterns"])
-    assert {pattern for pattern in patterns if pattern.startswith(("images", "captions"))} == {
-        f"{table}/**" for table in tables
-    }
-    assert "README.md" not in patterns
-    front = DatasetCard(card["path_or_fileobj"].decode()).data.to_dict()
-    assert {config["config_name"] for config in front["configs"]} == tables
+    assert "README.md" in [sent["path_in_repo"] for _, sent in files]
+    assert set(pushed) == {(table, split) for table in tables for split in miniatures.IMAGES}
+    own = load_prepared(tmp_path / "root", miniatures.SPECS[name], "dev")
+    tokens = "tokens_jieba" if name == "now" else "tokens_word"
+    ids, lengths = own.tokens.padded(np.arange(len(own)))
+    found = pushed["captions", "dev"][tokens][:]
+    assert found == [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
+    if "images" in tables:
+        images = pushed["images", "dev"].with_format("numpy")
+        assert images["image_id"][:].tolist() == own.image_ids.tolist()
+        np.testing.assert_array_equal(images["image_features"][:], own.image_features)
 
 
 def test_flickr30k_is_refused_with_the_reason(tmp_path):

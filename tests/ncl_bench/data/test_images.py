@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from ncl_bench.cli import app
 from ncl_bench.data import load_dataset
 from ncl_bench.data.images import add_images
+from ncl_bench.data.prepared import damage
 from ncl_bench.errors import DataError
 
 SPEC = SPECS["flickr30k"]
@@ -71,7 +72,8 @@ def test_the_images_open_with_the_hugging_face_library(
     root: Path, photos: dict[str, bytes], tmp_path: Path
 ) -> None:
     add_images(SPEC, tmp_path / "photos", root)
-    opened = datasets.load_from_disk(str(root / "flickr30k" / "image_files" / "dev"))
+    opened = datasets.load_from_disk(str(root / "flickr30k" / "image_files" / "dev" / "part-00000"))
+    opened = opened.cast_column("image", datasets.Image())
     assert opened["image_id"][:] == [
         str(i) for i in load_dataset("flickr30k", split="dev", root=root).image_ids
     ]
@@ -96,7 +98,7 @@ def test_a_table_may_say_which_file_is_which(root: Path, photos: dict[str, bytes
 def test_a_stopped_copy_goes_on_where_it_was(
     root: Path, photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ncl_bench.data.images.FILE_IMAGES", 5)
+    monkeypatch.setattr("ncl_bench.data.images.PART", 5)
     *_, last = photos
     damaged = tmp_path / "photos" / f"{last}.png"
     damaged.write_bytes(b"no image")
@@ -136,19 +138,22 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
         add_images(SPEC, source, root)
 
 
-@pytest.mark.parametrize("damage", ["manifest", "size", "ids"])
-def test_damaged_images_are_refused(
-    root: Path, photos: dict[str, bytes], tmp_path: Path, damage: str
-) -> None:
+@pytest.mark.parametrize("harm", ["manifest", "size", "bit"])
+def test_damaged_images_are_refused(root: Path, photos: dict[str, bytes], tmp_path: Path, harm: str) -> None:
     add_images(SPEC, tmp_path / "photos", root)
     folder = root / "flickr30k" / "image_files"
-    table = folder / "dev" / "data-00000-of-00001.arrow"
-    if damage == "manifest":
+    table = folder / "dev" / "part-00000" / "data-00000-of-00001.arrow"
+    assert list(damage(root / "flickr30k")) == []
+    if harm == "manifest":
         (folder / "manifest.json").write_text("{}")
-    elif damage == "size":
+    elif harm == "size":
         table.write_bytes(table.read_bytes()[:-8])
     else:
         own = str(load_dataset("flickr30k", split="dev", root=root).image_ids[0]).encode()
         table.write_bytes(table.read_bytes().replace(own, own[::-1]))
-    with pytest.raises(DataError, match=r"again"):
+        (sentence,) = damage(root / "flickr30k")
+        command = f"ncl-bench add-images flickr30k --from IMAGES --to {root}"
+        assert sentence.endswith(f"delete {folder} and run `{command}`")
+        return
+    with pytest.raises(DataError, match=r"add the images again"):
         load_dataset("flickr30k", split="dev", root=root)

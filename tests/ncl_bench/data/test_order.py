@@ -13,8 +13,7 @@ from support import miniatures
 from ncl_bench.data import DATASETS, load_dataset
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.order import order_fingerprint, order_of_download
-from ncl_bench.data.prepare import prepare
-from ncl_bench.data.write import PrepareOptions
+from ncl_bench.data.prepare import PrepareOptions, prepare
 from ncl_bench.errors import DataError
 from ncl_bench.evaluation.claims import known_order
 
@@ -83,21 +82,6 @@ def test_preparation_download_and_memory_agree_whatever_the_numbers_are(
         features.unlink()
     assert found == {(split, order_of_download(spec, place, split)) for split in ("dev", "test")}
     assert len(found) == 2
-
-
-def test_a_folder_prepared_before_the_order_was_recorded_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = miniatures.SPECS["flickr30k"]
-    monkeypatch.setitem(DATASETS, "flickr30k", spec)
-    folder = prepare("flickr30k", miniatures.make(tmp_path / "downloads", "flickr30k"), tmp_path / "data")
-    recorded = read_manifest(folder).splits["test"].order_fingerprint
-    text = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(
-        "".join(line for line in text.splitlines(keepends=True) if "order_fingerprint" not in line)
-    )
-    assert read_manifest(folder).splits["test"].order_fingerprint is None
-    assert known_order(spec, "test", tmp_path / "data") == recorded
 
 
 def test_what_is_known_needs_no_files(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_stopped_preparation_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("ncl_bench.data.prepare.write_prepared", stop)
+        patch.setattr("ncl_bench.data.prepare._write", stop)
         with pytest.raises(KeyboardInterrupt):
             new()
     del DATASETS["pets"]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncl_bench.data.paired import LeadingImages, PairedDataset, TokenTable, collate
+from ncl_bench.data.columns import TokenTable
+from ncl_bench.data.paired import PairedDataset, collate
 from ncl_bench.data.vocabulary import build_vocabulary
 from ncl_bench.errors import DataError, RowError
 from ncl_bench.noise.draw import NoiseRecord
@@ -203,13 +204,6 @@ def test_first_images_follow_a_noisy_pairing():
     assert noisy.first_images(1).pair_ids.tolist() == [25, 26, 27, 28, 29]
 
 
-def test_leading_images_read_nothing_beyond_them():
-    features = LeadingImages(dataset().image_features, 2)
-    assert features.shape == (2, 2, 3)
-    with pytest.raises(IndexError):
-        features[np.array([2])]
-
-
 @pytest.mark.parametrize("seed", [None, 0, 1])
 def test_batches_visit_every_pair_once(seed):
     whole = dataset()
@@ -251,10 +245,11 @@ def test_to_torch_holds_writable_copies():
     assert whole.to_torch(np.array([4]))["pair_ids"].tolist() == [4]
 
 
-def test_in_ram_holds_the_same_rows():
-    whole = replace(dataset(), image_features=LeadingImages(dataset().image_features, 6))
-    loaded = whole.in_ram()
-    assert isinstance(loaded.image_features, np.ndarray)
+def test_in_ram_holds_the_same_rows(tmp_path):
+    np.save(tmp_path / "features.npy", dataset().image_features)
+    mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
+    loaded = replace(dataset(), image_features=mapped).in_ram()
+    assert not isinstance(loaded.image_features, np.memmap)
     np.testing.assert_array_equal(loaded.image_features, dataset().image_features)
 
 

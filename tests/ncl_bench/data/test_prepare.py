@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from support import miniatures
 
-from ncl_bench.data import DATASETS, digits, flickr30k, now, write
+from ncl_bench.data import DATASETS, digits, flickr30k, now
+from ncl_bench.data import prepare as preparing
 from ncl_bench.data.download import open_download
 from ncl_bench.data.features import SCAN_ROWS, open_features, scan
 from ncl_bench.data.layout import FileRecord, read_manifest
-from ncl_bench.data.prepare import check, prepare
+from ncl_bench.data.prepare import PrepareOptions, check, prepare
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import KnownFile
 from ncl_bench.data.tokenize import TextOptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
-from ncl_bench.data.write import PrepareOptions
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.files import sole_owner
 
@@ -150,17 +150,40 @@ def test_the_fingerprint_depends_on_content_only(prepared, tmp_path):
     )
 
 
-def test_the_fingerprint_does_not_depend_on_file_sizes(tmp_path, monkeypatch):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    monkeypatch.setattr(write, "BLOCK_ROWS", 4)
-    found = []
-    for shard_bytes, n_files in ((1, 3), (10**9, 1)):
-        monkeypatch.setattr(write, "SHARD_BYTES", shard_bytes)
-        folder = prepare("flickr30k", source, tmp_path / str(n_files))
-        train = read_manifest(folder).splits["train"]
-        assert len(train.files) == 1 + n_files
-        found.append(train.fingerprint)
-    assert found[0] == found[1]
+FINGERPRINTS = {
+    "flickr30k": [
+        ("57ed8b68fe4c7208", "29b2c478e2f3da94"),
+        ("15e5597458a2b37e", "f055fc6e9c331ad5"),
+        ("61eeacfb4237c495", "eafd8e7bf0c8e728"),
+    ],
+    "coco": [
+        ("8214b225287ab3ee", "29b2c478e2f3da94"),
+        ("3fc50949d465963a", "f055fc6e9c331ad5"),
+        ("e10d666ccd33fa8c", "eafd8e7bf0c8e728"),
+    ],
+    "cc152k": [
+        ("e04ccec497d6e8b4", "8d00527209b98412"),
+        ("6400a746f758249d", "683c5e7e958dd2b6"),
+        ("b678213fef21febe", "42447c63b168f2f9"),
+    ],
+    "now": [
+        ("58072f155a1aac9f", "bfc71c88429ab4e9"),
+        ("b05978cef408a9a8", "922dcf613f8807e7"),
+        ("f2cc0983d3aec029", "e0333d971857ed8b"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_fingerprints_are_those_of_every_version_before(name, tmp_path, monkeypatch):
+    """With more images than are hashed at a time."""
+    images = {"train": 300, "dev": 4, "test": 3}
+    monkeypatch.setattr(miniatures, "IMAGES", images)
+    monkeypatch.setitem(DATASETS, name, replace(miniatures.SPECS[name], images=images))
+    splits = read_manifest(prepare(name, miniatures.make(tmp_path / "from", name), tmp_path / "root")).splits
+    assert [(splits[split].fingerprint[:16], splits[split].order_fingerprint[:16]) for split in images] == (
+        FINGERPRINTS[name]
+    )
 
 
 def test_an_imported_vocabulary_is_kept_bit_for_bit(tmp_path):
@@ -364,25 +387,22 @@ sys.path.insert(0, {folder!r})
 from support import miniatures
 from pathlib import Path
 from ncl_bench.data import DATASETS
-from ncl_bench.data import write
 from ncl_bench.data.prepare import prepare
+from ncl_bench.files import Journal
 DATASETS.update(miniatures.SPECS)
-write.BLOCK_ROWS, write.SHARD_BYTES = 2, 1
-finish, steps = write.Journal.finish, []
+finish, steps = Journal.finish, []
 def killing(self, step, result):
     finish(self, step, result)
     steps.append(step)
     if len(steps) == {limit}:
         os.kill(os.getpid(), signal.SIGKILL)
-write.Journal.finish = killing
+Journal.finish = killing
 prepare("flickr30k", Path({source!r}), Path({root!r}))
 """
 
 
-@pytest.mark.parametrize("limit", [2, 6, 11])
-def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "BLOCK_ROWS", 2)
-    monkeypatch.setattr(write, "SHARD_BYTES", 1)
+@pytest.mark.parametrize("limit", [2, 4, 6])
+def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     root = tmp_path / "killed"
     script = KILLED.format(
@@ -391,7 +411,8 @@ def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path, monkeypatch)
     process = subprocess.run([sys.executable, "-c", script], check=False)
     assert process.returncode == -signal.SIGKILL
     assert not (root / "flickr30k").exists()
-    finished = {path: path.stat().st_mtime_ns for path in root.rglob("images/*/data-*.arrow")}
+    finished = {path: path.stat().st_mtime_ns for path in root.rglob("features/*.npy")}
+    assert len(finished) == max(0, limit - 3)
     prepare("flickr30k", source, root)
     whole = prepare("flickr30k", source, tmp_path / "whole")
     assert contents(root) == contents(whole.parent)
@@ -404,7 +425,7 @@ def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path, monkeypatch)
 def test_unfinished_work_of_other_settings_is_dropped(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     with monkeypatch.context() as patch:
-        fail_after(patch, blocks=2)
+        fail_after(patch, splits=2)
         with pytest.raises(DataError, match="No space left"):
             prepare("flickr30k", source, tmp_path / "root")
     options = PrepareOptions(dtype="float16")
@@ -413,9 +434,9 @@ def test_unfinished_work_of_other_settings_is_dropped(tmp_path, monkeypatch):
     assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
 
 
-def fail_after(monkeypatch, blocks):
-    """Writing images runs out of space after some blocks."""
-    real, left = write._image_batch, [blocks]
+def fail_after(monkeypatch, splits):
+    """Writing features runs out of space after some splits."""
+    real, left = preparing._write_features, [splits]
 
     def full(*arguments):
         left[0] -= 1
@@ -423,13 +444,13 @@ def fail_after(monkeypatch, blocks):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(*arguments)
 
-    monkeypatch.setattr(write, "_image_batch", full)
+    monkeypatch.setattr(preparing, "_write_features", full)
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     with monkeypatch.context() as patch:
-        fail_after(patch, blocks=1)
+        fail_after(patch, splits=1)
         with pytest.raises(DataError, match=r"No space left on device; fix that and run the same command"):
             prepare("flickr30k", source, tmp_path / "root")
     assert not (tmp_path / "root" / "flickr30k").exists()

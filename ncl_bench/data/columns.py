@@ -1,0 +1,207 @@
+"""What a dataset is made of: token ids and texts, in memory or on disk, and how rows of them are chosen."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import DataError, RowError, first_line
+
+Int64Array = NDArray[np.int64]
+FloatArray = NDArray[np.floating]
+Rows = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
+"""Rows of a dataset: their numbers, a mask or a slice."""
+
+Value = TypeVar("Value")
+
+
+class ImageFeatures(Protocol):
+    """Region features, ``(n_images, n_regions, feature_dim)``: an array, or images that a backbone reads itself."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]: ...
+
+    @overload
+    def __getitem__(self, rows: Int64Array, /) -> FloatArray: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> "ImageFeatures": ...
+    def __getitem__(self, rows: Any, /) -> Any:
+        """A fresh, writable copy of the chosen rows; a slice is not read yet."""
+        ...
+
+
+class CaptionTokens(Protocol):
+    """Token ids of captions: a :class:`TokenTable`, or made of texts when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lengths(self) -> Int64Array:
+        """Length of each caption, int64 ``(n_captions,)``."""
+        ...
+
+    def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
+        ...
+
+    def take(self, rows: Int64Array) -> "CaptionTokens":
+        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        ...
+
+
+def row_numbers(rows: Any, n: int) -> Int64Array:
+    """Chosen rows of ``n`` as numbers from 0 to ``n - 1``; everything that reads a dataset by rows chooses them here.
+
+    Args:
+        rows: whole numbers, of which -1 is the last row; a mask, bool ``(n,)``, that is true for the chosen rows; or
+            a slice.
+        n: number of rows there are.
+
+    Returns:
+        int64 ``(chosen,)``, in the order asked for.
+
+    Raises:
+        RowError: there is no such row, the mask has another length, or the rows are no whole numbers.
+    """
+    if isinstance(rows, slice):
+        return np.arange(n)[rows]
+    chosen = np.asarray(rows)
+    if chosen.dtype == np.bool_:
+        if chosen.shape != (n,):
+            raise RowError(
+                f"the mask has shape {chosen.shape}, expected ({n},), an entry for each of {n} rows"
+            )
+        return np.flatnonzero(chosen)
+    if chosen.ndim != 1:
+        raise RowError(f"rows have shape {chosen.shape}, expected one list of row numbers, such as [3, 0]")
+    if chosen.size == 0:
+        return np.empty(0, np.int64)
+    if chosen.dtype.kind not in "iu":
+        raise RowError(f"rows are {chosen.dtype}, expected whole numbers or a mask of bool; convert them")
+    low, high = int(chosen.min()), int(chosen.max())
+    if low < -n or high >= n:
+        raise RowError(f"row {high if high >= n else low} does not exist, expected {-n} to {n - 1}")
+    chosen = chosen.astype(np.int64, copy=False)
+    return chosen if low >= 0 else np.where(chosen < 0, chosen + n, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTable:
+    """Token ids of many captions without padding: caption ``c`` is ``ids[offsets[c]:offsets[c + 1]]``.
+
+    Attributes:
+        ids: int32, all captions end to end; start and end token included.
+        offsets: int64 ``(n_captions + 1,)``, rising from 0 to ``len(ids)``.
+    """
+
+    ids: NDArray[np.int32]
+    offsets: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Int64Array:
+        """Length of each caption, int64 ``(n_captions,)``."""
+        return np.diff(self.offsets)
+
+    def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Captions as a rectangle.
+
+        Args:
+            rows: int64 ``(n,)``, which captions, in any order.
+
+        Returns:
+            tokens int64 ``(n, longest)`` padded with 0, lengths int64 ``(n,)``.
+        """
+        rows = row_numbers(rows, len(self))
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts  # the lengths of all captions would be made for every batch
+        columns = np.arange(lengths.max(initial=0))
+        valid = columns < lengths[:, None]
+        tokens = np.zeros(valid.shape, dtype=np.int64)
+        tokens[valid] = self.ids[(starts[:, None] + columns)[valid]]
+        return tokens, lengths
+
+    def take(self, rows: Int64Array) -> "TokenTable":
+        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        rows = row_numbers(rows, len(self))
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return TokenTable(self.ids[np.arange(offsets[-1]) + shift], offsets)
+
+
+class TableColumn(Sequence[Any]):
+    """A column of a table on disk, whose values the library ``datasets`` reads when they are asked for.
+
+    ``column[3]`` is a value, ``column[2:9]`` and ``column.take(rows)`` are columns again; nothing is read for them.
+
+    Args:
+        folders: the parts of the table, each written by ``Dataset.save_to_disk``.
+        name: of the column.
+        rows: of the table, in the order of this column.
+    """
+
+    def __init__(self, folders: Sequence[Path], name: str, rows: Sequence[int] | Int64Array) -> None:
+        self._folders, self._name, self._rows = tuple(folders), name, rows
+
+    @cached_property
+    def _table(self) -> Any:
+        import datasets
+
+        try:
+            parts = [datasets.load_from_disk(str(folder)) for folder in self._folders]
+            table = datasets.concatenate_datasets(parts).select_columns(self._name)
+            table.data.validate(full=True)  # a flipped bit may point outside of the file
+            return table
+        except Exception as error:  # the library raises many classes for a damaged file
+            raise DataError(
+                f"{self._folders[0]} cannot be read ({first_line(error)}); `ncl-bench doctor --deep` says what to do"
+            ) from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in vars(self).items() if name != "_table"
+        }  # opened again elsewhere
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> "TableColumn": ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._at(self._rows[index])
+        return self._table[int(self._rows[index])][self._name]
+
+    def take(self, rows: Rows) -> "TableColumn":
+        """The chosen values, in the order asked for, still on disk."""
+        return self._at(np.asarray(self._rows)[row_numbers(rows, len(self))])
+
+    def tolist(self) -> list[Any]:
+        """Every value."""
+        return list(self._table[self._rows][self._name]) if len(self) else []
+
+    def _at(self, rows: Sequence[int] | Int64Array) -> "TableColumn":
+        column = copy.copy(self)
+        column._rows = rows
+        return column
+
+
+def taken(values: Sequence[Value] | NDArray[Any], rows: Int64Array) -> Sequence[Value]:
+    """The values at ``rows``, int64 ``(n,)``; those of a column on disk stay there."""
+    return values.take(rows) if isinstance(values, TableColumn) else [values[row] for row in rows.tolist()]

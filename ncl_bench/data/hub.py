@@ -77,7 +77,7 @@ def _captions(folder: Path, manifest: Manifest, split: str) -> Any:
 
     table = datasets.load_from_disk(str(folder / "captions" / split))
     for own in manifest.tokenizations:
-        ids, offsets = (np.load(folder / name) for name in own.token_files(split))
+        ids, offsets = (np.load(folder / name, allow_pickle=False) for name in own.token_files(split))
         lists = np.split(ids, offsets[1:-1])
         kind = datasets.List(datasets.Value("int32"))
         table = table.add_column(f"tokens_{own.name}", lists, feature=kind)
@@ -102,7 +102,7 @@ def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[di
     import datasets
 
     captions = datasets.load_from_disk(str(folder / "captions" / split))
-    features = np.load(folder / "features" / f"{split}.npy", mmap_mode="r")
+    features = np.load(folder / "features" / f"{split}.npy", mmap_mode="r", allow_pickle=False)
     for row, image_id in enumerate(captions[range(0, len(captions), each)]["image_id"]):
         yield {"image_id": image_id, "image_features": features[row]}
 

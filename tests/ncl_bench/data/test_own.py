@@ -186,7 +186,7 @@ def zeros() -> None:
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no table": (
         lambda: Path("captions.csv").unlink(),
-        r"captions.csv cannot be read .*save it as CSV in UTF-8",
+        r"captions.csv does not exist, expected a table",
     ),
     "no column image": (text("id,en\na,b\n"), r"has the columns id, en, expected image and one of captions"),
     "no captions": (text("image,split\na,train\n"), r"expected image and one of captions per language"),

@@ -471,9 +471,7 @@ def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     (tmp_path / "root").write_text("a file, not a folder")
-    with pytest.raises(
-        DataError, match=r"cannot write .*\.flickr30k\.partial: (Not a directory|File exists)"
-    ):
+    with pytest.raises(NclBenchError, match=r"cannot lock .*flickr30k.*: (Not a directory|File exists)"):
         prepare("flickr30k", source, tmp_path / "root")
 
 
@@ -488,7 +486,7 @@ def test_a_second_process_is_told_so(tmp_path):
         )
         process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "is in use by another ncl-bench process" in process.stderr
-    assert not (tmp_path / "root").exists()
+    assert os.listdir(tmp_path / "root") == []
     prepare("flickr30k", source, tmp_path / "root")
 
 
@@ -519,14 +517,18 @@ def test_other_settings_do_not_overwrite(tmp_path):
         ("coco", TextOptions(("jieba",), vocabulary=Path("v.json")), "word and word-punkt only"),
         ("coco", TextOptions(tokenizer_file=Path("t.json")), "add --tokenizer bert"),
         ("coco", TextOptions(("wrod",)), "unknown tokenizer 'wrod'"),
-        ("coco", TextOptions(vocabulary=Path("absent.json")), "vocabulary absent.json: No such file"),
+        (
+            "coco",
+            TextOptions(vocabulary=Path("absent.json")),
+            "absent.json does not exist, expected a vocabulary",
+        ),
     ],
 )
 def test_text_options_are_checked_before_writing(name, text, message, tmp_path):
     source = miniatures.make(tmp_path / "from", name)
     with pytest.raises(NclBenchError, match=message):
         prepare(name, source, tmp_path / "root", PrepareOptions(text=text))
-    assert not (tmp_path / "root").exists()
+    assert os.listdir(tmp_path / "root") == []
 
 
 def test_float16_sources_do_not_become_float32(tmp_path):

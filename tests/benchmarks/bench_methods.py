@@ -21,7 +21,8 @@ from baselines.engine.step import OptimiserStep
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import Setting
 from baselines.methods import METHODS
-from ncl_bench.data.paired import PairedDataset, TokenTable
+from ncl_bench.data.columns import TokenTable
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.noise.draw import clean_pairing, clean_record

@@ -227,7 +227,7 @@ def score(
     _require_torch()
     from baselines.engine.recipe import Recipe, with_settings
     from baselines.engine.run_folder import TrainingJob
-    from baselines.engine.score_run import submit, submit_zero_shot
+    from baselines.engine.submit import submit, submit_zero_shot
     from baselines.kit.distributed import rank
 
     if (runs is None) == (zero_shot is None):

@@ -210,7 +210,7 @@ class Cell:
 
     def train(self, device: str, features: Features, index: int) -> None:
         """Train from the last whole epoch on, and score test; ``index`` is the place of its share."""
-        from baselines.engine.score_run import submit
+        from baselines.engine.submit import submit
 
         self.fit(device, features, index)
         quiet = Console(quiet=True)

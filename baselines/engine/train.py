@@ -29,7 +29,7 @@ from baselines.engine.diagnosis import hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.records import Epoch, Outcome
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.similarities import score
+from baselines.engine.scoring import score
 from baselines.engine.spent import Spent
 from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.kit.backbone import Backbone

@@ -14,7 +14,7 @@ _STOPS = {
 }
 if sys.platform != "win32":
     _STOPS[signal.SIGHUP] = "the end of its terminal"
-GOES_ON = frozenset({"prepare", "train", "score", "sweep", "tune", "quickstart", "features", "add-images"})
+GOES_ON = frozenset({"prepare", "train", "sweep", "tune", "quickstart", "features", "add-images"})
 """Commands that, given again, go on where they were stopped; the others are short and start over."""
 _running: list[str] = []
 

@@ -11,7 +11,7 @@ from torch import distributed
 from baselines.engine.devices import PATIENCE
 
 mp.get_context("forkserver").set_forkserver_preload(
-    ["baselines.engine.score_run", "baselines.engine.progress", "pytest"]
+    ["baselines.engine.submit", "baselines.engine.progress", "pytest"]
 )
 
 

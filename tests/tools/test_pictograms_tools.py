@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.score_run import chosen_method
-from baselines.engine.similarities import score
+from baselines.engine.scoring import score
+from baselines.engine.submit import chosen_method
 from ncl_bench import load_dataset
 from ncl_bench.data.pictograms import FILES, rows
 from ncl_bench.errors import DataError

@@ -9,7 +9,7 @@ from rich.console import Console
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.similarities import score
+from baselines.engine.scoring import score
 from baselines.engine.train import Trainer
 from ncl_bench.evaluation.protocol import evaluate
 

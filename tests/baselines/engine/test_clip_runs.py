@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.score_run import submit, submit_zero_shot
+from baselines.engine.submit import submit, submit_zero_shot
 from baselines.engine.train import Trainer
 from baselines.kit.distributed import average_gradients
 from baselines.kit.losses import info_nce

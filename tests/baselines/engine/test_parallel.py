@@ -21,9 +21,9 @@ from baselines.engine.devices import fabric_for
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.score_run import submit
-from baselines.engine.similarities import score
+from baselines.engine.scoring import score
 from baselines.engine.step import OptimiserStep
+from baselines.engine.submit import submit
 from baselines.engine.train import Trainer, build_method
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, Ids, TrainingBatches

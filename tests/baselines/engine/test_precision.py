@@ -16,8 +16,8 @@ from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.records import Precision
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.score_run import chosen_method
-from baselines.engine.similarities import score
+from baselines.engine.scoring import score
+from baselines.engine.submit import chosen_method
 from baselines.engine.train import Trainer, build_method
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS

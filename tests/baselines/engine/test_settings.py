@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from baselines.engine.recipe import Recipe, shipped_name, with_settings
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.score_run import submit
 from baselines.engine.statement import stated_settings
+from baselines.engine.submit import submit
 from baselines.engine.sweep import cells_of, sweep
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, RecipeError

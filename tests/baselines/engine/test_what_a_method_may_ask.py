@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.score_run import submit
+from baselines.engine.submit import submit
 from baselines.engine.train import Trainer
 from baselines.kit.losses import mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, StepDecay

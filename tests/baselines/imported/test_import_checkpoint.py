@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.score_run import submit
-from baselines.engine.similarities import score
+from baselines.engine.scoring import score
+from baselines.engine.submit import submit
 from baselines.imported.import_checkpoint import Statement, import_checkpoint
 from baselines.methods.mscn import MetaNetwork
 from ncl_bench.cli import app

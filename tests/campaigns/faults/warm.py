@@ -22,7 +22,7 @@ IMPORTED = {
     "prepare": ("ncl_bench.data.prepare",),
     "evaluate": ("ncl_bench.evaluation.evaluate", "matplotlib.backends.backend_svg"),
     "submission": ("ncl_bench.evaluation.template",),
-    "train": ("baselines.engine.score_run",),
+    "train": ("baselines.engine.submit",),
     "plot": ("baselines.engine.plot", "matplotlib.backends.backend_svg"),
     "sweep": ("baselines.engine.sweep",),
     "leaderboard": ("leaderboard.add", "leaderboard.build"),

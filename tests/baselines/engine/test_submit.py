@@ -1,9 +1,7 @@
-"""Scoring a run: resumed by block, and never with what other runs left behind."""
+"""Runs to submissions: whole or not at all, with what is known of the training."""
 
 import json
 import shutil
-import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,19 @@ from safetensors.torch import save
 from support.few_digits import TINY, load_few
 from support.rounding import assert_near
 
-import baselines.engine.score_run
+import baselines.engine.submit
 from baselines.engine.devices import fabric_for, machine_of
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.score_run import submit
-from baselines.engine.similarities import CAPTION_BLOCK, score, score_blocks
+from baselines.engine.scoring import score
+from baselines.engine.submit import submit
 from baselines.engine.train import Trainer
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.submission import MatrixScores, Training, read_submission
-from ncl_bench.files import sha256_of_file
+from ncl_bench.evaluation.submission import Training, read_submission
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +132,7 @@ def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     trainer = Trainer(TrainingJob(Recipe.from_dict(content)), run, "cpu")
     trainer.run(TrainingProgress(1, Console(quiet=True)))
     outcome = run.read_outcome()
-    begun = interrupt_after(-1, monkeypatch)  # never; it counts
+    begun = count_scorings(monkeypatch)
 
     def scorings_and_last_epoch(
         name: str, best_epoch: int, best: dict[str, torch.Tensor]
@@ -167,71 +164,66 @@ def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs: list[Path]
     assert (mean.training, mean.hardware) == (None, "unknown")
 
 
-def interrupt_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Stop scoring after some blocks; lists where each call began."""
+class Killed(BaseException):
+    """Stands for the end of a process in the middle of scoring."""
+
+
+def count_scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Images of every call of ``score``."""
     begun: list[int] = []
 
-    def interrupted(*args: Any, first_caption: int, **options: Any) -> Iterator[Any]:
-        begun.append(first_caption)
-        for count, block in enumerate(score_blocks(*args, first_caption=first_caption, **options)):
-            if count == blocks and len(begun) == 1:
-                raise KeyboardInterrupt
-            yield block
+    def counted(networks: Any, dataset: PairedDataset, **options: Any) -> Any:
+        begun.append(dataset.n_images)
+        return score(networks, dataset, **options)
 
-    monkeypatch.setattr(baselines.engine.score_run, "score_blocks", interrupted)
+    monkeypatch.setattr(baselines.engine.submit, "score", counted)
     return begun
 
 
-def test_interrupted_scoring_goes_on_at_the_next_block_to_the_same_bits(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stopped", ["scoring._encode_strip", "submit.write_submission"])
+def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
+    stopped: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = submit(runs[:1], tmp_path / "whole", device="cpu")
-    begun = interrupt_after(2, monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        submit(runs[:1], tmp_path / "broken", device="cpu")
-    assert not (tmp_path / "broken" / "test.npy").exists()
+    (tmp_path / "broken").mkdir()
+    with monkeypatch.context() as patch:
+
+        def stop(*args: Any) -> None:
+            raise Killed
+
+        patch.setattr(f"baselines.engine.{stopped}", stop)
+        with pytest.raises(Killed):
+            submit(runs[:1], tmp_path / "broken", device="cpu")
+    assert list((tmp_path / "broken").iterdir()) == []
     assert submit(runs[:1], tmp_path / "broken", device="cpu") == whole
-    assert begun == [0, 2 * CAPTION_BLOCK]
     for path in (tmp_path / "whole").iterdir():
         assert path.read_bytes() == (tmp_path / "broken" / path.name).read_bytes()
-    assert len(list((tmp_path / "broken").iterdir())) == len(list((tmp_path / "whole").iterdir()))
+    assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
 
 
 def test_more_images_than_memory_holds_are_scored_in_strips(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(runs[:1], tmp_path / "whole", device="cpu")
-    monkeypatch.setattr("baselines.engine.similarities.IMAGE_BLOCK", 64)
-    monkeypatch.setattr("baselines.engine.similarities.MOST_VECTORS", 1)
+    monkeypatch.setattr("baselines.engine.scoring.IMAGE_BLOCK", 64)
+    monkeypatch.setattr("baselines.engine.scoring.MOST_VECTORS", 1)
     submit(runs[:1], tmp_path / "strips", device="cpu")
     scores = [np.load(tmp_path / name / "test.npy") for name in ("whole", "strips")]
     assert_near(scores[1], scores[0], 1e-6, scale=1)
-    begun = interrupt_after(6, monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        submit(runs[:1], tmp_path / "broken", device="cpu")
-    journal = json.loads((tmp_path / "broken" / ".journal.json").read_text())
-    assert (journal["images"], journal["captions"]) == (64, 2 * CAPTION_BLOCK)
-    submit(runs[:1], tmp_path / "broken", device="cpu")
-    assert begun == [0, 2 * CAPTION_BLOCK]
-    assert (tmp_path / "broken" / "test.npy").read_bytes() == (tmp_path / "strips" / "test.npy").read_bytes()
 
 
-@pytest.mark.parametrize("stopped", ["within", "before the submission"])
-def test_what_another_run_left_is_not_taken_for_this_runs_scores(
-    stopped: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_scores_that_are_not_finite_are_not_submitted(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = submit(runs[1:], tmp_path / "expected", device="cpu")
-    with monkeypatch.context() as patch:
-        if stopped == "within":
-            interrupt_after(2, patch)
-        else:
-            patch.setattr(
-                baselines.engine.score_run, "write_submission", lambda *args: (_ for _ in ()).throw(KeyError)
-            )
-        with pytest.raises((KeyboardInterrupt, KeyError)):
-            submit(runs[:1], tmp_path / "shared", device="cpu")
-    assert (tmp_path / "shared" / "test.npy").exists() == (stopped != "within")
-    assert submit(runs[1:], tmp_path / "shared", device="cpu") == expected
+    def broken(*args: Any, **options: Any) -> Any:
+        scores = score(*args, **options)
+        scores[199, 999] = np.inf
+        return scores
+
+    monkeypatch.setattr(baselines.engine.submit, "score", broken)
+    with pytest.raises(TrainingError, match=r"test\.npy of .* is not finite"):
+        submit(runs[:1], tmp_path / "to", device="cpu")
+    assert not (tmp_path / "to").exists()
 
 
 def test_a_run_counts_once_in_a_mean(runs: list[Path], tmp_path: Path) -> None:
@@ -246,42 +238,6 @@ def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_pat
     with pytest.raises(TrainingError, match="exists and is no submission"):
         submit(runs[:1], tmp_path, device="cpu")
     assert (tmp_path / "test.npy").read_bytes() == before
-
-
-@pytest.mark.slow  # measures memory
-def test_whole_scores_are_checked_in_blocks(tmp_path: Path) -> None:
-    part = tmp_path / ".test.npy.part"
-    matrix = np.lib.format.open_memmap(part, "w+", "<f4", (4_000, 1_000))
-    matrix[3_999, 999] = np.inf
-    matrix.flush()
-    tracemalloc.start()
-    with pytest.raises(TrainingError, match="are not finite"):
-        baselines.engine.score_run._whole_scores(tmp_path)
-    matrix[3_999, 999] = 0
-    matrix.flush()
-    scores = baselines.engine.score_run._whole_scores(tmp_path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert isinstance(scores, MatrixScores)
-    assert scores.matrix.sha256 == sha256_of_file(tmp_path / "test.npy")
-    assert peak < matrix.size / 4
-
-
-def resident_mebibytes(field: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-
-
-@pytest.mark.slow  # measures memory
-def test_pages_of_scores_do_not_stay_in_memory(tmp_path: Path) -> None:
-    matrix = np.lib.format.open_memmap(tmp_path / "scores.npy", "w+", "<f4", (2_000, 8_192))
-    block = np.random.default_rng(0).random((2_000, 1_024), dtype=np.float32)
-    most, before = 0.0, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem")
-    for first in range(0, 8_192, 1_024):
-        baselines.engine.score_run._fill(matrix, slice(0, 2_000), slice(first, first + 1_024), block)
-        most = max(most, resident_mebibytes("RssFile") + resident_mebibytes("RssShmem"))
-    assert most - before < matrix.nbytes / 2**20 / 8
-    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), np.tile(block, 8))
 
 
 def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> None:

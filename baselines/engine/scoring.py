@@ -1,0 +1,179 @@
+"""Networks and a split to similarities or embeddings: images in strips, captions in blocks, which the ranks share.
+
+Every image is encoded once. Captions are encoded once for each strip, and 5,000 images of every network are one strip.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import Ids, in_blocks
+from baselines.kit.distributed import gathered_on_first, rank, world_size
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.progress import Advance
+
+CAPTION_BLOCK = 256
+IMAGE_BLOCK = 256
+MOST_VECTORS = 4 * 2**30
+"""Bytes of image vectors, of all networks together, after which a strip of images ends."""
+
+RankingScores = Callable[[Tensor], Tensor]
+"""Similarities to what a network ranks by, see :meth:`baselines.kit.method.Method.ranking_scores`."""
+Float32Array = NDArray[np.float32]
+
+
+@torch.no_grad()
+def score(
+    networks: Iterable[nn.Module],
+    dataset: PairedDataset,
+    *,
+    n_images: int | None = None,
+    device: torch.device | None = None,
+    rank_by: Iterable[RankingScores] | None = None,
+    advance: Advance = lambda amount: None,
+) -> Float32Array:
+    """Mean similarity of several networks for every image with every caption.
+
+    A block holds the same bits however many ranks share the work, if their machines are alike.
+
+    Args:
+        networks: backbones in evaluation mode; their similarities are averaged with equal weight.
+        dataset: dev or test.
+        n_images: score the first images and their captions only; all by default.
+        device: where the networks are; the CPU by default.
+        rank_by: for each network what its similarities become before the mean; themselves by default.
+        advance: called with the number of similarities done.
+
+    Returns:
+        float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
+    """
+    device = device or torch.device("cpu")
+    n_images = dataset.n_images if n_images is None else n_images
+    n_captions = n_images * dataset.captions_per_image
+    similarities = np.empty((n_images, n_captions) if rank() == 0 else (0, 0), np.float32)
+    backbones = [cast(Backbone, network) for network in networks]
+    scores_of = list(rank_by or repeat(_unchanged, len(backbones)))
+    first = 0
+    while first < n_images:
+        strip = _encode_strip(backbones, dataset, range(first, n_images), device)
+        height = len(strip[0].vectors)
+
+        def compare(captions: Ids, strip: list[Encoded] = strip) -> Tensor:
+            tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(captions))
+            each = [
+                change(network.similarities(images, network.encode_captions(tokens, lengths)))
+                for network, images, change in zip(backbones, strip, scores_of, strict=True)
+            ]
+            return torch.stack(each).mean(dim=0)
+
+        def done(captions: int, height: int = height) -> None:
+            advance(height * captions)
+
+        for captions, block in _shared(compare, n_captions, CAPTION_BLOCK, height, device, done):
+            similarities[first : first + height, captions[0] : captions[-1] + 1] = block
+        first += height
+    return similarities
+
+
+@torch.no_grad()
+def embed(
+    networks: Iterable[nn.Module], dataset: PairedDataset, device: torch.device, advance: Advance
+) -> tuple[Float32Array, Float32Array]:
+    """Embeddings of all images and captions of a split.
+
+    The mean of several networks' similarities is the dot product of their embeddings side by side, each divided by the
+    root of the number of networks.
+
+    Args:
+        networks: backbones in evaluation mode, with ``dot_products``.
+        dataset: dev or test.
+        device: where the networks are.
+        advance: called with the number of images and captions done.
+
+    Returns:
+        float32 ``(n_images, dim)`` and ``(n_captions, dim)``; without rows on every rank but the first.
+    """
+    backbones = [cast(Backbone, network) for network in networks]
+    dim = sum(network.embed_size for network in backbones)
+    divisor: float = len(backbones) ** 0.5
+
+    def images(rows: Ids) -> Tensor:
+        return side_by_side([encoded.vectors for encoded in _encode_images(backbones, dataset, rows, device)])
+
+    def captions(rows: Ids) -> Tensor:
+        tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(rows))
+        return side_by_side([network.encode_captions(tokens, lengths).vectors for network in backbones])
+
+    def side_by_side(vectors: list[Tensor]) -> Tensor:
+        return torch.cat(vectors, dim=1).T / divisor
+
+    def side(encode: Callable[[Ids], Tensor], n: int, block: int) -> Float32Array:
+        found = [part.T for _, part in _shared(encode, n, block, dim, device, advance)]
+        return np.concatenate(found) if found else np.empty((0, dim), np.float32)
+
+    return side(images, dataset.n_images, IMAGE_BLOCK), side(captions, len(dataset), CAPTION_BLOCK)
+
+
+def _shared(
+    compute: Callable[[Ids], Tensor],
+    n: int,
+    block: int,
+    height: int,
+    device: torch.device,
+    advance: Advance,
+) -> Iterator[tuple[Ids, Float32Array]]:
+    """Blocks of rows in order with what they give, float32 ``(height, rows)``; the ranks take turns.
+
+    Nothing on every rank but the first, which must go through the blocks all the same.
+    """
+    blocks = list(in_blocks(np.arange(n), block))
+    for start in range(0, len(blocks), world_size()):
+        turn = blocks[start : start + world_size()]
+        mine = rank() < len(turn)
+        own = compute(turn[rank()]).float() if mine else torch.empty(height, 0, device=device)
+        parts = gathered_on_first(own, [len(rows) for rows in turn])
+        for rows, part in zip(turn, parts, strict=False):
+            yield rows, part.cpu().numpy()
+        advance(sum(map(len, turn)))
+
+
+def _unchanged(similarities: Tensor) -> Tensor:
+    return similarities
+
+
+def _encode_images(
+    networks: Sequence[Backbone], dataset: PairedDataset, rows: Ids, device: torch.device
+) -> list[Encoded]:
+    """Some images as each network sees them."""
+    features = torch.from_numpy(dataset.image_features[rows]).float().to(device)
+    lengths = torch.full((len(rows),), features.shape[1], device=device)
+    return [network.encode_images(features, lengths) for network in networks]
+
+
+def _encode_strip(
+    networks: Sequence[Backbone], dataset: PairedDataset, images: range, device: torch.device
+) -> list[Encoded]:
+    """The first of these images as each network sees them, until their vectors take much memory."""
+    parts: list[list[Encoded]] = []
+    kept = 0
+    for rows in in_blocks(np.arange(images.start, images.stop), IMAGE_BLOCK):
+        parts.append(_encode_images(networks, dataset, rows, device))
+        kept += sum(encoded.vectors.nbytes for encoded in parts[-1])
+        if kept >= MOST_VECTORS:
+            break
+    return [_joined(own) for own in zip(*parts, strict=True)]
+
+
+def _joined(parts: Sequence[Encoded]) -> Encoded:
+    pooled = [part.pooled for part in parts if part.pooled is not None]
+    return Encoded(
+        vectors=torch.cat([part.vectors for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+        pooled=torch.cat(pooled) if pooled else None,
+    )

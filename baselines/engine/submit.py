@@ -1,0 +1,334 @@
+"""Finished runs to a submission: the test split is scored once, by the networks chosen on dev.
+
+The submission's folder appears whole, when all is computed; a killed call leaves nothing and starts over.
+
+Of runs whose recipes give a number of steps the networks of the last epoch are scored too, so that a table can show
+what they had memorised; no choice depends on it. If that epoch was the best one, its scores are at hand.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import nn
+
+from baselines.backbones import BACKBONES
+from baselines.engine.checkpoint import latest_state
+from baselines.engine.devices import fabric_for
+from baselines.engine.progress import progress_bar
+from baselines.engine.records import Run
+from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.scoring import Float32Array, RankingScores, embed, score
+from baselines.engine.statement import statement_of, statement_of_zero_shot
+from baselines.engine.train import build_method, initial_network
+from baselines.kit.distributed import from_first_rank, rank
+from baselines.kit.method import Method
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.submission import (
+    SUBMISSION_FILE,
+    ArrayFile,
+    EmbeddingScores,
+    MatrixScores,
+    Scores,
+    Submission,
+    write_submission,
+)
+from ncl_bench.files import atomic_path, sha256_of_file, sole_owner
+from ncl_bench.progress import Advance
+
+SCORES_FILE = "test.npy"
+EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
+
+Networks = Sequence[tuple[nn.Module, RankingScores]]
+"""Networks in evaluation mode, with what they rank by."""
+
+
+def submit(
+    runs: Sequence[Path],
+    to: Path,
+    *,
+    root: Path | None = None,
+    embeddings: bool = False,
+    device: str = "auto",
+    devices: int | None = None,
+    console: Console | None = None,
+) -> Submission:
+    """Score test with one run, or with the mean of several, and write a submission folder.
+
+    Args:
+        runs: finished runs on the same dataset and noise; SGRAF is the mean of an SGR and an SAF run.
+        to: folder to write; it must not exist, or be empty.
+        root: folder of prepared datasets.
+        embeddings: write embeddings of images and captions, whose dot products are the similarities, in place of the
+            matrix.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
+        console: where to draw progress; standard error by default.
+
+    Raises:
+        TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
+            use.
+    """
+    folders = [RunFolder(run) for run in runs]
+    described = [folder.read_run() for folder in folders]
+    finished = [
+        None if run.imported else folder.read_outcome()
+        for run, folder in zip(described, folders, strict=True)
+    ]
+    _check_alike(runs, described)
+    _check_target(to)
+    jobs = [folder.job(root) for folder in folders]
+    test = jobs[0].load("test")
+    _check_vocabulary(runs[0], described[0], test)
+    fabric = fabric_for(device, jobs[0].precision, devices)
+    methods = [chosen_method(job, folder, fabric.device) for job, folder in zip(jobs, folders, strict=True)]
+    networks = [
+        (network, partial(method.ranking_scores, network))
+        for method in methods
+        for network in method.networks
+    ]
+    if embeddings:
+        _check_dot_products(jobs, methods)
+    with _owned(to):
+        arrays = _scored(networks, test, embeddings, fabric.device, console, to)
+        if any(job.recipe.steps is None for job in jobs):
+            last_epoch = None
+        elif not embeddings and all(run and run.best_epoch == run.epochs - 1 for run in finished):
+            last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
+        else:
+            last_epoch = _last_epoch(folders, methods, networks, test, fabric.device, console)
+
+        def describe(scores: Scores) -> Submission:
+            return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
+
+        return from_first_rank(lambda: _written(to, arrays, describe))
+
+
+def submit_zero_shot(
+    job: TrainingJob,
+    to: Path,
+    *,
+    embeddings: bool = False,
+    device: str = "auto",
+    devices: int | None = None,
+    console: Console | None = None,
+) -> Submission:
+    """Score test with a pre-trained network as it is, and write a submission folder.
+
+    Args:
+        job: names dataset and backbone; nothing of its method is used.
+        to: folder to write; it must not exist, or be empty.
+        embeddings: as for :func:`submit`.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: processes on this machine, one device each.
+        console: where to draw progress; standard error by default.
+
+    Raises:
+        TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
+    """
+    pretrained = job.backbone.pretrained_encoder(job.recipe.backbone_config)
+    if not pretrained:
+        raise TrainingError(
+            f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name such weights, "
+            "as --set backbone.pretrained=openai does for clip"
+        )
+    _check_target(to)
+    test = job.load("test")
+    fabric = fabric_for(device, job.precision, devices)
+    network = initial_network(job, test, test.vocabulary.size).eval().to(fabric.device)
+    if embeddings:
+        _check_dot_products([job], [])
+
+    def describe(scores: Scores) -> Submission:
+        return statement_of_zero_shot(job, pretrained, test, scores)
+
+    with _owned(to):
+        arrays = _scored(
+            [(network, lambda similarities: similarities)], test, embeddings, fabric.device, console, to
+        )
+        return from_first_rank(lambda: _written(to, arrays, describe))
+
+
+def _check_target(to: Path) -> None:
+    if (to / SUBMISSION_FILE).exists():
+        raise TrainingError(
+            f"{to} holds a submission already; test is scored once, choose a new folder with --to"
+        )
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
+
+
+@contextmanager
+def _owned(to: Path) -> Iterator[None]:
+    """Hold the folder from the first score on, so that nobody learns at the end that another process has written it."""
+    with ExitStack() as held:
+
+        def claim() -> None:
+            held.enter_context(sole_owner(to))
+            _check_target(to)
+
+        from_first_rank(claim)
+        yield
+
+
+def _scored(
+    networks: Networks,
+    test: PairedDataset,
+    embeddings: bool,
+    device: torch.device,
+    console: Console | None,
+    to: Path,
+) -> dict[str, Float32Array]:
+    """The arrays of a submission by file name, finite; without content on every rank but the first."""
+    if embeddings:
+        with _bar("score", test.n_images + len(test), console) as advance:
+            sides = embed([network for network, _ in networks], test, device, advance)
+        arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
+    else:
+        arrays = {SCORES_FILE: _matrix("score", networks, test, device, console)}
+
+    def check() -> None:
+        for name, values in arrays.items():
+            if not np.isfinite(values).all():
+                raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
+
+    from_first_rank(check)
+    return arrays
+
+
+def _matrix(
+    title: str, networks: Networks, test: PairedDataset, device: torch.device, console: Console | None
+) -> Float32Array:
+    with _bar(title, test.n_images * len(test), console) as advance:
+        return score(
+            [network for network, _ in networks],
+            test,
+            device=device,
+            rank_by=[rank_by for _, rank_by in networks],
+            advance=advance,
+        )
+
+
+@contextmanager
+def _bar(title: str, total: int, console: Console | None) -> Iterator[Advance]:
+    """A bar on the first rank."""
+    shown = (console or Console(stderr=True)) if rank() == 0 else Console(quiet=True)
+    with progress_bar(shown) as bar:
+        task = bar.add_task(title, total=total, state="")
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _last_epoch(
+    folders: Sequence[RunFolder],
+    methods: Sequence[Method],
+    networks: Networks,
+    test: PairedDataset,
+    device: torch.device,
+    console: Console | None,
+) -> float | None:
+    """rSum on test of the networks of the last epoch; None where checkpoints are gone."""
+    for folder, method in zip(folders, methods, strict=True):
+        state, _ = latest_state(folder.checkpoints)
+        if state is None:
+            return None
+        method.load_state_dict(state["method"])
+    matrix = _matrix("last epoch", networks, test, device, console)
+    return _r_sum(matrix, test) if rank() == 0 else None
+
+
+def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
+    return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
+
+
+def _written(
+    to: Path, arrays: Mapping[str, Float32Array], describe: Callable[[Scores], Submission]
+) -> Submission:
+    """Write the folder of a submission, whole or not at all."""
+    with atomic_path(to) as folder:
+        folder.mkdir()
+        files = []
+        for name, values in arrays.items():
+            np.save(folder / name, values)
+            files.append(ArrayFile(file=name, sha256=sha256_of_file(folder / name)))
+        if len(files) == 1:
+            scores: Scores = MatrixScores(matrix=files[0])
+        else:
+            scores = EmbeddingScores(similarity="dot", images=files[0], captions=files[1])
+        submission = describe(scores)
+        write_submission(folder, submission)
+        if to.is_dir():
+            to.rmdir()  # empty; a folder does not replace another one everywhere
+    return submission
+
+
+def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
+    """The method of a finished run with the networks that were best on dev, in evaluation mode."""
+    method = build_method(job, job.load("train"), job.seed, pretrained=False)
+    stated = folder.read_outcome().best_sha256 if folder.finished else None
+    try:
+        content = folder.best.read_bytes()
+        if stated not in (None, sha256(content).hexdigest()):
+            raise SafetensorError("its sha256 is not the one that training.json states")
+        method.networks.load_state_dict(load(content))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        problem = str(error).splitlines()[0]
+        raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None
+    return method.eval().to(device)
+
+
+def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) -> None:
+    """Embeddings say all that the networks rank by."""
+    for job in jobs:
+        if not job.backbone.dot_products:
+            raise TrainingError(
+                f"backbone {job.recipe.backbone['name']} does not compare by dot products of embeddings; leave "
+                "--embeddings out"
+            )
+    for method in methods:
+        if type(method).ranking_scores is not Method.ranking_scores:
+            raise TrainingError(
+                f"{type(method).title} ranks by other scores than similarities; leave --embeddings out"
+            )
+
+
+def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
+    for number, run in enumerate(runs):
+        if any(run.samefile(earlier) for earlier in runs[:number]):
+            raise TrainingError(f"{run} is given twice; every run counts once in a mean")
+    for run, other in zip(runs[1:], described[1:], strict=True):
+        for key in ("fingerprint", "vocabulary", "noise", "precision"):
+            if getattr(other, key) != getattr(described[0], key):
+                raise TrainingError(
+                    f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
+                )
+        for key in ("dataset", "language", "tokenizer", "clean_only"):
+            if getattr(other.recipe, key) != getattr(described[0].recipe, key):
+                raise TrainingError(
+                    f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
+                )
+        pair = [BACKBONES[each.recipe.backbone["name"]].reads_images for each in (other, described[0])]
+        if any(pair) and other.recipe.backbone != described[0].recipe.backbone:
+            raise TrainingError(
+                f"{run} and {runs[0]} have another backbone, which may read images in another way; only runs that "
+                "share it can be averaged"
+            )
+
+
+def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
+    """Word ids mean the same words as in training."""
+    trained = described.vocabulary
+    if trained is not None and trained != test.vocabulary.sha256:
+        raise TrainingError(
+            f"{run} was trained with the vocabulary {trained[:8]}, {test.name} was prepared here with "
+            f"{test.vocabulary.sha256[:8]}, so the token ids differ; give the --root of the training, or prepare the "
+            "dataset with its vocabulary (ncl-bench prepare --vocabulary)"
+        )

@@ -277,6 +277,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     unmerged = (*reported, *with_look_alikes(submitted, families))
     entries = tuple(merge_seeds(unmerged))
     told_apart = ToldApart(hits)
+    told_apart.remember(entries)
     boards = tuple(boards_of(entries, told_apart))
     return Content(
         unmerged,

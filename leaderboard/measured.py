@@ -221,14 +221,15 @@ def alike(
 ) -> tuple[tuple[int, int], ...]:
     """The longest runs of neighbours of which no two are told apart, as first and last index; of two at least."""
     runs: list[tuple[int, int]] = []
-    for first in range(len(entries)):
-        last = first
-        while last + 1 < len(entries) and not any(
-            told_apart(entries[other], entries[last + 1]) for other in range(first, last + 1)
-        ):
-            last += 1
-        if last > first and not any(last <= end for _, end in runs):
-            runs.append((first, last))
+    first = 0
+    for last in range(len(entries)):
+        apart = (n for n in range(last - 1, first - 1, -1) if told_apart(entries[n], entries[last]))
+        begin = next(apart, first - 1) + 1  # after the nearest entry that is told apart from the last one
+        if begin > first and last - 1 > first:
+            runs.append((first, last - 1))
+        first = begin
+    if len(entries) - 1 > first:
+        runs.append((first, len(entries) - 1))
     return tuple(runs)
 
 

@@ -21,9 +21,11 @@ A group of a single seed says nothing about its spread over seeds: it takes that
 seed, only the images are left: what is told apart is two trained models, not two methods.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from ncl_bench.evaluation.metrics import CONFIDENCE, CUTOFFS, Float64Array
@@ -77,6 +79,59 @@ def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) 
     """Whether :func:`difference_interval` leaves 0 out."""
     low, high = difference_interval(first, second, images_per_fold)
     return low > 0 or high < 0
+
+
+def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> NDArray[np.bool_]:
+    """:func:`told_apart` of every pair of groups, bool ``(n, n)``.
+
+    Pairs that a bound of the quantile does not decide are tested one by one, so that every answer is the same.
+
+    Args:
+        groups: of each, float ``(n_seeds, n_images)``, on the same images.
+        images_per_fold: as above.
+    """
+    n_images = groups[0].shape[1]
+    seeds = np.array([len(one) for one in groups])
+    level = np.array([one.mean() for one in groups])
+    spread = np.array([one.mean(axis=1).var(ddof=1) if len(one) > 1 else 0.0 for one in groups])
+    shared = np.array([_interaction(one) / one.size if len(one) > 1 else 0.0 for one in groups])
+    folds = np.stack([one.mean(axis=0) for one in groups]).reshape(len(groups), -1, images_per_fold)
+    centred = (folds - folds.mean(axis=2, keepdims=True)).reshape(len(groups), n_images)
+    scale = 1 / ((images_per_fold - 1) * folds.shape[1] * n_images)
+    squares = (centred**2).sum(axis=1) * scale
+    quantile: Float64Array = stdtrit(np.arange(1, _STEPS * (n_images + 1)) / _STEPS, 0.5 + CONFIDENCE / 200)
+    apart = np.zeros((len(groups), len(groups)), np.bool_)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for i in range(len(groups)):
+            mine, theirs = slice(i, i + 1), slice(0, i)
+            both = (seeds[mine] > 1) & (seeds[theirs] > 1)
+            of_means = spread[mine] / seeds[mine], spread[theirs] / seeds[theirs]
+            lent = (spread[mine] + spread[theirs]) * (1 / seeds[mine] + 1 / seeds[theirs])
+            lender = np.maximum(np.maximum(seeds[mine], seeds[theirs]) - 1, 1)
+            from_seeds = np.where(both, of_means[0] + of_means[1], lent)
+            squared = np.where(
+                both,
+                of_means[0] ** 2 / (seeds[mine] - 1) + of_means[1] ** 2 / (seeds[theirs] - 1),
+                lent**2 / lender,
+            )
+            total = squares[mine] + squares[theirs]
+            of_images = total - 2 * scale * (centred[theirs] @ centred[i])
+            images = np.maximum(of_images - np.where(both, shared[mine] + shared[theirs], 0.0), 0.0)
+            variance = from_seeds + images
+            freedom = variance**2 / (squared + images**2 / (n_images - 1))
+            ratio = np.abs(level[mine] - level[theirs]) / np.sqrt(variance)
+            sure = (variance > 1e-4 * total) & (freedom > 1) & (freedom < n_images)
+            place = np.where(sure, freedom * _STEPS, _STEPS).astype(np.int64) - 1
+            above = sure & (ratio > quantile[place] * (1 + 1e-9))
+            below = sure & (ratio < quantile[place + 1] * (1 - 1e-9))
+            apart[i, theirs] = above
+            for j in np.flatnonzero(~(above | below)).tolist():
+                apart[i, j] = told_apart(groups[i], groups[j], images_per_fold)
+    return apart | apart.T
+
+
+_STEPS = 64
+"""Degrees of freedom at which the quantile is known lie this close: 1 / 64."""
 
 
 def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, float]:

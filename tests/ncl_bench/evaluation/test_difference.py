@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart
+from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart, told_apart_pairs
 
 N_IMAGES = 100
 Models = np.ndarray
@@ -105,3 +105,21 @@ def test_one_model_each_has_the_interval_of_paired_images() -> None:
     first, second = (draw(random, 1, np.zeros(N_IMAGES), seed=5.0, both=20.0) for _ in range(2))
     expected = ttest_rel(first[0], second[0]).confidence_interval(0.95)
     assert difference_interval(first, second, N_IMAGES) == pytest.approx(tuple(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize(("n_images", "fold"), [(40, 40), (200, 40)])
+def test_all_pairs_at_once_are_told_apart_as_one_by_one(n_images: int, fold: int) -> None:
+    random = np.random.RandomState(0)
+    base = 100 * random.randn(n_images)
+    groups = [
+        base
+        + 5 * random.randn()
+        + 3 * random.rand() * random.randn(n, 1)
+        + 60 * random.rand() * random.randn(n, n_images)
+        for n in random.randint(1, 5, 60)
+    ]
+    groups += [groups[0].copy(), groups[1][:1], np.zeros((1, n_images)), np.full((3, n_images), 5.0)]
+    found = told_apart_pairs(groups, fold)
+    one_by_one = [[a is not b and told_apart(a, b, fold) for b in groups] for a in groups]
+    assert 0.02 < found.mean() < 0.98
+    np.testing.assert_array_equal(found, one_by_one)

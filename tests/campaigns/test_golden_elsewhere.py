@@ -1,7 +1,6 @@
-"""The comparisons with golden numbers, on files of other sizes and on processors with fewer instructions."""
+"""The comparisons with golden numbers on processors with fewer instructions."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,18 +25,6 @@ def compare(**environment: str) -> None:
     )
     assert run.returncode == 0, run.stdout
     assert "SKIPPED" not in run.stdout
-
-
-def test_no_comparison_carries_the_sizes_of_the_files(tmp_path: Path) -> None:
-    """Groups A to H are made with other sizes; what else a comparison opens is the file of tests/golden."""
-    for file in (TESTS / "golden").glob("[I-Z]_*.npz"):
-        shutil.copy(file, tmp_path)
-    command = [sys.executable, str(TESTS / "support" / "golden_of_other_sizes.py"), str(tmp_path)]
-    folders = os.pathsep.join(
-        map(str, (TESTS, TESTS / "baselines" / "methods", TESTS / "baselines" / "backbones"))
-    )
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": folders})
-    compare(NCL_GOLDEN_DIR=str(tmp_path))
 
 
 @pytest.mark.parametrize("instructions", ["avx2", "default"])

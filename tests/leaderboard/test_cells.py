@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from support.damaged import YAML, ZIP, assert_damage_is_refused
 
 from leaderboard.add import add
 from leaderboard.build import build
 from leaderboard.cells import Header, cell_name, header_of, read_cell, read_results
+from leaderboard.evidence import read_ranks
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.submission import Training, read_submission
 
@@ -215,3 +218,29 @@ def test_a_reproduced_seed_must_have_its_result(first_entry: Path, board: Path) 
     (board / "reproduced.yaml").write_text(f"{name}: [0, 7]\n")
     with pytest.raises(NclBenchError, match=r"reproduced\.yaml lists seed 7 of digits"):
         read_results(board)
+
+
+RESULTS = Path(__file__).parents[2] / "leaderboard" / "results" / "digits"
+
+
+def test_damaged_cells_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cell.yaml"
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        file = read_cell(path)
+        assert file.name.startswith("digits/")
+        path.write_text(file.to_yaml(), encoding="utf-8")
+        assert read_cell(path) == file
+
+    assert_damage_is_refused([cell.read_bytes() for cell in sorted(RESULTS.rglob("*.yaml"))[:3]], read, YAML)
+
+
+def test_damaged_ranks_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cell.npz"
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        read_ranks(path, ["0", "1", "2", "3", "4"], dataset_spec("digits"))
+
+    assert_damage_is_refused([file.read_bytes() for file in sorted(RESULTS.rglob("*.npz"))[:2]], read, ZIP)

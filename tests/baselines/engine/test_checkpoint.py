@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.damaged import PICKLE, assert_damage_is_refused, assert_refused
 
 from baselines.engine.checkpoint import latest_state, save_state
 from ncl_bench.errors import NclBenchError
@@ -66,3 +67,18 @@ def largest_file(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_damaged_checkpoints_are_read_or_refused(tmp_path: Path) -> None:
+    """Each is named by the hash of its bytes, so that torch reads the damage."""
+    state = {"epochs": 1, "method": {"w": torch.ones(3)}, "history": [{"loss": 0.5}], "optimizers": []}
+
+    def read(content: bytes) -> None:
+        for old in tmp_path.glob("epoch-*"):
+            old.unlink()
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        (tmp_path / f"epoch-000001.{digest}.pt").write_bytes(content)
+        latest_state(tmp_path)
+
+    assert_damage_is_refused([save_state(tmp_path, 1, state).read_bytes()], read, PICKLE)
+    assert_refused(read, b"", "cannot be read by torch")

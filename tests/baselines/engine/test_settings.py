@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from rich.console import Console
+from support.damaged import JSON, assert_damage_is_refused, assert_refused
 from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
@@ -119,3 +120,16 @@ def test_a_sweep_does_not_take_over_results_of_other_settings(tmp_path: Path) ->
     assert f"{NAME} method.epochs=1 method.warmup_epochs=0" in (tmp_path / "table.csv").read_text()
     with pytest.raises(NclBenchError, match="was trained with other settings"):
         sweep(tmp_path, cells_of(tmp_path, [NAME], ["none"], [0]), jobs=1, device="cpu")
+
+
+def test_damaged_run_folders_are_read_or_refused(tmp_path: Path) -> None:
+    def read(content: bytes) -> None:
+        (tmp_path / "run.json").write_bytes(content)
+        RunFolder(tmp_path).job()
+
+    noise = {"unit": None, "ratio": 0.0, "seed": None, "sha256": "x", "realised_ratio": 0.0}
+    recipe = Recipe.load("triplet/digits_vse_infinity").model_dump(mode="json")
+    good = {"recipe": recipe, "seed": 0, "precision": "32-true", "fingerprint": "x", "noise": noise}
+    assert_damage_is_refused([json.dumps(good).encode()], read, JSON)
+    assert_refused(read, b'{"seed": 0}', "key 'recipe' is missing; train again into a new folder")
+    assert_refused(read, b"", "run.json is damaged")

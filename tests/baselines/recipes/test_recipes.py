@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.damaged import YAML, assert_damage_is_refused, assert_refused
 
 from baselines.backbones import BACKBONES
 from baselines.engine.recipe import Recipe, own_name, shipped_name, with_settings
@@ -227,3 +228,16 @@ def test_unknown_recipe_names_those_of_its_method() -> None:
 def test_recipes_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Recipe.from_dict(GOOD).batch_size = 3
+
+
+def test_damaged_recipes_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    names = [name for name in recipe_names() if "/digits" in name][:6]
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        Recipe.load(path).model_dump_json()
+
+    seeds = [yaml.safe_dump(Recipe.load(name).model_dump()).encode() for name in names]
+    assert_damage_is_refused(seeds, read, YAML)
+    assert_refused(read, b"a: &a [x]\nb: [*a, *a]\n", "aliases are not allowed")

@@ -1,8 +1,10 @@
 """Text files of the published layouts: what comes in comes out, whatever the line ends."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.damaged import assert_damage_is_refused, was_read
 
 from ncl_bench.data.captions import read_lines, read_table, read_token_ids, unique_ids
 from ncl_bench.errors import DataError
@@ -52,3 +54,16 @@ def test_ids_repeated_out_of_order_are_refused(ids):
 def test_an_empty_file_of_ids_is_refused():
     with pytest.raises(DataError, match="x is empty"):
         read_token_ids(b"", "x", start=1, end=2, size=9)
+
+
+def test_damaged_text_files_are_read_or_refused() -> None:
+    readers = (
+        lambda content: read_lines(content, "lines"),
+        lambda content: read_table(content, "table"),
+        lambda content: read_token_ids(content, "ids", start=1, end=2, size=20).take(np.arange(1)),
+        lambda content: unique_ids(read_lines(content, "ids"), 2, 2, "ids"),
+    )
+    rows = [b"a dog\nruns\n", b"0001_1\ta dog\n0002_4\truns\n", b"4,5,6,\n7,8\n", b"7\n7\n9\n9\n"]
+    tokens = (b"\xef\xbb\xbf", b"\x85", "\u2028".encode(), b",", b"_", "٣".encode())
+    seeds = [*rows, "狗\r\n\r\n".encode()]
+    assert_damage_is_refused(seeds, lambda content: [was_read(read, content) for read in readers], tokens)

@@ -1,5 +1,6 @@
 """Damaged and dangerous downloads: a sentence that names file and row, and nothing written."""
 
+import json
 import os
 import pickle
 import zipfile
@@ -8,10 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import miniatures
+from support.damaged import JSON, NPY, ZIP, assert_damage_is_refused, assert_refused, npy, npy_header
 
+from ncl_bench.data.download import FolderDownload
+from ncl_bench.data.features import open_features, scan
 from ncl_bench.data.prepare import PrepareOptions, check, prepare
 from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.verify import inspect, verify
 from ncl_bench.errors import DataError
+from ncl_bench.progress import silent
 
 
 def refused(name: str, source: Path, tmp_path: Path, message: str) -> None:
@@ -340,3 +346,79 @@ def test_rare_line_separators_stay_inside_captions(tmp_path):
     prepare("flickr30k", source, tmp_path / "root")
     dataset = load_prepared(tmp_path / "root", miniatures.SPECS["flickr30k"], "dev")
     assert list(dataset.captions[: len(captions)]) == captions
+
+
+def test_damaged_feature_files_are_read_or_refused(tmp_path: Path) -> None:
+    source = miniatures.make_scan(tmp_path, "flickr30k")
+    path, spec = source / "dev_ims.npy", miniatures.SPECS["flickr30k"]
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        file = open_features(FolderDownload(source), "dev_ims.npy", spec, "dev", ("float32",))
+        scan(file, dtype="float16", advance=lambda done: None)
+
+    assert_damage_is_refused([path.read_bytes(), npy(miniatures.features(4, 0))], read, NPY)
+    assert_refused(read, npy_header("{'descr': (\n"), "is not a numpy array file")
+
+
+def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
+    source, path, spec = miniatures.make_now(tmp_path / "from"), tmp_path / "now.zip", miniatures.SPECS["now"]
+    kinds = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2)
+    seeds = [miniatures.zipped(source, path, kind).read_bytes() for kind in kinds]
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        verify(inspect(spec, path), spec, dtype="float16", journal=None, progress=silent)
+
+    assert_damage_is_refused(seeds, read, ZIP)
+    good, entry = seeds[0], seeds[0].index(b"PK\x01\x02")
+    assert_refused(read, seeds[2], "is packed by LZMA")
+    large = good[: entry + 20] + (2**31).to_bytes(4, "little") + good[entry + 24 :]
+    assert_refused(read, large, "claims 2147483648 compressed bytes, more than the archive has")
+    name = good[entry + 28 : entry + 30]  # its length becomes the comment's
+    nameless = good[: entry + 28] + b"\0\0\0\0" + name + good[entry + 34 :]
+    assert_refused(read, nameless, "has no name")
+    path.write_bytes(good)
+    with zipfile.ZipFile(path) as archive:
+        offset = archive.getinfo("h5100k_precomp/train_ims.npy").header_offset
+    assert_refused(read, good[:offset] + b"XXXX" + good[offset + 4 :], "cannot be read")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "manifest.json",
+        "captions/dev/data-00000-of-00001.arrow",
+        "captions/dev/state.json",
+        "features/dev.npy",
+        "tokens/dev/word.npy",
+        "tokens/dev/word_offsets.npy",
+    ],
+)
+def test_damaged_prepared_folders_are_read_or_refused(damaged: str, tmp_path: Path) -> None:
+    prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
+    place = tmp_path / "root" / "flickr30k"
+    manifest = place / "manifest.json"
+    described, path = json.loads(manifest.read_text()), manifest
+    if damaged != manifest.name:
+        record, path = next(x for x in described["files"] if x["name"] == damaged), place / damaged
+    good = path.read_bytes()
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        if path != manifest:
+            record["bytes"] = len(content)
+            manifest.write_text(json.dumps(described))
+        dataset = load_prepared(tmp_path / "root", miniatures.SPECS["flickr30k"], "dev")
+        dataset.tokens.padded(np.arange(len(dataset)))
+        list(dataset.captions or ())
+        dataset.image_ids.tolist()
+        dataset.image_features[np.arange(4)].sum()
+
+    assert_damage_is_refused([good], read, (*JSON, b"../../../etc/passwd", b"/etc/passwd"))
+    if path == manifest:
+        described["tokenizations"][0]["name"] = "../../../etc/passwd"
+        assert_refused(read, json.dumps(described).encode(), "must be a path below the folder")
+        language = good.replace(b'"texts": {\n    "en"', b'"texts": {\n    "[[["')
+        assert_refused(read, language, "texts has language '[[[', flickr30k has en")
+        assert_refused(read, b"[" * 100_000, "is damaged")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
+from support.damaged import JSON, assert_damage_is_refused, assert_refused
 
 from ncl_bench.data.tokenizers import TOKENIZERS, _jieba, split_words, tokenizer, train_bpe
 from ncl_bench.data.vocabulary import (
@@ -234,3 +235,32 @@ def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(
     assert tokenizer("jieba")("我来到北京清华大学") == ["我", "来到", "北京", "清华大学"]
     assert [path.name for path in tmp_path.iterdir()] == ["jieba.cache"]
     assert (tmp_path / "jieba.cache").read_bytes() == b"planted"
+
+
+def test_damaged_vocabularies_are_read_or_refused() -> None:
+    def read(content: bytes) -> None:
+        found = parse_vocabulary(content, "vocab.json")
+        assert found.sha256
+        found.decode(found.encode(["dog", "cat"]))
+        parse_vocabulary(vocabulary_json(found).encode(), "again")
+
+    good = vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog", "漢字", "", "'s"), 20)).encode()
+    assert_damage_is_refused([good], read, JSON)
+    words = {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3, "dog": 10**12}
+    large = {"word2idx": words, "idx2word": {str(10**12): "dog"}, "idx": 10**12 + 1}
+    assert_refused(read, json.dumps(large).encode(), "expected at most 2000000")
+    assert_refused(read, good.replace(b'"dog"', b'"\\ud800"'), "not in the published format")
+
+
+def test_damaged_tokenizers_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    train_bpe(["a dog runs", "the dog"], path, size=60)
+    good = path.read_bytes()
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        tokenizer("bert", file=path)("A dog runs, 漢字")
+
+    assert_damage_is_refused([good], read, JSON)
+    unknown = good.replace(b'"unk_token":"<unk>"', b'"unk_token":"<uni>"')
+    assert_refused(read, unknown, "cannot tokenize 'A dog runs")

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import submission_folders
+from support.damaged import YAML, assert_damage_is_refused, assert_refused
 from support.submission_folders import (
     scores_of_form,
     similarities,
@@ -28,7 +30,9 @@ from support.submission_folders import (
 )
 
 from ncl_bench.data import DATASETS
+from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.noise.draw import draw_noise
+from ncl_bench.schema import read_yaml
 
 Mutation = Callable[[Path, dict[str, Any]], None]
 ANOTHER_HASH = hashlib.sha256(b"another").hexdigest()
@@ -520,3 +524,35 @@ def test_unusual_layouts_are_read_right(
     assert run("evaluate", tmp_path).code == 0
     plain = np.ascontiguousarray(scores.astype(scores.dtype.newbyteorder("=")))
     assert read_result(tmp_path).splits["test"] == evaluate(plain, dataset="digits")
+
+
+def test_damaged_yaml_is_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        read_yaml(path)
+
+    seeds = [b"a: [1, 2.5, x]\nb: {c: null, d: 2020-01-01}\n", b"- 1\n", b'k: "\\u00e9"\n']
+    assert_damage_is_refused(seeds, read, YAML)
+    assert_refused(read, b"a: !!timestamp x\n", "tags are not allowed")
+    assert_refused(read, b"a: !!int ''\n", "tags are not allowed")
+    assert_refused(read, b"a: 1" + b":00" * 400 + b".5\n", "is not plain YAML")
+
+
+def test_damaged_submissions_are_read_or_refused(tmp_path: Path) -> None:
+    seeds = [
+        (submission_folders.write_folder(tmp_path / form, form) / "submission.yaml").read_bytes()
+        for form in ("matrix", "embeddings", "ranks")
+    ]
+
+    def read(content: bytes) -> None:
+        (tmp_path / "submission.yaml").write_bytes(content)
+        stated = read_submission(tmp_path)
+        (tmp_path / "submission.yaml").write_text(stated.to_yaml(), encoding="utf-8")
+        assert read_submission(tmp_path) == stated
+
+    assert_damage_is_refused(seeds, read, YAML)
+    assert_refused(read, seeds[0].replace(b"networks: 1", b"networks: 0x" + b"f" * 5_000), "networks")
+    line_end = seeds[0].replace(b"file: test.npy", b'file: "a\\e[2J\\nb"')
+    assert_refused(read, line_end, "holds the control character U+001B")

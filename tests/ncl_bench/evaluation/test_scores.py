@@ -1,15 +1,20 @@
 """The scores file: written whole or not at all, opened mapped."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
+import torch
 from numpy.typing import NDArray
+from support.damaged import JSON, NPY, PICKLE, assert_damage_is_refused, assert_refused, npy, npy_header
 
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.scores import read_array, write_scores
+from ncl_bench.npy import map_npy, read_header
 
 
 @pytest.fixture
@@ -97,3 +102,43 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path: Path, scores: NDArray[np.fl
     (tmp_path / "file").write_text("")
     with pytest.raises(NclBenchError, match="cannot write"):
         write_scores(tmp_path / "file" / "test.npy", scores)
+
+
+NO_ROWS = "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999999999999)}"
+NEGATIVE = "{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3)}"
+
+
+def test_damaged_npy_files_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "scores.npy"
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        header = read_header(path)
+        array = map_npy(path, header)
+        assert array.shape == header.shape
+        array[..., :1].sum()
+
+    seeds = [npy(np.ones((4, 20), dtype)) for dtype in ("<f4", ">f2", "<f8", "<i4")]
+    assert_damage_is_refused(
+        [*seeds, npy(np.asfortranarray(np.ones((4, 20)))), npy(np.empty((0, 3)))], read, NPY
+    )
+    assert_refused(read, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "header is too long")
+    assert_refused(read, npy_header(NO_ROWS), "no array has this shape")
+    assert_refused(read, npy_header(NEGATIVE) + bytes(24), "no array has this shape")
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_damaged_scores_of_other_libraries_are_read_or_refused(suffix: str, tmp_path: Path) -> None:
+    path, seeds = tmp_path / f"scores{suffix}", []
+    for array in (np.ones((4, 20), np.float32), np.ones((2, 3), np.float16)):
+        stream = io.BytesIO()
+        torch.save(torch.tensor(array), stream)
+        seeds.append(stream.getvalue() if suffix == ".pt" else safetensors.numpy.save({"scores": array}))
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        array = read_array(path)
+        assert isinstance(array, np.ndarray)
+        array[..., :1].sum() if array.dtype.kind in "fiu" else None
+
+    assert_damage_is_refused(seeds, read, (b"data_offsets", b"BF16", b"F8_E4M3", *PICKLE, *JSON))

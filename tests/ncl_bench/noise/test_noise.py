@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import miniatures
+from support.damaged import NPY, assert_damage_is_refused, npy, was_read
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
@@ -472,3 +474,19 @@ def test_make_overwrites_nothing_that_appears_while_it_draws(
 def test_every_command_shows_an_example() -> None:
     for command in ("make", "identify", "check"):
         assert "Example: ncl-bench noise" in run(command, "--help")
+
+
+def test_damaged_noise_files_are_read_or_refused(tmp_path: Path) -> None:
+    path, spec = tmp_path / "noise.npy", miniatures.SPECS["flickr30k"]
+    clean, archive = np.repeat(np.arange(12), 5), io.BytesIO()
+    np.savez(archive, a=clean)
+    swapped = clean.copy()
+    swapped[[0, 30]] = swapped[[30, 0]]
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        was_read(lambda _: read_noise_file(path, spec, "image"), content)
+        read_noise_file(path, spec, "caption")
+
+    text = "\n".join(map(str, clean)).encode()
+    assert_damage_is_refused([npy(swapped), npy(np.arange(12)[::-1]), archive.getvalue(), text], read, NPY)

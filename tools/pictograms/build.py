@@ -16,7 +16,7 @@ from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import Item, read_items
 from tools.pictograms.packages import PACKAGES, read_package
 from tools.pictograms.pictures import CHANNELS, GRID, make_blocks, read_block
-from tools.pictograms.split import KINDS, NEAR, SEED, clusters, concept, divide, near_pairs
+from tools.pictograms.split import NEAR, SEED, clusters, concept, divide, near_pairs
 
 HERE = Path(__file__).parent
 PROJECTION = HERE / "projection.npz"
@@ -272,8 +272,3 @@ def _rows(folder: Path) -> dict[str, tuple[int, str, str, str, str, str]]:
         name, split, english, chinese, web_split, as_it_comes = line.split("\t")
         found[name] = (row, split, english, chinese, web_split, as_it_comes)
     return found
-
-
-def kinds_of(ids: Iterable[str]) -> Counter[str]:
-    """Number of pictures of each kind."""
-    return Counter(KINDS[name.split("/")[0]] for name in ids)

@@ -25,9 +25,13 @@ SAFE_ARGUMENT = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle
 def imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").split(".")[0]
+            names = [node.module or ""]
+        else:
+            continue
+        # urllib.parse takes addresses apart and opens none
+        yield from (name.split(".")[0] for name in names if name != "urllib.parse")
 
 
 def faults(source: str) -> list[str]:

@@ -1,17 +1,15 @@
 """Draw synthetic noise: images move, captions stay; a seed gives the same index on every machine (protocol.md)."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, shorten, unknown_name
-
-if TYPE_CHECKING:
-    from ncl_bench.data.spec import DatasetSpec
 
 NoiseUnit = Literal["caption", "image"]
 UNITS: tuple[NoiseUnit, ...] = ("caption", "image")
@@ -30,6 +28,22 @@ STANDARD_SEEDS = {
 
 The image-unit files of DECL, RCL and L2RM come from no known seed: seed 0 draws other noise than theirs.
 """
+
+
+class NoisyDataset(Protocol):
+    """What noise needs to know of a dataset; :class:`ncl_bench.data.spec.DatasetSpec` says what each fact means."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def images(self) -> Mapping[str, int]: ...
+    @property
+    def captions_per_image(self) -> int: ...
+    @property
+    def noise(self) -> str: ...
+    def n_captions(self, split: str) -> int:
+        """Number of captions of a split."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,7 @@ def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
 
 
 def draw_noise(
-    spec: "DatasetSpec", *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
+    spec: NoisyDataset, *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
 ) -> tuple[NDArray[np.int64], NoiseRecord]:
     """Draw the noise of a dataset's train split.
 

@@ -8,17 +8,13 @@ theirs. A file that does not fit is refused, never reinterpreted.
 from dataclasses import dataclass
 from math import ceil, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, ScoresError, unknown_name
-from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, NoisyDataset, clean_pairing, noise_sha256
 from ncl_bench.npy import map_npy, read_header
-
-if TYPE_CHECKING:
-    from ncl_bench.data.spec import DatasetSpec
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
 _CAPTION_FILES = """
@@ -130,9 +126,7 @@ def _explains(ratio: float, n_moved: int, n_units: int) -> bool:
     return 0 <= int(ratio * n_units) - n_moved <= ceil(back + 5 * sqrt(back))
 
 
-def read_noise_file(
-    path: Path, spec: "DatasetSpec", unit: NoiseUnit
-) -> tuple[NDArray[np.int64], NoiseRecord]:
+def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[NDArray[np.int64], NoiseRecord]:
     """Read the noise of a dataset's train split.
 
     Args:
@@ -165,7 +159,7 @@ def read_noise_file(
     )
 
 
-def check_index(index: NDArray[np.int64], path: Path, spec: "DatasetSpec", unit: NoiseUnit) -> None:
+def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: NoiseUnit) -> None:
     """Refuse an index of another length, range or unit.
 
     Raises:

@@ -2,17 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
+from ncl_bench.noise.draw import NoiseUnit, NoisyDataset, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import find_known_noise, is_constant_in_groups, nominal_ratios
-
-if TYPE_CHECKING:
-    from ncl_bench.data.spec import DatasetSpec
 
 SEEDS_TRIED = 100
 
@@ -55,7 +51,7 @@ class NoiseIdentity:
 
 def identify(
     index: NDArray[np.int64],
-    datasets: Iterable["DatasetSpec"],
+    datasets: Iterable[NoisyDataset],
     *,
     captions_per_image: int | None = None,
     seeds: Iterable[int] = range(SEEDS_TRIED),
@@ -109,7 +105,7 @@ def identify(
 
 
 def _place(
-    n_entries: int, datasets: Iterable["DatasetSpec"], captions_per_image: int | None
+    n_entries: int, datasets: Iterable[NoisyDataset], captions_per_image: int | None
 ) -> tuple[str | None, bool, int]:
     """Dataset, whether entries are images, and captions per image, from the length."""
     if captions_per_image is not None:

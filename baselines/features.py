@@ -337,7 +337,7 @@ def _encode(
                         advance(len(batch))
                 with atomic_path(path) as temporary, temporary.open("wb") as stream:
                     np.savez(stream, features=np.concatenate(parts), damaged=np.array(reasons))
-            with np.load(path) as chunk:
+            with np.load(path, allow_pickle=False) as chunk:
                 damaged |= {name: str(x) for name, x in zip(names, chunk["damaged"], strict=True) if x}
     return damaged
 
@@ -377,7 +377,7 @@ def _rows(
     """Chunk by chunk, places in ``wanted`` and the features of those images."""
     place = {name: row for row, name in enumerate(wanted)}
     for path, names in chunks.items():
-        with np.load(path) as chunk:
+        with np.load(path, allow_pickle=False) as chunk:
             found = [row for row, name in enumerate(names) if name in place]
             yield np.array([place[names[row]] for row in found], np.int64), chunk["features"][found]
 

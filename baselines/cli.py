@@ -72,7 +72,7 @@ Target = Annotated[Path, typer.Option("--to", help="Folder to write.")]
 
 
 def _require_torch() -> None:
-    require("baselines", "torch", "lightning_fabric", needed_by="this command")
+    require("baselines", "torch", needed_by="this command")
 
 
 def _refuse_unknown(recipes: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
-from baselines.engine.devices import fabric_for
+from baselines.engine.devices import device_for
 from ncl_bench.errors import DataError, NclBenchError, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import sha256_of_file
@@ -149,9 +149,9 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
     Raises:
         NclBenchError: a package is missing, the name is unknown, or the weights cannot be had or do not fit.
     """
-    fabric = fabric_for(device, "32-true")
+    place = device_for(device, "32-true")
     encoder = _lite0(weights) if name == LITE0 else _of_timm(name, weights)
-    encoder.network.to(fabric.device)
+    encoder.network.to(place)
     return encoder
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ncl_bench.cli", *arguments]
+    command = [sys.executable, "-m", "ncl_bench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
@@ -71,7 +71,7 @@ def test_training_methods_never_read_the_truth() -> None:
 def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:
     (tmp_path / "baselines").mkdir()
     (tmp_path / "baselines" / "__init__.py").write_text("")
-    command = [sys.executable, "-m", "ncl_bench.cli"]
+    command = [sys.executable, "-m", "ncl_bench"]
     for words, code in ((("datasets",), 0), (("leaderboard", "build", "--check"), 2)):
         done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == code, done.stderr

@@ -47,6 +47,9 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     n, longest, _ = sequences.shape
     if _is_left_to_torch(sequences):
         return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
+    if torch.is_autocast_enabled("cpu"):  # products of single items gain nothing from bfloat16
+        with torch.autocast("cpu", enabled=False):
+            return states(gru, sequences.float(), lengths)
     endings = ("", "_reverse") if gru.bidirectional else ("",)
     parameters = (
         torch.stack([getattr(gru, f"{name}_l0{ending}") for ending in endings])
@@ -57,8 +60,7 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _is_left_to_torch(sequences: Tensor) -> bool:
-    """On devices other than the CPU, and where autocast decides on the precision of products."""
-    return sequences.device.type != "cpu" or torch.is_autocast_enabled("cpu")
+    return sequences.device.type != "cpu"
 
 
 def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:

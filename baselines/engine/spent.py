@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from baselines.engine.step import OptimiserStep
@@ -79,21 +78,26 @@ class Spent:
                 del backbone.encode_captions  # that of the class is back
 
     def time_plain_steps(
-        self, fabric: Fabric, network: nn.Module, batches: TrainingBatches, gradient_clip: float, epoch: int
+        self,
+        device: torch.device,
+        network: nn.Module,
+        batches: TrainingBatches,
+        gradient_clip: float,
+        epoch: int,
     ) -> None:
         """Time some steps of the mean triplet on a copy of a network, with batches as those of the epoch."""
         copied = deepcopy(network).train()
-        step = OptimiserStep(fabric, gradient_clip)
+        step = OptimiserStep(gradient_clip)
         step.optimizers = {copied: torch.optim.Adam(copied.parameters())}
         random = np.random.default_rng(derive_seed(batches.seed, "plain steps", epoch))
         ids = batches.pair_ids.numpy()
         for number in range(1 + TIMED):  # the first one also makes the optimiser's state
             chosen = random.choice(ids, min(batches.batch_size, len(ids)), replace=False)
-            begun = _now(fabric.device)
+            begun = _now(device)
             batch = batches.read(torch.from_numpy(chosen))
             step(copied, mean_triplet(copied(batch), MARGIN).sum(), batch)
             if number > 0:
-                self.plain_seconds += _now(fabric.device) - begun
+                self.plain_seconds += _now(device) - begun
                 self.plain_steps += 1
 
 

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
@@ -56,7 +55,6 @@ class OptimiserStep:
     """What a method calls with a loss.
 
     Args:
-        fabric: device and arithmetic.
         gradient_clip: largest length of a module's gradient, after the mean over the ranks.
         most: steps that the networks may take, in their mean; any number where None.
 
@@ -67,8 +65,7 @@ class OptimiserStep:
         taken: steps of each network.
     """
 
-    def __init__(self, fabric: Fabric, gradient_clip: float, most: int | None = None) -> None:
-        self._fabric = fabric
+    def __init__(self, gradient_clip: float, most: int | None = None) -> None:
         self._clip = gradient_clip
         self._most = most
         self.optimizers: dict[nn.Module, torch.optim.Optimizer] = {}
@@ -111,12 +108,14 @@ class OptimiserStep:
         updated = {module: _parameters(self.optimizers[module]) for module in trained}
         for module in updated:
             self.optimizers[module].zero_grad(set_to_none=True)
-        self._fabric.backward(loss, inputs=[parameter for each in updated.values() for parameter in each])
+        inputs = [parameter for each in updated.values() for parameter in each]
+        loss.backward(inputs=inputs)  # type: ignore[no-untyped-call]
         for module, parameters in updated.items():
             average_gradients(parameters)
             optimizer = self.optimizers[module]
             if clip:
-                self._fabric.clip_gradients(module, optimizer, max_norm=self._clip, error_if_nonfinite=False)
+                held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+                nn.utils.clip_grad_norm_(held, self._clip)
             optimizer.step()
         self.count += 1
         if len(self._unread) == READ_EVERY:

@@ -21,7 +21,7 @@ from torch import nn
 
 from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import latest_state
-from baselines.engine.devices import fabric_for
+from baselines.engine.devices import device_for
 from baselines.engine.progress import progress_bar
 from baselines.engine.records import Run
 from baselines.engine.run_folder import RunFolder, TrainingJob
@@ -71,7 +71,7 @@ def submit(
         embeddings: write embeddings of images and captions, whose dot products are the similarities, in place of the
             matrix.
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
+        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         console: where to draw progress; standard error by default.
 
     Raises:
@@ -89,8 +89,8 @@ def submit(
     jobs = [folder.job(root) for folder in folders]
     test = jobs[0].load("test")
     _check_vocabulary(runs[0], described[0], test)
-    fabric = fabric_for(device, jobs[0].precision, devices)
-    methods = [chosen_method(job, folder, fabric.device) for job, folder in zip(jobs, folders, strict=True)]
+    place = device_for(device, jobs[0].precision, devices)
+    methods = [chosen_method(job, folder, place) for job, folder in zip(jobs, folders, strict=True)]
     networks = [
         (network, partial(method.ranking_scores, network))
         for method in methods
@@ -99,13 +99,13 @@ def submit(
     if embeddings:
         _check_dot_products(jobs, methods)
     with _owned(to):
-        arrays = _scored(networks, test, embeddings, fabric.device, console, to)
+        arrays = _scored(networks, test, embeddings, place, console, to)
         if any(job.recipe.steps is None for job in jobs):
             last_epoch = None
         elif not embeddings and all(run and run.best_epoch == run.epochs - 1 for run in finished):
             last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
         else:
-            last_epoch = _last_epoch(folders, methods, networks, test, fabric.device, console)
+            last_epoch = _last_epoch(folders, methods, networks, test, place, console)
 
         def describe(scores: Scores) -> Submission:
             return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
@@ -143,8 +143,8 @@ def submit_zero_shot(
         )
     _check_target(to)
     test = job.load("test")
-    fabric = fabric_for(device, job.precision, devices)
-    network = initial_network(job, test, test.vocabulary.size).eval().to(fabric.device)
+    place = device_for(device, job.precision, devices)
+    network = initial_network(job, test, test.vocabulary.size).eval().to(place)
     if embeddings:
         _check_dot_products([job], [])
 
@@ -152,9 +152,7 @@ def submit_zero_shot(
         return statement_of_zero_shot(job, pretrained, test, scores)
 
     with _owned(to):
-        arrays = _scored(
-            [(network, lambda similarities: similarities)], test, embeddings, fabric.device, console, to
-        )
+        arrays = _scored([(network, lambda similarities: similarities)], test, embeddings, place, console, to)
         return from_first_rank(lambda: _written(to, arrays, describe))
 
 

@@ -24,7 +24,7 @@ from safetensors.torch import save
 from baselines.backbones import build_backbone
 from baselines.engine.checkpoint import latest_state, save_state
 from baselines.engine.curves import Curves
-from baselines.engine.devices import fabric_for, machine_of
+from baselines.engine.devices import device_for, machine_of
 from baselines.engine.diagnosis import hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.records import Epoch, Outcome
@@ -142,7 +142,7 @@ class Trainer:
         job: what is trained on what.
         folder: where the run is kept.
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.fabric_for`.
+        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
             ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
 
@@ -164,9 +164,9 @@ class Trainer:
             raise TrainingError(
                 f"--features gpu keeps region features, but backbone {job.backbone.name} reads images; leave it out"
             )
-        self.fabric = fabric_for(device, job.precision, devices)
-        if self.fabric.device.type != "cuda":
-            _refuse_what_needs_cuda(job, features, self.fabric.device)
+        self.device = device_for(device, job.precision, devices)
+        if self.device.type != "cuda":
+            _refuse_what_needs_cuda(job, features, self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
         self.trusted = trusted_rows(
@@ -175,9 +175,9 @@ class Trainer:
         if len(self.trusted):
             self.train_split = with_own_images(self.train_split, self.trusted)
         self.correspondence = hidden_correspondence(self.train_split)
-        self.method = build_method(job, self.train_split, job.seed).to(self.fabric.device)
+        self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
-        self.step = OptimiserStep(self.fabric, job.recipe.gradient_clip, job.recipe.steps)
+        self.step = OptimiserStep(job.recipe.gradient_clip, job.recipe.steps)
         self.step.taken = [0] * len(self.method.networks)
         self.spent = Spent()
         self.place = -1
@@ -203,7 +203,7 @@ class Trainer:
                 self.folder.claim(self.job.record(self.train_split))
                 state = self._newest_state()
                 if state is None or not self._ended(state["epochs"], state.get("taken", [])):
-                    self.folder.add_machine(machine_of(self.fabric), goes_on=state is not None)
+                    self.folder.add_machine(machine_of(self.device), goes_on=state is not None)
                     if changed := self.folder.add_plugins():
                         print(f"WARNING: {changed}", file=sys.stderr)
                 return state
@@ -257,12 +257,12 @@ class Trainer:
         # a method draws from the seed and the plan's epoch, and must not draw the same twice
         batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
         self.step.begin_epoch(list(self.method.networks))
-        device = self.fabric.device
+        device = self.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 if budget is not None:
                     clip = self.job.recipe.gradient_clip
-                    self.spent.time_plain_steps(self.fabric, self.method.networks[0], batches, clip, index)
+                    self.spent.time_plain_steps(self.device, self.method.networks[0], batches, clip, index)
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
                 with (
                     suppress(StepsSpent),
@@ -291,7 +291,7 @@ class Trainer:
             with torch.random.fork_rng():
                 torch.manual_seed(derive_seed(self.job.seed, "networks", plan.round))
                 self.method.renew_networks()
-                self.method.to(self.fabric.device)
+                self.method.to(self.device)
         if index == 0 or plan.new_networks or plan.new_optimizers:
             self._make_optimizers(plan)
         for module, optimizer in self.step.optimizers.items():
@@ -307,7 +307,7 @@ class Trainer:
     def _score_dev(self) -> NDArray[np.float32]:
         self.method.eval()
         n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
-        return score(self.method.networks, self.dev_split, n_images=n_images, device=self.fabric.device)
+        return score(self.method.networks, self.dev_split, n_images=n_images, device=self.device)
 
     def _record(
         self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
@@ -363,12 +363,12 @@ class Trainer:
             self.train_split,
             batch_size=self.job.recipe.batch_size,
             seed=self.job.seed,
-            device=self.fabric.device,
+            device=self.device,
             pair_rows=rows,
             on_batch=lambda n_pairs: progress.advance(n_pairs, self.step.running_loss),
             features=self.features,
         )
-        if self.features == "auto" and self.fabric.device.type == "cuda" and rank() == 0:
+        if self.features == "auto" and self.device.type == "cuda" and rank() == 0:
             place = "on the GPU" if batches.features == "gpu" else "read from disk as needed"
             print(f"training features: {place} (--features decides otherwise)", file=sys.stderr)
         return batches

@@ -186,7 +186,9 @@ class Method(nn.Module, ABC):
 
     def make_optimizer(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         """A fresh optimiser over one of :meth:`trained_modules`; Adam with its defaults, as in most papers."""
-        return torch.optim.Adam(module.parameters(), lr=learning_rate)
+        parameters = list(module.parameters())
+        fused = all(parameter.is_cuda for parameter in parameters) or None  # on a CPU the bits would change
+        return torch.optim.Adam(parameters, lr=learning_rate, fused=fused)
 
     def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
         """Of a module's optimiser in an epoch; the plan's for every module by default."""

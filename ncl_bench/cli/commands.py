@@ -18,7 +18,6 @@ app = typer.Typer(
     name="ncl-bench",
     help="The benchmark suite for noisy-correspondence learning in image-text retrieval.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -35,7 +34,13 @@ def _options(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            metavar="",
+            help="Print the version and exit.",
+        ),
     ] = False,
     plugin: Annotated[
         list[str] | None,

@@ -16,7 +16,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.devices import fabric_for
 from baselines.engine.step import OptimiserStep
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import Setting
@@ -81,7 +80,7 @@ class Epoch:
     def run(self) -> int:
         """Train from what the method knew at first; returns how many steps its networks took."""
         networks, taken = set(self.method.networks), 0
-        optimiser = OptimiserStep(fabric_for("cpu", "32-true"), gradient_clip=2.0)
+        optimiser = OptimiserStep(gradient_clip=2.0)
         optimiser.optimizers = {
             module: self.method.make_optimizer(module, 0.0) for module in self.method.trained_modules()
         }

@@ -17,7 +17,7 @@ IMAGES = 300
 
 def command(photos: Path, to: Path) -> list[str]:
     options = ["--batch-size", "4", "--pca", "8", "--workers", "2"]
-    return [sys.executable, "-m", "ncl_bench.cli", "features", str(photos), *options, "--to", str(to)]
+    return [sys.executable, "-m", "ncl_bench", "features", str(photos), *options, "--to", str(to)]
 
 
 def contents(folder: Path) -> dict[str, str]:

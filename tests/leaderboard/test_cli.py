@@ -11,7 +11,7 @@ from leaderboard import cli
 from leaderboard.build import build as build_site
 from ncl_bench.errors import SubmissionError
 
-CLI = (sys.executable, "-m", "ncl_bench.cli")
+CLI = (sys.executable, "-m", "ncl_bench")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

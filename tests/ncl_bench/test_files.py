@@ -70,7 +70,7 @@ def test_a_name_that_is_no_utf_8_is_one_sentence(ending: str, tmp_path: Path) ->
     name = os.fsencode(tmp_path) + b"/\xff." + ending.encode()
     with open(name, "wb") as file:
         file.write(b"x")
-    command = [sys.executable, "-m", "ncl_bench.cli", "evaluate", name, "--dataset", "digits"]
+    command = [sys.executable, "-m", "ncl_bench", "evaluate", name, "--dataset", "digits"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -29,7 +29,7 @@ class {name}(Triplet):
 
 
 def ncl_bench(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ncl_bench.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "ncl_bench", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
@@ -100,7 +100,7 @@ def test_an_interruption_of_the_import_is_one_sentence(then: str, tmp_path: Path
         "    while True: time.sleep(0.01)\nexcept BaseException:\n"
     )
     (tmp_path / "slow.py").write_text(f"{waiting}    {then}\n")
-    command = [sys.executable, "-m", "ncl_bench.cli", "--plugin", str(tmp_path / "slow.py"), "datasets"]
+    command = [sys.executable, "-m", "ncl_bench", "--plugin", str(tmp_path / "slow.py"), "datasets"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "here\n"

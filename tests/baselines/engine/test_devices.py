@@ -14,7 +14,7 @@ import torch
 import yaml
 from support.few_digits import TINY, outcome
 
-from baselines.engine.devices import fabric_for, started_processes
+from baselines.engine.devices import device_for, started_processes
 from ncl_bench.errors import TrainingError
 
 TORCHRUN = {
@@ -36,11 +36,9 @@ SLURM = {
 
 
 def test_the_gpu_of_a_mac_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lightning_fabric.accelerators.mps import MPSAccelerator
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(MPSAccelerator, "is_available", staticmethod(lambda: True))
-    assert fabric_for("auto", "32-true").device.type == "cpu"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert device_for("auto", "32-true").type == "cpu"
 
 
 @pytest.mark.parametrize(("found", "expected"), [({}, (1, 1)), (TORCHRUN, (3, 2)), (SLURM, (4, 2))])
@@ -51,7 +49,7 @@ def test_torchrun_and_slurm_say_how_many_processes_there_are(
         monkeypatch.setenv(name, value)
     processes = started_processes(None)
     assert (processes.here, processes.machines) == expected
-    assert processes.environment.creates_processes_externally == bool(found)
+    assert bool(processes.address) == bool(found)
 
 
 def test_a_task_of_its_own_within_a_slurm_job_starts_what_it_is_asked_for(
@@ -77,13 +75,25 @@ def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch
         started_processes(None)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("a1", "a1"), ("a1,b2", "a1"), ("gpu[03-05,9]", "gpu03"), ("gpu[7,9],x", "gpu7"), ("gpu[4]", "gpu4")],
+)
+def test_tasks_of_slurm_meet_on_the_first_node(
+    nodes: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**SLURM, "SLURM_NODELIST": nodes, "SLURM_JOB_ID": "123456"}.items():
+        monkeypatch.setenv(name, value)
+    assert started_processes(None)[2:] == (5, 1, f"tcp://{first}:18456")
+
+
 def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(TrainingError, match="torch finds no CUDA device; compute with --device cpu"):
-        fabric_for("cuda", "32-true")
+        device_for("cuda", "32-true")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(TrainingError, match="4 processes need 4 CUDA devices, but torch finds 1"):
-        fabric_for("auto", "32-true", devices=4)
+        device_for("auto", "32-true", devices=4)
 
 
 SCRIPT = f"""

@@ -17,7 +17,7 @@ from torch import distributed
 
 import baselines.engine.run_folder
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.devices import fabric_for
+from baselines.engine.devices import device_for
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
@@ -211,10 +211,10 @@ def epochs(name: str) -> dict[str, Any]:
     """The first epoch of a method and twice its last, with dropout, and scores of some images of dev."""
     backbone, method_name = PAIRWISE[name]
     own_job = job({"name": method_name, **CONSTANTS.get(method_name, {})}, backbone, 48)
-    fabric = fabric_for("cpu", "32-true")
+    device_for("cpu", "32-true")
     train = own_job.load("train")
     method = build_method(own_job, train, seed=0).double()
-    step = OptimiserStep(fabric, gradient_clip=2.0)
+    step = OptimiserStep(gradient_clip=2.0)
     step.optimizers = {module: method.make_optimizer(module, 0.01) for module in method.trained_modules()}
     others = np.setdiff1d(train.pair_ids, method.setting.trusted_ids)
     losses = []

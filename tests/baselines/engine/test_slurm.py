@@ -266,7 +266,7 @@ def test_a_sweep_on_a_real_slurm_survives_a_job_that_is_begun_again_and_one_that
     recipe.parent.mkdir()
     recipe.write_text(yaml.safe_dump(RECIPE))
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "ncl_bench.cli", "sweep", str(recipe), "--noise", "none"]
+    command = [sys.executable, "-m", "ncl_bench", "sweep", str(recipe), "--noise", "none"]
     command += ["--seed", "0", "--seed", "1", "--executor", "slurm", "--device", "cpu", "--to", str(out)]
     runs = [out / "runs" / f"tiny-digits-none-seed{seed}" for seed in (0, 1)]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from baselines.engine.step import READ_EVERY, OptimiserStep
@@ -22,7 +21,7 @@ def weight(value: float) -> nn.Linear:
 
 
 def stepping(*modules: nn.Module, clip: float = 100.0) -> OptimiserStep:
-    step = OptimiserStep(Fabric(accelerator="cpu"), clip)
+    step = OptimiserStep(clip)
     step.optimizers = {module: torch.optim.SGD(module.parameters(), lr=1.0) for module in modules}
     return step
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 from rich.console import Console
 from support.few_digits import TINY, few_digits_recipe, load_few, outcome
 from torch import nn
@@ -140,7 +139,7 @@ def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytes
 
 def test_a_network_that_has_taken_its_share_stays_as_it_is() -> None:
     networks = [nn.BatchNorm1d(1, affine=True) for _ in range(2)]
-    step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=1)
+    step = OptimiserStep(1.0, most=1)
     step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=1.0) for network in networks}
     step.taken = [0, 0]
     step.begin_epoch(networks)
@@ -170,7 +169,7 @@ def test_networks_that_want_unequal_numbers_of_steps_take_as_many_together(
 ) -> None:
     """Every epoch, each network asks for so many steps, of 13 in the mean."""
     networks = [nn.Linear(1, 1), nn.Linear(1, 1)]
-    step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=13)
+    step = OptimiserStep(1.0, most=13)
     step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=0.0) for network in networks}
     step.taken, found = [0, 0], []
     while not step.spent:
@@ -188,7 +187,7 @@ def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all()
     part, other, apart = (nn.Linear(1, 1, bias=False) for _ in range(3))
     whole = nn.Sequential(part)
     modules = [whole, part, other, apart]
-    step = OptimiserStep(Fabric(accelerator="cpu"), 1.0, most=1)
+    step = OptimiserStep(1.0, most=1)
     step.optimizers = {module: torch.optim.SGD(module.parameters(), lr=1.0) for module in modules}
     step.taken = [0, 0]
     step.begin_epoch([whole, other])

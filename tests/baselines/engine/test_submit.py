@@ -15,7 +15,7 @@ from support.few_digits import TINY, load_few
 from support.rounding import assert_near
 
 import baselines.engine.submit
-from baselines.engine.devices import fabric_for, machine_of
+from baselines.engine.devices import device_for, machine_of
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder, TrainingJob
@@ -83,7 +83,7 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
         copy = tmp_path / run.name
         shutil.copytree(run, copy)
         described = json.loads((copy / "run.json").read_text())
-        assert described["trained_on"] == [dict(machine_of(fabric_for("cpu", "32-true")))]
+        assert described["trained_on"] == [dict(machine_of(device_for("cpu", "32-true")))]
         (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
     both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
     assert both.hardware == "NVIDIA L4"

@@ -214,7 +214,7 @@ def test_what_a_killed_sweep_left_of_its_table_does_not_lock_it_out(tmp_path: Pa
 def test_workers_end_with_a_killed_parent(tmp_path: Path, recipe: str) -> None:
     patient = tmp_path / "tiny" / "patient.yaml"
     patient.write_text(yaml.safe_dump(TINY | {"method": {"name": "info_nce", "epochs": 1000}}))
-    command = [sys.executable, "-m", "ncl_bench.cli", "sweep", str(patient)]
+    command = [sys.executable, "-m", "ncl_bench", "sweep", str(patient)]
     command += ["--jobs", "1", "--noise", "none", "--seed", "0", "--to", str(tmp_path / "out")]
     parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     started = tmp_path / "out" / "runs" / "tiny-patient-none-seed0" / "history.json"

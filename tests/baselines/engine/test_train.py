@@ -82,7 +82,7 @@ def test_killed_run_resumes_to_the_same_bits(tmp_path: Path, kills: int) -> None
     recipe.write_text(
         yaml.safe_dump({"dataset": "digits", "batch_size": 500, "backbone": TINY, "method": NCR})
     )
-    command = [sys.executable, "-m", "ncl_bench.cli", "train", str(recipe), "--noise-ratio", "0.4"]
+    command = [sys.executable, "-m", "ncl_bench", "train", str(recipe), "--noise-ratio", "0.4"]
     command += ["--device", "cpu", "--to"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -189,11 +189,11 @@ def test_a_run_names_every_machine_that_trained_it(
     method = TRIPLET | {"epochs": 2}
     with monkeypatch.context() as patch:
         patch.setattr("baselines.engine.train.save_state", save_and_stop)
-        patch.setattr("baselines.engine.train.machine_of", lambda fabric: first)
+        patch.setattr("baselines.engine.train.machine_of", lambda device: first)
         with pytest.raises(KeyboardInterrupt):
             train(job(method), tmp_path / "run")
     for machine in (second, third):  # the third finds a finished run
-        monkeypatch.setattr("baselines.engine.train.machine_of", lambda fabric, machine=machine: machine)
+        monkeypatch.setattr("baselines.engine.train.machine_of", lambda device, machine=machine: machine)
         train(job(method), tmp_path / "run")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["trained_on"] == [dict(first), dict(second)][1 - epochs_before :]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 from support.few_digits import few_digits_recipe
 from support.rounding import assert_near
 from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
@@ -80,7 +79,7 @@ def test_a_backbone_never_waits_in_a_step(name: str, device: StandIn) -> None:
 
 def waits_of_steps(method: Any, plan: EpochPlan, batches: TrainingBatches, device: StandIn) -> list[int]:
     """Of one epoch: how often each step waited, from the end of the step before."""
-    step, found = OptimiserStep(Fabric(accelerator="cpu"), 2.0), []
+    step, found = OptimiserStep(2.0), []
     step.optimizers = {
         module: method.make_optimizer(module, plan.learning_rate) for module in method.trained_modules()
     }
@@ -120,7 +119,7 @@ def test_a_step_of_a_method_waits_at_most_once(name: str, device: StandIn) -> No
 
 def test_losses_are_read_now_and_then(device: StandIn) -> None:
     weight = torch.nn.Linear(1, 1).to(DEVICE)
-    step = OptimiserStep(Fabric(accelerator="cpu"), 2.0)
+    step = OptimiserStep(2.0)
     step.optimizers = {weight: torch.optim.SGD(weight.parameters(), lr=0.1)}
     batch = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3)).to(DEVICE)
     device.waits.clear()

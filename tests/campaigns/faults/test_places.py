@@ -124,7 +124,7 @@ def test_two_that_start_at_once_leave_what_one_leaves(command: str, rounds: int,
         (folder / "tmp").mkdir(exist_ok=True)
         both = [
             subprocess.Popen(
-                [sys.executable, "-m", "ncl_bench.cli", *COMMANDS[command].arguments],
+                [sys.executable, "-m", "ncl_bench", *COMMANDS[command].arguments],
                 cwd=folder,
                 env=os.environ | {"TMPDIR": str(world.place)},
                 stdout=subprocess.PIPE,
@@ -143,19 +143,18 @@ def test_two_that_start_at_once_leave_what_one_leaves(command: str, rounds: int,
         assert digest(folder) == world.undisturbed(command)[0]
 
 
-def test_a_lock_file_that_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_that_cannot_be_had_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     with (
         pytest.raises(NclBenchError, match=r"cannot lock .* choose a place beside which you can write"),
-        sole_owner(tmp_path / "folder"),
+        sole_owner(tmp_path / "file" / "folder"),
     ):
         pass
 
 
 def test_a_read_only_place_is_said(tmp_path: Path) -> None:
     """On a file system that nobody may write, root included."""
-    command = [sys.executable, "-m", "ncl_bench.cli", "noise", "make", "digits", "--ratio", "0.4", "--to"]
+    command = [sys.executable, "-m", "ncl_bench", "noise", "make", "digits", "--ratio", "0.4", "--to"]
     done = subprocess.run([*command, "/proc/noise.npy"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("ncl-bench: cannot write /proc/noise.npy")

@@ -108,7 +108,7 @@ def test_the_tests_of_signals_pass_in_the_background() -> None:
 
 @pytest.mark.parametrize("delay", [0.25, 0.6])
 def test_an_early_ctrl_c_shows_no_traceback(delay: float, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ncl_bench.cli", "prepare", "digits", "--to", str(tmp_path)]
+    command = [sys.executable, "-m", "ncl_bench", "prepare", "digits", "--to", str(tmp_path)]
     program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"})
     time.sleep(delay)
     program.send_signal(signal.SIGTERM)

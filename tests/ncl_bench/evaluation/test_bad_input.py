@@ -500,7 +500,7 @@ def no_space() -> None:
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "submission")
-    command = [sys.executable, "-m", "ncl_bench.cli", "evaluate", str(folder)]
+    command = [sys.executable, "-m", "ncl_bench", "evaluate", str(folder)]
     before = sorted(p.name for p in folder.iterdir())
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=no_space)
     assert done.returncode == 2

@@ -51,7 +51,6 @@ def test_a_signal_ends_the_program_in_one_sentence(
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
-    time.sleep(0.2)
     program.send_signal(number)
     _, errors = program.communicate(timeout=120)
     assert program.returncode == 128 + number
@@ -106,6 +105,7 @@ def test_the_tests_of_signals_pass_in_the_background() -> None:
     assert run.returncode == 0, run.stdout
 
 
+@pytest.mark.slow  # waits for fixed times
 @pytest.mark.parametrize("delay", [0.25, 0.6])
 def test_an_early_ctrl_c_shows_no_traceback(delay: float, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ncl_bench", "prepare", "digits", "--to", str(tmp_path)]

@@ -280,6 +280,7 @@ def test_one_copy_is_found_whatever_the_bytes_of_a_row(dtype, dim, tmp_path):
     assert (found.copies, found.example) == (1, (7, 2))
 
 
+@pytest.mark.slow  # measures memory
 def test_the_scan_keeps_a_few_bytes_an_image(tmp_path, monkeypatch):
     spec = replace(
         miniatures.SPECS["flickr30k"], images={"train": 600, "dev": 4, "test": 3}, feature_dim=4096

@@ -57,6 +57,7 @@ def test_rows_are_writable_copies(root):
     assert features[np.array([3])].any()
 
 
+@pytest.mark.slow  # measures memory
 def test_opening_does_not_read_the_features(tmp_path, monkeypatch):
     spec = miniatures.SPECS["flickr30k"]
     wide = type(spec)(**{**vars(spec), "n_regions": 36, "feature_dim": 2048})
@@ -113,6 +114,7 @@ def test_ids_are_read_when_they_are_asked_for(root):
     assert pickle.loads(pickle.dumps(ids)).tolist() == expected
 
 
+@pytest.mark.slow  # measures memory
 def test_a_pair_costs_its_index_entries_and_no_more(tmp_path, monkeypatch):
     """Ids, texts, tokens and features stay in the files: what is kept for a pair is its image and its id.
 

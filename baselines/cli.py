@@ -138,7 +138,7 @@ def show(recipe: Annotated[str, typer.Argument(help="A recipe file, or the name 
     """
     _refuse_unknown([recipe])
     _require_torch()
-    from baselines.published import described
+    from baselines.printed import described
 
     typer.echo(described(recipe))
 
@@ -298,8 +298,8 @@ def import_checkpoint(
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
     _require_torch()
-    from baselines.imported.import_checkpoint import Statement
-    from baselines.imported.import_checkpoint import import_checkpoint as import_file
+    from baselines.published.import_checkpoint import Statement
+    from baselines.published.import_checkpoint import import_checkpoint as import_file
 
     statement = Statement(
         method,

@@ -13,9 +13,9 @@ BACKBONES: "Registry[Backbone]" = Registry(
     {
         "clip": "baselines.backbones.clip:CLIP",
         "imram": "baselines.backbones.imram:IMRAM",
-        "saf": "baselines.backbones.saf:SAF",
+        "saf": "baselines.backbones.sgraf:SAF",
         "scan": "baselines.backbones.scan:SCAN",
-        "sgr": "baselines.backbones.sgr:SGR",
+        "sgr": "baselines.backbones.sgraf:SGR",
         "vse_infinity": "baselines.backbones.vse_infinity:VSEInfinity",
         "vsrn": "baselines.backbones.vsrn:VSRN",
     },

@@ -6,9 +6,8 @@ product with the item that looks is a weighted sum of the products that the atte
 follows from the inner products of the seen items with one another (their Gram matrix).
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, Self
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,7 +25,6 @@ from baselines.backbones.pairwise import (
     memory_budget,
     recomputed,
 )
-from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.on_host import on_host
 
@@ -201,26 +199,3 @@ class CrossAttention(Backbone):
         """Unit vectors of the words, zero beyond a caption's length."""
         words = self.autocast(self.words, caption_tokens, caption_lengths)
         return Encoded(unit_length(words), caption_lengths)
-
-    @classmethod
-    @abstractmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """Build the network from weights under the names of the papers' code and the options that they do not tell."""
-
-    @classmethod
-    def _from_weight_names(
-        cls,
-        state: Mapping[str, Tensor],
-        options: Mapping[str, Any],
-        names: Mapping[str, str],
-        unused: tuple[str, ...] = (),
-    ) -> Self:
-        """Sizes come from the tensors; ``names`` holds the name of the region layer first."""
-        layer = f"{next(iter(names))}weight"
-        embed_size, feature_dim = (size_of(state, layer, dim) for dim in (0, 1))
-        vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
-        config = cls.Config(embed_size=embed_size, word_dim=word_dim, **options)
-        build: Any = cls
-        network: Self = build(config, feature_dim, 1, vocabulary_size)
-        network.load_weights(translate(state, names, unused))
-        return network

@@ -22,8 +22,8 @@ what is seen is multiplied by them before it is mixed, so that the first memory 
 pair, and the memory after the last look, which nothing reads, is not made.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -176,7 +176,6 @@ class IMRAM(CrossAttention):
     title = "IMRAM"
     Config = IMRAMConfig
     config: IMRAMConfig
-    weight_prefix = "linear_t2i."
     intra_modal = False
 
     def __init__(self, config: IMRAMConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
@@ -240,34 +239,8 @@ class IMRAM(CrossAttention):
         """
         raise TrainingError(NO_INTRA_MODAL)
 
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``, ``linear_``, ``gate_``).
-
-        Args:
-            state: their name to tensor, without ``module.`` in front; sizes are read from it.
-            options: mode, steps, sharpness and norm, which the weights do not tell.
-
-        Raises:
-            TrainingError: these are weights of another network.
-        """
-        mode = IMRAMConfig(**options).mode
-        left_out = {"text": "i2t", "image": "t2i", "full": None}[mode]
-        unused = (f"linear_{left_out}.", f"gate_{left_out}.") if left_out else ()
-        return cls._from_weight_names(state, options, WEIGHT_NAMES, unused)
-
 
 NO_INTRA_MODAL = (
     "the method compares images with images and captions with captions, for which IMRAM has no memory: its memories "
     "join a word with regions or a region with words; choose another backbone, such as scan"
 )
-
-WEIGHT_NAMES = {
-    "img_enc.fc_local.": "regions.",
-    "txt_enc.embed.": "words.embedding.",
-    "txt_enc.rnn.": "words.gru.",
-    "linear_t2i.": "directions.t2i.unit.linear.",
-    "gate_t2i.": "directions.t2i.unit.gate.",
-    "linear_i2t.": "directions.i2t.unit.linear.",
-    "gate_i2t.": "directions.i2t.unit.gate.",
-}

@@ -24,8 +24,7 @@ through together, and a cosine is read off inner products (see ``cross_attention
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -97,7 +96,6 @@ class SCAN(CrossAttention):
     title = "SCAN"
     Config = SCANConfig
     config: SCANConfig
-    weight_prefix = "txt_enc.rnn."
 
     def __init__(self, config: SCANConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
@@ -150,29 +148,3 @@ class SCAN(CrossAttention):
         if self.config.aggregation == "avg":
             return mean_over_items(cosines, looking.valid)
         return log_sum_exp(cosines, looking.valid, self.lse_sharpness)
-
-    @classmethod
-    def recognises(cls, names: Iterable[str]) -> bool:
-        """Whether these are names of this network: it has no part that others lack."""
-        names = list(names)
-        return super().recognises(names) and all(name.startswith(tuple(WEIGHT_NAMES)) for name in names)
-
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
-
-        Args:
-            state: their name to tensor; sizes are read from it.
-            options: direction, aggregation and sharpness, which the weights do not tell.
-
-        Raises:
-            TrainingError: these are weights of another network.
-        """
-        return cls._from_weight_names(state, options, WEIGHT_NAMES)
-
-
-WEIGHT_NAMES = {
-    "img_enc.fc.": "regions.",
-    "txt_enc.embed.": "words.embedding.",
-    "txt_enc.rnn.": "words.gru.",
-}

@@ -10,7 +10,7 @@ SGR and a trained SAF.
 Points of the published code, which we follow:
   * ``embed_size`` is 1024 (NCR's paper says 2048).
   * Attention is scaled to unit length over the words, not over the regions, and every length has 1e-8 added.
-  * In training, SAF's batch normalisation sees one caption at a time (see ``saf.py``).
+  * In training, SAF's batch normalisation sees one caption at a time (see ``reasoning.py``).
   * All regions count: ``image_lengths`` is carried along and not read.
 
 The published code compares one caption at a time. Here captions of similar length go through in blocks,
@@ -20,28 +20,35 @@ computed.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
+from torch.nn import functional
 
 from baselines.backbones.encoders import GlobalVector, WordEncoder, unit_length, valid_items, xavier_linear
 from baselines.backbones.pairwise import (
+    SHARPNESS,
+    SLOPE,
     Block,
     Nodes,
     attention,
+    in_given_order,
+    joined,
     memory_budget,
+    mirrored,
     plan_blocks,
+    within_memory,
 )
+from baselines.backbones.reasoning import AttentionFiltration, GraphReasoning, moments
 from baselines.backbones.squared_difference import (
     attended_difference,
     positionwise_difference,
 )
-from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
-from baselines.kit.distributed import own_strips, split_by_captions, summed_over_ranks
+from baselines.kit.distributed import of_all_captions, own_strips, split_by_captions, summed_over_ranks
 from baselines.kit.on_host import on_host
 
 INTRA_MODAL_OFFSET = 1e-6
@@ -165,6 +172,43 @@ class SGRAF(Backbone):
         the result is zero.
         """
 
+    @abstractmethod
+    def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
+        """The same from the nodes of all captions at once, float ``(items, n_captions)``.
+
+        Nothing is computed again in the backward pass, when exchanged weights may be back in their place.
+
+        Args:
+            nodes: of all items and captions.
+            valid: bool ``(n_captions, 1 + longest)``.
+        """
+
+    def all_logits(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Similarities before the sigmoid in one pass, float ``(n_images, n_captions)``.
+
+        The blocks of :meth:`similarities` have backward passes of their own, which cannot be differentiated again. This
+        keeps every tensor of the size images x captions x words x dim, so batches have to be small.
+        """
+        words = captions.vectors
+        context = torch.bmm(attention(words, images.vectors), images.vectors)
+        difference = unit_length(context) - words.flatten(0, 1)
+        parts = self.local_nodes(difference.square()).view(len(images), *words.shape[:2], -1)
+        assert images.pooled is not None
+        assert captions.pooled is not None
+        whole = self.global_nodes((images.pooled[:, None] - captions.pooled).square())
+        return self._logits_of_whole_nodes(Nodes(whole, parts), valid_nodes(captions))
+
+    def own_logits(self, images: Encoded, captions: Encoded) -> Tensor:
+        """As :meth:`all_logits`, of each image with the caption in the same place, float ``(n,)``."""
+        words = captions.vectors
+        scores = functional.leaky_relu(images.vectors @ words.transpose(1, 2), SLOPE)
+        weights = torch.softmax(SHARPNESS * unit_length(scores), dim=1).transpose(1, 2)
+        parts = self.local_nodes((unit_length(weights @ images.vectors) - words).square())
+        assert images.pooled is not None
+        assert captions.pooled is not None
+        whole = self.global_nodes((images.pooled - captions.pooled).square())
+        return self._logits_of_whole_nodes(Nodes(whole[None], parts[None]), valid_nodes(captions)).squeeze(0)
+
     def with_pooled(self, captions: Encoded) -> Encoded:
         """The captions, and the global vector of each."""
         if captions.pooled is not None:
@@ -239,37 +283,133 @@ class SGRAF(Backbone):
         square = math.isqrt(pairs * longest // n_regions)
         return min(n_images, max(1, square, pairs // len(captions)))
 
-    @classmethod
-    def _with_weights(
-        cls, state: Mapping[str, Tensor], config: SGRAFConfig, names: Mapping[str, str]
-    ) -> Self:
-        feature_dim = size_of(state, "img_enc.fc.weight", 1)
-        n_regions = size_of(state, "sim_enc.v_global_w.embedding_local.1.weight")
-        network = cls(config, feature_dim, n_regions, size_of(state, "txt_enc.embed.weight"))
-        network.load_weights(translate(state, {**WEIGHT_NAMES, **names}))
-        return network
+
+def valid_nodes(captions: Encoded) -> Tensor:
+    """Bool ``(n, 1 + longest)``: the global node, and the words of each caption."""
+    return valid_items(1 + captions.lengths, 1 + captions.vectors.shape[1])
 
 
-WEIGHT_NAMES = {
-    "img_enc.fc.": "regions.",
-    "txt_enc.embed.": "words.embedding.",
-    "txt_enc.cap_rnn.": "words.gru.",
-    "sim_enc.v_global_w.embedding_local.": "image_vector.local.",
-    "sim_enc.v_global_w.embedding_global.": "image_vector.overall.",
-    "sim_enc.v_global_w.embedding_common.0.": "image_vector.common.",
-    "sim_enc.t_global_w.embedding_local.": "caption_vector.local.",
-    "sim_enc.t_global_w.embedding_global.": "caption_vector.overall.",
-    "sim_enc.t_global_w.embedding_common.0.": "caption_vector.common.",
-    "sim_enc.sim_tranloc_w.": "local_nodes.",
-    "sim_enc.sim_tranglo_w.": "global_nodes.",
-    "sim_enc.sim_eval_w.": "head.",
-}
+class SGRConfig(SGRAFConfig):
+    """Sizes of SGR.
+
+    Attributes:
+        sgr_steps: steps of graph reasoning (section 4.1: 3).
+    """
+
+    sgr_steps: Annotated[int, Field(ge=1)] = 3
 
 
-def weight_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Sizes that the weights have, as options of a config."""
-    return {
-        "embed_size": size_of(state, "img_enc.fc.weight"),
-        "word_dim": size_of(state, "txt_enc.embed.weight", 1),
-        "sim_dim": size_of(state, "sim_enc.sim_eval_w.weight", 1),
-    }
+class SGR(SGRAF):
+    """Similarity graph reasoning."""
+
+    name = "sgr"
+    title = "SGR"
+    Config = SGRConfig
+
+    def __init__(self, config: SGRConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_dim, n_regions, vocabulary_size)
+        self.reasoning = GraphReasoning(config.sim_dim, config.sgr_steps)
+
+    def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
+        shared, run = self.reasoning.shared_terms(), within_memory(len(blocks))
+        columns = [
+            run(self._block_logits, *block_nodes, block.valid, *shared)
+            for block_nodes, block in zip(nodes, blocks, strict=True)
+        ]
+        return in_given_order(columns, blocks)
+
+    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+        shared, run = self.reasoning.shared_terms(), within_memory(len(nodes))
+        columns = [run(self._block_logits, *block_nodes, None, *shared) for block_nodes in nodes]
+        return mirrored(n, columns, columns)
+
+    def _block_logits(self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:
+        vectors = self.autocast(self.reasoning, joined(Nodes(whole, parts)), valid, *shared)
+        logits: Tensor = self.head(vectors.to(next(self.head.parameters()).dtype))
+        return logits.squeeze(-1)
+
+    def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
+        return self._block_logits(*nodes, valid, *self.reasoning.shared_terms())
+
+
+class SAF(SGRAF):
+    """Similarity attention filtration."""
+
+    name = "saf"
+    title = "SAF"
+    Config = SGRAFConfig
+
+    def __init__(self, config: SGRAFConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_dim, n_regions, vocabulary_size)
+        self.reasoning = AttentionFiltration(config.sim_dim)
+
+    def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
+        run = within_memory(len(blocks))
+        results = [
+            run(self._block_logits, *block_nodes, block.valid)
+            for block_nodes, block in zip(nodes, blocks, strict=True)
+        ]
+        logits, *statistics = (in_given_order(columns, blocks) for columns in zip(*results, strict=True))
+        if self.training:
+            self.reasoning.track(*(of_all_captions(values) for values in statistics))
+        return logits
+
+    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+        mean, variance = self._symmetric_moments(n, nodes, variant)
+        # a pair has the same nodes in both orders, but each anchor normalises its scores by its own statistics
+        lower, upper, run = [], [], within_memory(len(nodes))
+        for block in nodes:
+            first, size = n - len(block.whole), block.whole.shape[1]
+            of_anchors = (x[:, first : first + size] for x in (mean, variance))
+            of_items = (x[:, first:].transpose(0, 1) for x in (mean, variance))
+            lower.append(run(self._filtered, *block, *of_anchors))
+            upper.append(run(self._filtered, *block, *of_items))
+        return mirrored(n, lower, upper)
+
+    def _symmetric_moments(
+        self, n: int, nodes: Sequence[Nodes], variant: IntraModal
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and variance that normalise each anchor's scores, ``(1, anchors, 1)``.
+
+        ``gsc`` normalises anchor by anchor, ``gsc+`` all pairs at once.
+        """
+        if not self.training:
+            mean, variance = self.reasoning.running_moments()
+            return mean.expand(1, n, 1), variance.expand(1, n, 1)
+        run = within_memory(len(nodes))
+        columns = [run(self._scores, *block) for block in nodes]
+        scores = summed_over_ranks(mirrored(n, columns, columns))
+        if variant == "gsc+":
+            mean, variance, count = moments(scores.flatten(0, 1)[:, None], None)
+        else:
+            mean, variance, count = moments(scores, None)
+        self.reasoning.track(mean.flatten(), variance.flatten(), count.flatten())
+        return mean.expand(1, n, 1), variance.expand(1, n, 1)
+
+    def _block_logits(
+        self, whole: Tensor, parts: Tensor, valid: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits of a block, and the statistics that normalised each of its anchors."""
+        nodes = joined(Nodes(whole, parts))
+        scores = self.reasoning.scores(nodes)
+        mean, variance, count = moments(scores, valid)
+        statistics = (mean.flatten(), variance.flatten(), count.flatten())
+        if not self.training:
+            mean, variance = self.reasoning.running_moments()
+        vectors = self.reasoning(nodes, scores, valid, mean, variance)
+        return self.head(vectors).squeeze(-1), *statistics
+
+    def _scores(self, whole: Tensor, parts: Tensor) -> Tensor:
+        return self.reasoning.scores(joined(Nodes(whole, parts)))
+
+    def _filtered(self, whole: Tensor, parts: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        nodes = joined(Nodes(whole, parts))
+        vectors = self.reasoning(nodes, self.reasoning.scores(nodes), None, mean, variance)
+        logits: Tensor = self.head(vectors)
+        return logits.squeeze(-1)
+
+    def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
+        logits, *statistics = self._block_logits(*nodes, valid)
+        if self.training:
+            self.reasoning.track(*statistics)
+        return logits

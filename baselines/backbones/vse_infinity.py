@@ -11,8 +11,7 @@ Points of the published code (the copy that CRCL trains), which we follow:
 """
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 
 from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
 from baselines.backbones.gru import both_directions
-from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.on_host import on_host, uploaded
 
@@ -128,7 +126,6 @@ class VSEInfinity(CosineBackbone):
     name = "vse_infinity"
     title = "VSE-infinity"
     Config = VSEInfinityConfig
-    weight_prefix = "img_enc.gpool."
 
     def __init__(
         self, config: VSEInfinityConfig, feature_dim: int, n_regions: int, vocabulary_size: int
@@ -153,38 +150,3 @@ class VSEInfinity(CosineBackbone):
         pooled = self.word_pooling(words, caption_lengths)
         vectors = unit_length(pooled)
         return Encoded(vectors, caption_lengths, vectors)
-
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
-
-        Args:
-            state: their name to tensor; sizes are read from it.
-            options: the temperature, which the weights do not tell.
-
-        Raises:
-            TrainingError: these are weights of another network.
-        """
-        embed_size, feature_dim = (size_of(state, "img_enc.fc.weight", dim) for dim in (0, 1))
-        vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
-        config = VSEInfinityConfig(
-            embed_size=embed_size,
-            word_dim=word_dim,
-            position_dim=size_of(state, "img_enc.gpool.linear.weight", 1),
-            **options,
-        )
-        network = cls(config, feature_dim, 1, vocabulary_size)
-        network.load_weights(translate(state, WEIGHT_NAMES, unused=("img_enc.mlp.bns.1.",)))
-        return network
-
-
-WEIGHT_NAMES = {
-    "img_enc.fc.": "regions.linear.",
-    "img_enc.mlp.layers.0.": "regions.hidden.",
-    "img_enc.mlp.bns.0.": "regions.norm.",
-    "img_enc.mlp.layers.1.": "regions.out.",
-    "img_enc.gpool.": "region_pooling.",
-    "txt_enc.embed.": "words.embedding.",
-    "txt_enc.rnn.": "words.gru.",
-    "txt_enc.gpool.": "word_pooling.",
-}

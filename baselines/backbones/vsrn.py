@@ -28,9 +28,8 @@ over the words. Here only words that the loss reads are written, and what does n
 for all words at once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,7 +38,6 @@ from torch import Tensor, nn
 from baselines.backbones.captioner import Captioner
 from baselines.backbones.encoders import xavier_linear
 from baselines.backbones.gru import all_states, last_state
-from baselines.backbones.weight_names import size_of, translate
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
 
@@ -162,7 +160,6 @@ class VSRN(CosineBackbone):
     Config = VSRNConfig
     config: VSRNConfig
     fixed_regions = True
-    weight_prefix = "img_enc.Rs_GCN_"
 
     def __init__(self, config: VSRNConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -203,74 +200,3 @@ class VSRN(CosineBackbone):
         assert regions is not None
         losses = self.autocast(self.captioner, regions, batch.caption_tokens, batch.caption_lengths)
         return self.config.caption_weight * losses
-
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """Build the network from weights under their names (``img_enc.``, ``txt_enc.``).
-
-        Args:
-            state: their name to tensor; sizes are read from it. Published checkpoints lack ``caption_model.``,
-                and then there is no captioner.
-            options: dropout and length of the captioner, which the weights do not tell.
-
-        Raises:
-            TrainingError: these are weights of another network.
-        """
-        embed_size, feature_dim = (size_of(state, "img_enc.fc.weight", dim) for dim in (0, 1))
-        vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
-        size_of(state, f"{cls.weight_prefix}1.g.bias")
-        n_layers = sum(name.startswith(cls.weight_prefix) and name.endswith(".g.bias") for name in state)
-        sizes: dict[str, Any] = {"caption_weight": 0.0}
-        if any(name.startswith("caption_model.") for name in state):
-            sizes = {
-                "caption_hidden": size_of(state, "caption_model.encoder.vid2hid.weight"),
-                "caption_word_dim": size_of(state, "caption_model.decoder.embedding.weight", 1),
-            }
-        config = VSRNConfig(
-            embed_size=embed_size,
-            word_dim=word_dim,
-            image_encoder="flickr30k" if "img_enc.bn.weight" in state else "coco",
-            graph_layers=n_layers,
-            **{**sizes, **options},
-        )
-        network = cls(config, feature_dim, 1, vocabulary_size)
-        names = dict(WEIGHT_NAMES)
-        for k in range(n_layers):
-            theirs, ours = f"{cls.weight_prefix}{k + 1}.", f"images.graph.{k}."
-            names |= {f"{theirs}W.0.": f"{ours}out.", f"{theirs}W.1.": f"{ours}norm."}
-            names |= {f"{theirs}project.": f"{ours}project."}
-        network.load_weights(translate(_as_linear(state, cls.weight_prefix, n_layers), names))
-        return network
-
-
-def _as_linear(state: Mapping[str, Tensor], sign: str, n_layers: int) -> dict[str, Tensor]:
-    """The weights, convolutions of width 1 as matrices and three of each graph layer as one."""
-    state = {
-        name: x.squeeze(-1) if name.startswith(sign) and x.dim() == 3 else x for name, x in state.items()
-    }
-    for k in range(1, n_layers + 1):
-        for kind in ("weight", "bias"):
-            names = [f"{sign}{k}.{part}.{kind}" for part in ("theta", "phi", "g")]
-            for name in names:
-                size_of(state, name)
-            state[f"{sign}{k}.project.{kind}"] = torch.cat([state.pop(name) for name in names])
-    return state
-
-
-WEIGHT_NAMES = {
-    "img_enc.fc.": "images.regions.",
-    "img_enc.img_rnn.": "images.gru.",
-    "img_enc.bn.": "images.norm.",
-    "txt_enc.embed.": "captions.embedding.",
-    "txt_enc.rnn.": "captions.gru.",
-    "caption_model.encoder.vid2hid.": "captioner.regions.",
-    "caption_model.encoder.rnn.": "captioner.encoder.",
-    "caption_model.decoder.embedding.": "captioner.embedding.",
-    "caption_model.decoder.attention.linear1.": "captioner.attention.",
-    "caption_model.decoder.attention.linear2.": "captioner.score.",
-    "caption_model.decoder.rnn.weight_ih_l0": "captioner.cell.weight_ih",
-    "caption_model.decoder.rnn.weight_hh_l0": "captioner.cell.weight_hh",
-    "caption_model.decoder.rnn.bias_ih_l0": "captioner.cell.bias_ih",
-    "caption_model.decoder.rnn.bias_hh_l0": "captioner.cell.bias_hh",
-    "caption_model.decoder.out.": "captioner.out.",
-}

@@ -1,9 +1,9 @@
 """What a backbone promises: encode each side once, then compare every image with every caption."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel
@@ -70,9 +70,6 @@ class Backbone(nn.Module, ABC):
     """Images themselves, and caption texts, come in place of region features and of the dataset's tokens."""
     tokenizer: ClassVar[str] = ""
     """What tokenizes the captions where the dataset's tokens are not read."""
-    weight_prefix: ClassVar[str] = ""
-    """What the names of this network's weights, and of no other's, begin with in a checkpoint of the papers' code;
-    empty where no such checkpoint is read."""
     mixed: bool = False
     """Whether what goes through :meth:`autocast` is multiplied in bfloat16; set by the engine."""
     embed_size: int
@@ -138,25 +135,6 @@ class Backbone(nn.Module, ABC):
                 "choose a backbone that reads images, such as clip"
             )
         return dataset
-
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """Build the network from weights under the names of the papers' code; sizes are read from the tensors.
-
-        Args:
-            state: their name to tensor.
-            options: of ``Config``, which the weights do not tell.
-
-        Raises:
-            TrainingError: these are weights of another network.
-            ValidationError: an option is unknown or out of range.
-        """
-        raise TrainingError(f"no code of the papers writes checkpoints of {cls.title}")
-
-    @classmethod
-    def recognises(cls, names: Iterable[str]) -> bool:
-        """Whether these are the names of this network's weights in a checkpoint of the papers' code."""
-        return bool(cls.weight_prefix) and any(name.startswith(cls.weight_prefix) for name in names)
 
     def forward(self, batch: Batch) -> Tensor:
         """Similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""

@@ -39,7 +39,6 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from baselines.backbones.sgraf import SGRAF
-from baselines.backbones.single_pass import all_logits, own_logits
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, in_blocks
 from baselines.kit.distributed import from_first_rank
@@ -179,7 +178,8 @@ class SinglePass(nn.Module):
         """Before the sigmoid: of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
         images = self.network.encode_images(batch.image_features, batch.image_lengths)
         captions = self.network.encode_captions(batch.caption_tokens, batch.caption_lengths)
-        return (own_logits if own else all_logits)(self.network, images, captions)
+        compare = self.network.own_logits if own else self.network.all_logits
+        return compare(images, captions)
 
 
 class MSCN(Method):

@@ -35,16 +35,15 @@ Deviations between paper and published code; we follow the code unless said othe
   * Backbones that pool (none published): C takes the pooled vector, and that is what is borrowed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.backbones.encoders import valid_items
-from baselines.backbones.weight_names import size_of
 from baselines.kit.backbone import Backbone, Encoded
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching, mean_over
@@ -119,17 +118,6 @@ class PseudoClassifier(nn.Module):
             vectors = resized(vectors, self.n_vectors).flatten(1)
         logits: Tensor = self.out(torch.relu(self.hidden(vectors)))
         return logits
-
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], embed_size: int) -> Self:
-        """Build C from the entries ``img_pro_head.*`` of a network of the paper's code."""
-        layers = {"hidden": "img_pro_head.first_hidden_layer.fc", "out": "img_pro_head.output_layer"}
-        hidden_size, n_inputs = (size_of(state, f"{layers['hidden']}.weight", dim) for dim in (0, 1))
-        head = cls(n_inputs // embed_size, embed_size, hidden_size, size_of(state, f"{layers['out']}.weight"))
-        for ours, theirs in layers.items():
-            for kind in ("weight", "bias"):
-                head.get_parameter(f"{ours}.{kind}").data = state[f"{theirs}.{kind}"].clone()
-        return head
 
 
 def resized(vectors: Tensor, n_items: int) -> Tensor:

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from baselines.engine.recipe import Recipe
-from baselines.published import PUBLISHED, comments, described, published_rows
+from baselines.printed import PUBLISHED, comments, described, published_rows
 from baselines.recipes import recipe_names
 from leaderboard.methods import base_name, read_families
 from leaderboard.published import read_papers, read_published

@@ -1,7 +1,6 @@
 """The loops that the papers' code runs: one caption at a time, or one word at a time over whole batches."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import torch
 from oracles import imram_loop, scan_loop, sgraf_loop
@@ -60,11 +59,6 @@ class Loop(Backbone):
         assert images.regions is not None
         losses = caption_losses(self.network.captioner, images.regions, batch)
         return self.network.config.caption_weight * losses
-
-    @classmethod
-    def from_weights(cls, state: Mapping[str, Tensor], **options: Any) -> Self:
-        """No weights of its own."""
-        raise NotImplementedError
 
 
 def _with_image_vectors(network: Any, images: Encoded) -> Encoded:

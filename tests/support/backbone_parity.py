@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.kit.backbone import Backbone, Encoded
+from baselines.published.weights import network_from
 
 Golden = Callable[[str], Mapping[str, np.ndarray]]
 
@@ -36,7 +37,7 @@ def published_network(
 ) -> Backbone:
     """A backbone with published weights and, as in the golden runs, without dropout."""
     state = {key: tensor(stored[key], dtype) for key in stored if key.startswith(PARTS)}
-    return without_dropout(BACKBONES[name].from_weights(state)).train(mode == "train")
+    return without_dropout(network_from(name, state)).train(mode == "train")
 
 
 def without_dropout(network: Backbone) -> Backbone:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from baselines.backbones import BACKBONES
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
+from baselines.published.weights import network_from
 
 Arrays = Mapping[str, np.ndarray]
 Golden = Callable[[str], Arrays]
@@ -51,7 +51,7 @@ def state_of(
 
 def network_of(state: Mapping[str, Tensor]) -> Backbone:
     """An SGR with published weights and, as in the golden runs, without dropout."""
-    network = BACKBONES["sgr"].from_weights(state)
+    network = network_from("sgr", state)
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -9,10 +9,10 @@ import torch
 from support.rounding import assert_near
 from torch import Tensor, nn
 
-from baselines.backbones import BACKBONES
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
 from baselines.kit.method import Method, Setting
+from baselines.published.weights import network_from
 
 BACKBONE_FILES = {"sgr": "A_backbone_sgr", "saf": "A_backbone_saf", "vse_infinity": "B_backbone_vse"}
 ENCODERS = ("img_enc.", "txt_enc.", "sim_enc.")
@@ -42,7 +42,7 @@ def published_network(
 
 def network_with(backbone: str, state: Mapping[str, Tensor]) -> Backbone:
     """A backbone with these weights, in their precision and without dropout."""
-    network = BACKBONES[backbone].from_weights(state)
+    network = network_from(backbone, state)
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

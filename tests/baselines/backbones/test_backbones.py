@@ -11,6 +11,7 @@ from support.rounding import assert_near
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.devices import set_products
 from baselines.kit.batches import Batch
+from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import RecipeError, TrainingError
 
 NAMES = sorted(
@@ -138,7 +139,7 @@ def region_layer(state: dict[str, torch.Tensor]) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_published_weights_are_recognised_by_their_backbone_alone(name: str, golden: Golden) -> None:
     names = [key for key in golden(FILES[name]) if key.startswith(PARTS)]
-    assert [owner for owner in NAMES if BACKBONES[owner].recognises(names)] == [name]
+    assert backbone_of(names) == name
 
 
 @pytest.mark.parametrize(
@@ -157,10 +158,10 @@ def test_options_that_weights_do_not_tell_are_given(
 ) -> None:
     stored = golden(FILES[name])
     state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
-    config = BACKBONES[name].from_weights(state, **options).config
+    config = network_from(name, state, **options).config
     assert config.model_dump(include=options) == options
     with pytest.raises(ValidationError, match="dropuot"):
-        BACKBONES[name].from_weights(state, dropuot=0.1)
+        network_from(name, state, dropuot=0.1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -169,11 +170,11 @@ def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -
         stored = golden(FILES[owner])
         state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
         if owner == name:
-            sizes = {tuple(p.shape) for p in BACKBONES[name].from_weights(state).parameters()}
+            sizes = {tuple(p.shape) for p in network_from(name, state).parameters()}
             assert tuple(state[region_layer(state)].shape) in sizes
         else:
             with pytest.raises(TrainingError, match=r"the weights (hold|lack)"):
-                BACKBONES[name].from_weights(state)
+                network_from(name, state)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -184,7 +185,7 @@ def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> 
     for missing in (layer, layer.replace("weight", "bias")):
         cut = {key: value for key, value in state.items() if key != missing}
         with pytest.raises(TrainingError):
-            BACKBONES[name].from_weights(cut)
+            network_from(name, cut)
 
 
 def test_sgr_of_an_earlier_run_folder_names_the_kernel_that_is_left() -> None:

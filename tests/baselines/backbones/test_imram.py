@@ -24,8 +24,8 @@ from torch import Tensor
 from baselines.backbones import cross_attention, imram, pairwise
 from baselines.backbones.cross_attention import Side, mean_over_items
 from baselines.backbones.imram import IMRAM, Direction, IMRAMConfig, Look
-from baselines.backbones.scan import SCAN
 from baselines.kit.backbone import Encoded
+from baselines.published.weights import network_from
 from ncl_bench.errors import TrainingError
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,7 +54,7 @@ REGIONS = [16, 5, 16, 1, 12, 16]
 
 
 def build(case: str, state: dict[str, Tensor], **options: Any) -> IMRAM:
-    return IMRAM.from_weights(state, **{**CASES[case][1], **options})
+    return network_from("imram", state, **{**CASES[case][1], **options})
 
 
 def stored_network(case: str, stored: Stored, dtype: torch.dtype = torch.float32, **options: Any) -> IMRAM:
@@ -258,7 +258,7 @@ def test_similarities_and_gradients_equal_the_loop(
 def test_a_single_look_is_scan(mode: str, direction: str, golden: Golden) -> None:
     stored = golden("N_scan")
     state = published_state(stored, torch.float64)
-    images, captions = encoded(SCAN.from_weights(state), stored, torch.float64)
+    images, captions = encoded(network_from("scan", state), stored, torch.float64)
     network = IMRAM(IMRAMConfig(mode=mode, steps=1, embed_size=2, attention_sharpness=7.0), 2, 1, 4)
     expected = scan_loop.similarities(images, captions, direction, 7.0, scan_loop.mean)
     assert_near(network.similarities(images, captions), expected, 1e-12, scale=1)
@@ -335,8 +335,8 @@ def test_mixed_precision_trains() -> None:
 
 def test_other_and_incomplete_published_weights_are_refused(golden: Golden) -> None:
     with pytest.raises(TrainingError, match="the weights"):
-        IMRAM.from_weights(published_state(golden("N_scan"), torch.float32))
+        network_from("imram", published_state(golden("N_scan"), torch.float32))
     state = published_state(golden("P_imram"), torch.float32)
     for missing in ("img_enc.fc_local.weight", "img_enc.fc_local.bias", "gate_i2t.bias"):
         with pytest.raises(TrainingError, match="the weights"):
-            IMRAM.from_weights({name: x for name, x in state.items() if name != missing})
+            network_from("imram", {name: x for name, x in state.items() if name != missing})

@@ -26,6 +26,7 @@ from baselines.backbones import cross_attention, pairwise
 from baselines.backbones.cross_attention import Side, attention, gram, products, relevance
 from baselines.backbones.scan import PUBLISHED_LSE_SHARPNESS, PUBLISHED_SHARPNESS, SCAN, SCANConfig
 from baselines.kit.backbone import Encoded
+from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import TrainingError
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -50,7 +51,7 @@ REGIONS = [16, 5, 16, 1, 12, 16]
 
 
 def scan(stored: Stored, variant: str, dtype: torch.dtype = torch.float32) -> SCAN:
-    return SCAN.from_weights(published_state(stored, dtype), **VARIANTS[variant])
+    return network_from("scan", published_state(stored, dtype), **VARIANTS[variant])
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -87,7 +88,7 @@ def test_gradients_match(variant: str, target: str, golden: Golden) -> None:
     }
     values[target].backward()
     compared = assert_gradients(
-        network, SCAN.from_weights, stored, prefix, torch.float32, GRADIENT[torch.float32]
+        network, partial(network_from, "scan"), stored, prefix, torch.float32, GRADIENT[torch.float32]
     )
     assert compared == len(list(network.parameters()))
 
@@ -101,11 +102,11 @@ def test_gradients_match_in_double_precision(
     monkeypatch.setattr(cross_attention, "TILE_ROWS", tile_rows)
     stored, options = golden("N_scan"), {**VARIANTS[variant], "block_captions": block_captions}
     prefix = f"{variant}.grad_proj."
-    network = SCAN.from_weights(published_state(stored, torch.float64), **options)
+    network = network_from("scan", published_state(stored, torch.float64), **options)
     found = network.similarities(*encoded(network, stored, torch.float64))
     (found * tensor(stored["in.proj"], torch.float64)).sum().backward()
     compared = assert_gradients(
-        network, SCAN.from_weights, stored, prefix, torch.float64, GRADIENT[torch.float64]
+        network, partial(network_from, "scan"), stored, prefix, torch.float64, GRADIENT[torch.float64]
     )
     assert compared == len(list(network.parameters()))
 
@@ -321,14 +322,14 @@ def test_mixed_precision_trains(variant: str) -> None:
 def test_it_recognises_its_own_weights_alone(golden: Golden) -> None:
     for file in ("N_scan", "P_imram", "O_vsrn_coco", "B_backbone_vse"):
         names = [name for name in golden(file) if name.startswith(("img_enc.", "txt_enc.", "linear_t2i"))]
-        assert SCAN.recognises(names) == (file == "N_scan")
+        assert (backbone_of(names) == "scan") == (file == "N_scan")
     others = published_state(golden("O_vsrn_coco"), torch.float32)
     with pytest.raises(TrainingError, match="the weights"):
-        SCAN.from_weights(others)
+        network_from("scan", others)
 
 
 def test_incomplete_published_weights_are_refused(golden: Golden) -> None:
     state = published_state(golden("N_scan"), torch.float32)
     for missing in ("img_enc.fc.weight", "img_enc.fc.bias", "txt_enc.rnn.bias_hh_l0"):
         with pytest.raises(TrainingError):
-            SCAN.from_weights({name: x for name, x in state.items() if name != missing})
+            network_from("scan", {name: x for name, x in state.items() if name != missing})

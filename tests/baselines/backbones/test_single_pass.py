@@ -8,7 +8,6 @@ from torch.func import functional_call
 
 from baselines.backbones import BACKBONES
 from baselines.backbones.sgraf import SGRAF
-from baselines.backbones.single_pass import all_logits, own_logits
 from baselines.kit.backbone import Encoded
 
 LENGTHS = torch.tensor([4, 2, 5, 3])
@@ -35,7 +34,7 @@ def encoded(network: SGRAF) -> tuple[Encoded, Encoded]:
 @pytest.mark.parametrize("training", [True, False])
 def test_numbers_and_running_statistics_are_those_of_the_blocks(name: str, training: bool) -> None:
     blocks, whole = (network_of(name).train(training) for _ in range(2))
-    expected, found = blocks.similarities(*encoded(blocks)), all_logits(whole, *encoded(whole)).sigmoid()
+    expected, found = blocks.similarities(*encoded(blocks)), whole.all_logits(*encoded(whole)).sigmoid()
     assert_near(found, expected, 1e-12)
     for key, value in blocks.state_dict().items():
         assert_near(whole.state_dict()[key], value, 1e-12)
@@ -49,19 +48,19 @@ def test_numbers_and_running_statistics_are_those_of_the_blocks(name: str, train
 @pytest.mark.parametrize("name", ["sgr", "saf"])
 def test_own_similarities_are_the_diagonal(name: str) -> None:
     network = network_of(name).eval()
-    found, expected = (of(network, *encoded(network)) for of in (own_logits, all_logits))
+    found, expected = (of(*encoded(network)) for of in (network.own_logits, network.all_logits))
     assert_near(found, expected.diagonal(), 1e-12)
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])
-@pytest.mark.parametrize("of", [all_logits, own_logits])
-def test_gradients_can_be_differentiated(name: str, of: object) -> None:
+@pytest.mark.parametrize("of", ["all_logits", "own_logits"])
+def test_gradients_can_be_differentiated(name: str, of: str) -> None:
     network = network_of(name).train()
     weight = network.local_nodes.weight
     direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
     def gradient() -> Tensor:
-        loss = of(network, *encoded(network)).sigmoid().square().sum()  # type: ignore[operator]
+        loss = getattr(network, of)(*encoded(network)).sigmoid().square().sum()
         return torch.autograd.grad(loss, network.words.embedding.weight, create_graph=True)[0].square().sum()
 
     (second,) = torch.autograd.grad(gradient(), weight)
@@ -83,7 +82,7 @@ class Whole(nn.Module):
         self.network = network
 
     def forward(self) -> Tensor:
-        return all_logits(self.network, *encoded(self.network))
+        return self.network.all_logits(*encoded(self.network))
 
 
 @pytest.mark.parametrize("name", ["sgr", "saf"])

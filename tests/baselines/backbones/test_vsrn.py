@@ -1,6 +1,7 @@
 """VSRN against the numbers of the published code, and against the loop from the definition."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from baselines.backbones.captioner import labels_to_write
 from baselines.backbones.vsrn import VSRN, EncodedImages, VSRNConfig
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch
+from baselines.published.weights import network_from
 from ncl_bench.errors import TrainingError
 
 FILES = {"coco": "O_vsrn_coco", "flickr30k": "O_vsrn_f30k"}
@@ -38,7 +40,7 @@ LENGTHS = [4, 2, 7, 5]
 
 def vsrn(stored: Stored, dtype: torch.dtype = torch.float32, mode: str = "eval") -> VSRN:
     longest = int(stored["in.max_len"])
-    network = VSRN.from_weights(published_state(stored, dtype), caption_longest=longest)
+    network = network_from("vsrn", published_state(stored, dtype), caption_longest=longest)
     without_dropout(network).train(mode == "train")
     return network
 
@@ -89,7 +91,9 @@ def test_embeddings_and_similarities_match(
 def assert_vsrn_gradients(
     network: VSRN, stored: Stored, prefix: str, dtype: torch.dtype, noise: tuple[str, ...]
 ) -> None:
-    compared = assert_gradients(network, VSRN.from_weights, stored, prefix, dtype, GRADIENT[dtype], noise)
+    compared = assert_gradients(
+        network, partial(network_from, "vsrn"), stored, prefix, dtype, GRADIENT[dtype], noise
+    )
     assert compared == sum(
         ".running_" not in name and ".num_" not in name for name in published_state(stored, dtype)
     )
@@ -363,7 +367,7 @@ def test_mixed_precision_trains() -> None:
 def test_a_checkpoint_without_the_captioner_is_read(encoder: str, golden: Golden) -> None:
     stored = golden(FILES[encoder])
     published = {name: x for name, x in stored.items() if not name.startswith("caption_model.")}
-    network = VSRN.from_weights(published_state(published, torch.float32)).eval()
+    network = network_from("vsrn", published_state(published, torch.float32)).eval()
     assert network.config.caption_weight == 0
     found = network.similarities(*both_sides(network, batch_of(stored, torch.float32)))
     assert_near(found, stored["eval.sims"], 1e-5, scale=1)
@@ -371,7 +375,7 @@ def test_a_checkpoint_without_the_captioner_is_read(encoder: str, golden: Golden
 
 def test_other_and_incomplete_published_weights_are_refused(golden: Golden) -> None:
     with pytest.raises(TrainingError, match="the weights"):
-        VSRN.from_weights(published_state(golden("N_scan"), torch.float32))
+        network_from("vsrn", published_state(golden("N_scan"), torch.float32))
     state = published_state(golden("O_vsrn_f30k"), torch.float32)
     for missing in (
         "img_enc.fc.weight",
@@ -380,4 +384,4 @@ def test_other_and_incomplete_published_weights_are_refused(golden: Golden) -> N
         "txt_enc.rnn.bias_hh_l0",
     ):
         with pytest.raises(TrainingError, match="the weights"):
-            VSRN.from_weights({name: x for name, x in state.items() if name != missing})
+            network_from("vsrn", {name: x for name, x in state.items() if name != missing})

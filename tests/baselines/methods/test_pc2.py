@@ -1,6 +1,6 @@
 """PC2 against the published code's numbers, and what its configuration changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -43,6 +43,7 @@ from baselines.methods.pc2 import (
     resized,
     warmup_triplet,
 )
+from baselines.published.weights import translate
 
 MATRICES = ("random", "mostly_clean", "some_noisy", "all_equal", "hinge_at_zero", "clean_margin_met")
 CURVES = ("exponential", "linear", "sin")
@@ -134,7 +135,7 @@ def method_on(backbone: str, golden: Golden, **options: object) -> PC2:
     stored = golden("F_pc2_network")
     n_pairs = max(len(stored[f"batch.{name}.lengths"]) for name in ("short", "mid", "long", "unlabelled"))
     setting = published_setting(backbone, golden, n_pairs)
-    head = PseudoClassifier.from_weights(
+    head = pseudo_classifier_of(
         {name: tensor(stored[name]) for name in stored if name.startswith("img_pro_head.")},
         setting.make_network().embed_size,
     )
@@ -143,6 +144,16 @@ def method_on(backbone: str, golden: Golden, **options: object) -> PC2:
     for network in method.networks:
         network.pseudo_classifier.load_state_dict(head.state_dict())
     return method.train()
+
+
+def pseudo_classifier_of(state: Mapping[str, Tensor], embed_size: int) -> PseudoClassifier:
+    """C with the entries ``img_pro_head.*`` of a network of the paper's code."""
+    layers = {"first_hidden_layer.fc.": "hidden.", "output_layer.": "out."}
+    ours = translate(state, {f"img_pro_head.{theirs}": name for theirs, name in layers.items()})
+    hidden_size, n_inputs = ours["hidden.weight"].shape
+    head = PseudoClassifier(n_inputs // embed_size, embed_size, hidden_size, len(ours["out.weight"]))
+    head.load_state_dict(ours)
+    return head
 
 
 def assert_gradients(method: PC2, backbone: str, golden: Golden, case: str) -> None:
@@ -155,7 +166,7 @@ def assert_gradients(method: PC2, backbone: str, golden: Golden, case: str) -> N
         body = {name: array for name, array in given.items() if name.startswith(ENCODERS)}
         head = {name: tensor(array) for name, array in given.items() if name not in body}
         expected = published_network(backbone, golden, "", body)
-        expected.pseudo_classifier = PseudoClassifier.from_weights(head, expected.embed_size)
+        expected.pseudo_classifier = pseudo_classifier_of(head, expected.embed_size)
         assert_gradients_match(network, expected)
 
 

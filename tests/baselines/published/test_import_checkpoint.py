@@ -21,8 +21,8 @@ from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.submit import submit
-from baselines.imported.import_checkpoint import Statement, import_checkpoint
 from baselines.methods.mscn import MetaNetwork
+from baselines.published.import_checkpoint import Statement, import_checkpoint
 from ncl_bench.cli import app
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset

@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from baselines.backbones import BACKBONES
-from baselines.backbones.weight_names import size_of, translate
 from baselines.engine.recipe import Recipe, named_value
 from baselines.engine.records import Imported
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.train import build_method
-from baselines.imported.checkpoint_file import META_NETWORK, SCORING, Checkpoint, read_checkpoint
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
+from baselines.published import weights
+from baselines.published.checkpoint_file import META_NETWORK, SCORING, Checkpoint, read_checkpoint
+from baselines.published.weights import size_of
 from baselines.recipes import written
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
@@ -33,8 +33,6 @@ SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
 
 SIGNS = {"crcl": "move_gt", "l2rm": "cost_function", "mscn": "meta_net_A", "pc2": "img_pro_head"}
 """Method to an entry that its published code alone writes."""
-
-META_NAMES = {"first_hidden_layer.fc.": "head.hidden.", "output_layer.": "head.out."}
 
 
 @dataclass(frozen=True)
@@ -200,27 +198,25 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
             "sim_enc.sim_eval_w.weight": torch.zeros(1, sim_dim),
             "sim_enc.sim_eval_w.bias": torch.zeros(1),
         }
-    for cls in BACKBONES.values():
-        if cls.recognises(matching):
-            try:
-                return cls.from_weights(matching, **options).float()
-            except TrainingError as error:
-                raise TrainingError(f"{file}: {error}") from None
-            except ValidationError as error:
-                raise RecipeError(f"backbone {cls.name}: {first_problem(error)}") from None
-    signs = ", ".join(
-        f"{cls.weight_prefix}* for {name}" for name, cls in BACKBONES.items() if cls.weight_prefix
-    )
-    raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
+    name = weights.backbone_of(matching)
+    if name is None:
+        signs = ", ".join(f"{sign}* for {backbone}" for backbone, sign in weights.SIGNS.items())
+        raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
+    try:
+        return weights.network_from(name, matching, **options).float()
+    except TrainingError as error:
+        raise TrainingError(f"{file}: {error}") from None
+    except ValidationError as error:
+        raise RecipeError(f"backbone {name}: {first_problem(error)}") from None
 
 
 def _our_weights(state: Mapping[str, Tensor], backbone: Backbone) -> dict[str, Tensor]:
-    weights = backbone.state_dict()
+    ours = backbone.state_dict()
     meta = {n.removeprefix(META_NETWORK): x for n, x in state.items() if n.startswith(META_NETWORK)}
     if not meta:
-        return weights
-    kept = {name: x for name, x in weights.items() if not name.startswith("head.")}
-    return kept | translate(meta, META_NAMES)
+        return ours
+    kept = {name: x for name, x in ours.items() if not name.startswith("head.")}
+    return kept | weights.translate(meta, weights.META_NETWORK)
 
 
 def _check_statement(statement: Statement) -> None:
@@ -235,7 +231,7 @@ def _check_statement(statement: Statement) -> None:
 
 
 def _job(statement: Statement, backbones: Sequence[Backbone], state: Mapping[str, Tensor]) -> TrainingJob:
-    name = next(name for name, cls in BACKBONES.items() if type(backbones[0]) is cls)
+    name = backbones[0].name
     method: dict[str, Any] = {"name": statement.method}
     if statement.method == "mscn":
         method["hidden_size"] = size_of(state, f"{META_NETWORK}first_hidden_layer.fc.weight")

@@ -1,0 +1,251 @@
+"""Weights under the names of the papers' code, as networks of ours."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from baselines.backbones import BACKBONES, build_backbone
+from baselines.kit.backbone import Backbone
+from ncl_bench.errors import TrainingError
+
+SGRAF = {
+    "img_enc.fc.": "regions.",
+    "txt_enc.embed.": "words.embedding.",
+    "txt_enc.cap_rnn.": "words.gru.",
+    "sim_enc.v_global_w.embedding_local.": "image_vector.local.",
+    "sim_enc.v_global_w.embedding_global.": "image_vector.overall.",
+    "sim_enc.v_global_w.embedding_common.0.": "image_vector.common.",
+    "sim_enc.t_global_w.embedding_local.": "caption_vector.local.",
+    "sim_enc.t_global_w.embedding_global.": "caption_vector.overall.",
+    "sim_enc.t_global_w.embedding_common.0.": "caption_vector.common.",
+    "sim_enc.sim_tranloc_w.": "local_nodes.",
+    "sim_enc.sim_tranglo_w.": "global_nodes.",
+    "sim_enc.sim_eval_w.": "head.",
+}
+SAF = {"sim_enc.SAF_module.attn_sim_w.": "reasoning.score.", "sim_enc.SAF_module.bn.": "reasoning.norm."}
+SGR_STEP = {"graph_query_w.": "query.", "graph_key_w.": "key.", "sim_graph_w.": "out."}
+VSE_INFINITY = {
+    "img_enc.fc.": "regions.linear.",
+    "img_enc.mlp.layers.0.": "regions.hidden.",
+    "img_enc.mlp.bns.0.": "regions.norm.",
+    "img_enc.mlp.layers.1.": "regions.out.",
+    "img_enc.gpool.": "region_pooling.",
+    "txt_enc.embed.": "words.embedding.",
+    "txt_enc.rnn.": "words.gru.",
+    "txt_enc.gpool.": "word_pooling.",
+}
+SCAN = {"img_enc.fc.": "regions.", "txt_enc.embed.": "words.embedding.", "txt_enc.rnn.": "words.gru."}
+IMRAM = {
+    "img_enc.fc_local.": "regions.",
+    "txt_enc.embed.": "words.embedding.",
+    "txt_enc.rnn.": "words.gru.",
+    "linear_t2i.": "directions.t2i.unit.linear.",
+    "gate_t2i.": "directions.t2i.unit.gate.",
+    "linear_i2t.": "directions.i2t.unit.linear.",
+    "gate_i2t.": "directions.i2t.unit.gate.",
+}
+VSRN = {
+    "img_enc.fc.": "images.regions.",
+    "img_enc.img_rnn.": "images.gru.",
+    "img_enc.bn.": "images.norm.",
+    "txt_enc.embed.": "captions.embedding.",
+    "txt_enc.rnn.": "captions.gru.",
+    "caption_model.encoder.vid2hid.": "captioner.regions.",
+    "caption_model.encoder.rnn.": "captioner.encoder.",
+    "caption_model.decoder.embedding.": "captioner.embedding.",
+    "caption_model.decoder.attention.linear1.": "captioner.attention.",
+    "caption_model.decoder.attention.linear2.": "captioner.score.",
+    "caption_model.decoder.rnn.weight_ih_l0": "captioner.cell.weight_ih",
+    "caption_model.decoder.rnn.weight_hh_l0": "captioner.cell.weight_hh",
+    "caption_model.decoder.rnn.bias_ih_l0": "captioner.cell.bias_ih",
+    "caption_model.decoder.rnn.bias_hh_l0": "captioner.cell.bias_hh",
+    "caption_model.decoder.out.": "captioner.out.",
+}
+META_NETWORK = {"first_hidden_layer.fc.": "head.hidden.", "output_layer.": "head.out."}
+"""The last layers of MSCN."""
+
+SIGNS = {
+    "imram": "linear_t2i.",
+    "saf": "sim_enc.SAF_module.",
+    "sgr": "sim_enc.SGR_module.",
+    "vse_infinity": "img_enc.gpool.",
+    "vsrn": "img_enc.Rs_GCN_",
+    "scan": "txt_enc.rnn.",
+}
+"""Backbone to what the names of its weights begin with, and of no other's before it."""
+
+
+def backbone_of(names: Iterable[str]) -> str | None:
+    """The backbone whose weights have these names; None where there is none."""
+    names = list(names)
+    return next((key for key, sign in SIGNS.items() if any(name.startswith(sign) for name in names)), None)
+
+
+class Reading(NamedTuple):
+    """How the weights of a backbone are read.
+
+    Attributes:
+        state: their name to tensor.
+        names: beginning of their names to beginning of ours.
+        sizes: options of the backbone that the weights tell.
+        n_regions: of every image; 1 where any number will do.
+        unused: beginnings of the names of weights that no computation reads.
+    """
+
+    state: Mapping[str, Tensor]
+    names: Mapping[str, str]
+    sizes: Mapping[str, Any] = {}
+    n_regions: int = 1
+    unused: tuple[str, ...] = ()
+
+
+def network_from(backbone: str, state: Mapping[str, Tensor], **options: Any) -> Backbone:
+    """A network with the weights of a checkpoint; sizes are read from the tensors.
+
+    Args:
+        backbone: a key of ``SIGNS``.
+        state: their name to tensor, without ``module.`` in front.
+        options: of the backbone's ``Config``, which the weights do not tell.
+
+    Returns:
+        The network in the precision of its weights.
+
+    Raises:
+        TrainingError: these are weights of another network.
+        ValidationError: an option is unknown or out of range.
+    """
+    layer = "img_enc.fc_local.weight" if backbone == "imram" else "img_enc.fc.weight"
+    embed_size, feature_dim = (size_of(state, layer, dim) for dim in (0, 1))
+    vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
+    reading = READERS[backbone](state, options)
+    sizes = {"embed_size": embed_size, "word_dim": word_dim, **reading.sizes}
+    network = build_backbone(
+        backbone,
+        BACKBONES[backbone].Config(**{**sizes, **options}),
+        feature_dim=feature_dim,
+        n_regions=reading.n_regions,
+        vocabulary_size=vocabulary_size,
+    )
+    network.load_weights(translate(reading.state, reading.names, reading.unused))
+    return network
+
+
+def _sgraf(state: Mapping[str, Tensor], names: Mapping[str, str], **sizes: int) -> Reading:
+    n_regions = size_of(state, "sim_enc.v_global_w.embedding_local.1.weight")
+    sizes["sim_dim"] = size_of(state, "sim_enc.sim_eval_w.weight", 1)
+    return Reading(state, {**SGRAF, **names}, sizes, n_regions)
+
+
+def _saf(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
+    return _sgraf(state, SAF)
+
+
+def _sgr(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
+    steps = [name for name in state if name.startswith(SIGNS["sgr"]) and name.endswith(".sim_graph_w.bias")]
+    n_steps = max(1, len(steps))
+    names = {
+        f"{SIGNS['sgr']}{k}.{theirs}": f"reasoning.steps.{k}.{ours}"
+        for k in range(n_steps)
+        for theirs, ours in SGR_STEP.items()
+    }
+    return _sgraf(state, names, sgr_steps=n_steps)
+
+
+def _vse_infinity(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
+    sizes = {"position_dim": size_of(state, "img_enc.gpool.linear.weight", 1)}
+    return Reading(state, VSE_INFINITY, sizes, unused=("img_enc.mlp.bns.1.",))
+
+
+def _scan(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
+    return Reading(state, SCAN)
+
+
+def _imram(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Reading:
+    left_out = {"text": "i2t", "image": "t2i"}.get(options.get("mode", "full"))
+    return Reading(state, IMRAM, unused=(f"linear_{left_out}.", f"gate_{left_out}.") if left_out else ())
+
+
+def _vsrn(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
+    """Published checkpoints lack ``caption_model.``, and then there is no captioner."""
+    sign = SIGNS["vsrn"]
+    size_of(state, f"{sign}1.g.bias")
+    n_layers = sum(name.startswith(sign) and name.endswith(".g.bias") for name in state)
+    names = dict(VSRN)
+    for k in range(n_layers):
+        theirs, ours = f"{sign}{k + 1}.", f"images.graph.{k}."
+        names |= {f"{theirs}W.0.": f"{ours}out.", f"{theirs}W.1.": f"{ours}norm."}
+        names |= {f"{theirs}project.": f"{ours}project."}
+    sizes: dict[str, Any] = {
+        "graph_layers": n_layers,
+        "image_encoder": "flickr30k" if "img_enc.bn.weight" in state else "coco",
+        "caption_weight": 0.0,
+    }
+    if any(name.startswith("caption_model.") for name in state):
+        del sizes["caption_weight"]
+        sizes["caption_hidden"] = size_of(state, "caption_model.encoder.vid2hid.weight")
+        sizes["caption_word_dim"] = size_of(state, "caption_model.decoder.embedding.weight", 1)
+    return Reading(_as_linear(state, sign, n_layers), names, sizes)
+
+
+def _as_linear(state: Mapping[str, Tensor], sign: str, n_layers: int) -> dict[str, Tensor]:
+    """The weights, convolutions of width 1 as matrices and three of each graph layer as one."""
+    state = {
+        name: x.squeeze(-1) if name.startswith(sign) and x.dim() == 3 else x for name, x in state.items()
+    }
+    for k in range(1, n_layers + 1):
+        for kind in ("weight", "bias"):
+            names = [f"{sign}{k}.{part}.{kind}" for part in ("theta", "phi", "g")]
+            for name in names:
+                size_of(state, name)
+            state[f"{sign}{k}.project.{kind}"] = torch.cat([state.pop(name) for name in names])
+    return state
+
+
+READERS: Mapping[str, Callable[[Mapping[str, Tensor], Mapping[str, Any]], Reading]] = {
+    "imram": _imram,
+    "saf": _saf,
+    "sgr": _sgr,
+    "vse_infinity": _vse_infinity,
+    "vsrn": _vsrn,
+    "scan": _scan,
+}
+
+
+def translate(
+    state: Mapping[str, Tensor], names: Mapping[str, str], unused: tuple[str, ...] = ()
+) -> dict[str, Tensor]:
+    """Rename the weights of a network.
+
+    Args:
+        state: their name to tensor.
+        names: beginning of their names to beginning of ours; the longest that fits is taken.
+        unused: beginnings of the names of weights that no computation reads; left out.
+
+    Returns:
+        Our name to tensor.
+
+    Raises:
+        TrainingError: a name that no prefix covers, so these are weights of another network.
+    """
+    translated = {}
+    for name, tensor in state.items():
+        if name.startswith(unused):
+            continue
+        prefix = max((p for p in names if name.startswith(p)), key=len, default=None)
+        if prefix is None:
+            raise TrainingError(f"the weights hold {name!r}, which is no part of this backbone")
+        translated[names[prefix] + name[len(prefix) :]] = tensor
+    return translated
+
+
+def size_of(state: Mapping[str, Tensor], name: str, dim: int = 0) -> int:
+    """Size of a weight along a dimension.
+
+    Raises:
+        TrainingError: no such tensor, so these are weights of another network.
+    """
+    if name not in state or state[name].dim() <= dim:
+        raise TrainingError(f"the weights lack {name!r}; are they weights of another backbone?")
+    return state[name].shape[dim]

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from leaderboard.entries import STATUSES, Cell, Entry, Recalls
 from leaderboard.methods import Family, read_families, with_look_alikes
 from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
@@ -115,15 +118,21 @@ def division_of(entry: Entry) -> str:
     return {"single": "single", "ensemble": "ensemble", "unknown": "unstated"}[entry.networks]
 
 
-def boards_of(
-    entries: Iterable[Entry], told_apart: Callable[[Entry, Entry], bool] = lambda a, b: True
-) -> list[Board]:
+TellApart = Callable[[Sequence[Entry]], NDArray[np.bool_]]
+"""Of entries of one cell: which pairs are told apart, bool ``(n, n)``."""
+
+
+def by_r_sum_alone(entries: Sequence[Entry]) -> NDArray[np.bool_]:
+    """Every pair is told apart, as reported entries are, which have no evidence."""
+    return np.ones((len(entries), len(entries)), np.bool_)
+
+
+def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) -> list[Board]:
     """All boards, in the order of ``Cell.order``.
 
     Args:
         entries: of any cells.
-        told_apart: whether a test tells two entries apart (``leaderboard.significance``); reported ones, which
-            have no evidence, are ranked by rSum alone.
+        told_apart: such as that of ``leaderboard.significance``.
     """
     cells: dict[Cell, dict[tuple[int, str], list[Entry]]] = {}
     keys = list(DIVISIONS)
@@ -143,7 +152,7 @@ def boards_of(
     ]
 
 
-def ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]) -> tuple[Ranked, ...]:
+def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...]:
     """Best first; an entry's rank is one more than the number of entries above that are told apart from it.
 
     It is never better than the rank of the entry above. So every pair within reach of the best is tested, and
@@ -154,15 +163,19 @@ def ranked(entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool])
         entries,
         key=lambda entry: (-(entry.r_sum or 0.0), entry.method, entry.backbone, entry.source, entry.table),
     )
+    folded = _folded(ordered)
+    leads = [lead for lead, *_ in folded if lead.ranked]
+    apart = told_apart(leads)
+    shown = [f"{lead.r_sum:.1f}" for lead in leads]
     placed: list[Ranked] = []
-    above: list[Entry] = []
-    rank = 1
-    for entry, *also in _folded(ordered):
-        if entry.ranked:
-            better = sum(not _equal(other, entry) and told_apart(other, entry) for other in above)
-            rank = max(rank, 1 + better)
-            above.append(entry)
-        placed.append(Ranked(rank if entry.ranked else None, entry, tuple(also)))
+    rank = place = above = 0
+    for lead, *also in folded:
+        if lead.ranked:
+            if shown[place] != shown[place - 1]:  # entries that show the same sum stand together
+                above = place
+            rank = max(rank, 1 + int(apart[:above, place].sum()))
+            place += 1
+        placed.append(Ranked(rank if lead.ranked else None, lead, tuple(also)))
     return tuple(placed)
 
 
@@ -183,10 +196,6 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
         notes = tuple(dict.fromkeys(note for entry in (lead, *also) for note in entry.notes))
         folded.append([lead.model_copy(update={"notes": notes}), *also])
     return folded
-
-
-def _equal(a: Entry, b: Entry) -> bool:
-    return f"{a.r_sum:.1f}" == f"{b.r_sum:.1f}"
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
@@ -276,8 +285,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     submitted, hits = read_measured(root, families, progress)
     unmerged = (*reported, *with_look_alikes(submitted, families))
     entries = tuple(merge_seeds(unmerged))
-    told_apart = ToldApart(hits)
-    told_apart.remember(entries)
+    told_apart = ToldApart(hits, entries)
     boards = tuple(boards_of(entries, told_apart))
     return Content(
         unmerged,

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from leaderboard.board import Content, Ranked, ranked
 from leaderboard.entries import PROTOCOLS, UNITS, Cell, Entry
 from leaderboard.published import Paper
@@ -194,7 +197,7 @@ def _table(entries: Sequence[Entry], content: Content) -> MeasuredTable:
     for cell in cells:
         placed = ranked([entry for entry in entries if entry.cell == cell], content.told_apart)
         places[cell] = tuple(_place(one, number, content) for one in placed)
-        groups[cell] = alike([place.entry for place in places[cell]], content.told_apart)
+        groups[cell] = alike(content.told_apart([place.entry for place in places[cell]]))
     return MeasuredTable(cells, tuple(Line(title, lines[title]) for title in ordered), places, groups)
 
 
@@ -216,20 +219,24 @@ def _title(entry: Entry, *, tuned: bool) -> str:
     return f"{entry.method} ({', '.join(kept)})" if kept else entry.method
 
 
-def alike(
-    entries: Sequence[Entry], told_apart: Callable[[Entry, Entry], bool]
-) -> tuple[tuple[int, int], ...]:
-    """The longest runs of neighbours of which no two are told apart, as first and last index; of two at least."""
+def alike(apart: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+    """The longest runs of neighbours of which no two are told apart, as first and last index; of two at least.
+
+    Args:
+        apart: which pairs are told apart, bool ``(n, n)``.
+    """
     runs: list[tuple[int, int]] = []
     first = 0
-    for last in range(len(entries)):
-        apart = (n for n in range(last - 1, first - 1, -1) if told_apart(entries[n], entries[last]))
-        begin = next(apart, first - 1) + 1  # after the nearest entry that is told apart from the last one
+    for last in range(len(apart)):
+        before = np.flatnonzero(apart[first:last, last])
+        begin = (
+            first + int(before[-1]) + 1 if len(before) else first
+        )  # after the nearest one that is told apart
         if begin > first and last - 1 > first:
             runs.append((first, last - 1))
         first = begin
-    if len(entries) - 1 > first:
-        runs.append((first, len(entries) - 1))
+    if len(apart) - 1 > first:
+        runs.append((first, len(apart) - 1))
     return tuple(runs)
 
 

@@ -7,41 +7,40 @@ from numpy.typing import NDArray
 
 from leaderboard.entries import Cell, Entry
 from leaderboard.results import Run
-from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart, told_apart_pairs
+from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart_pairs
 
 
 class ToldApart:
-    """Callable on two entries: whether they can be told apart; True for entries without evidence.
+    """Which measured entries of a cell a test tells apart; every pair of a cell is tested once.
 
     Args:
-        hits: of every measured entry before seeds are merged, by cell, seed and protocol.
+        hits: of every measured entry before seeds are merged, by cell file, seed and protocol.
+        entries: all that may be asked about, of any cells.
     """
 
-    def __init__(self, hits: Mapping[Run, Hits]) -> None:
+    def __init__(self, hits: Mapping[Run, Hits], entries: Iterable[Entry]) -> None:
         self.hits = hits
-        self._known: dict[Cell, tuple[dict[str, int], NDArray[np.bool_]]] = {}
-
-    def remember(self, entries: Iterable[Entry]) -> None:
-        """Compare all measured entries of each cell with each other at once."""
         cells: dict[Cell, list[Entry]] = {}
         for entry in entries:
             if self._models(entry):
                 cells.setdefault(entry.cell, []).append(entry)
+        self._places: dict[Cell, dict[tuple[str, tuple[str, ...]], int]] = {}
+        self._apart: dict[Cell, NDArray[np.bool_]] = {}
         for cell, members in cells.items():
             models = [self._models(entry) for entry in members]
             groups = [np.stack([model.parts() for model in each]) for each in models]
-            places = {entry.file: place for place, entry in enumerate(members)}
-            self._known[cell] = places, told_apart_pairs(groups, models[0][0].images_per_fold)
+            self._places[cell] = {(entry.file, entry.runs): place for place, entry in enumerate(members)}
+            self._apart[cell] = told_apart_pairs(groups, models[0][0].images_per_fold)
 
-    def __call__(self, a: Entry, b: Entry) -> bool:
-        places, apart = self._known.get(a.cell, ({}, None))
-        if apart is not None and a.file in places and b.file in places:
-            return bool(apart[places[a.file], places[b.file]])
-        first, second = self._models(a), self._models(b)
-        if not first or not second:
-            return True
-        size = first[0].images_per_fold
-        return told_apart(np.stack([m.parts() for m in first]), np.stack([m.parts() for m in second]), size)
+    def __call__(self, entries: Sequence[Entry]) -> NDArray[np.bool_]:
+        """Bool ``(n, n)``, of each pair of entries of one cell; True where one of the two has no evidence."""
+        apart = np.ones((len(entries), len(entries)), np.bool_)
+        measured = [number for number, entry in enumerate(entries) if self._models(entry)]
+        if measured:
+            places, known = self._places[entries[0].cell], self._apart[entries[0].cell]
+            at = [places[entries[number].file, entries[number].runs] for number in measured]
+            apart[np.ix_(measured, measured)] = known[np.ix_(at, at)]
+        return apart
 
     def interval(self, entry: Entry) -> tuple[float, float] | None:
         """95 % interval of an entry's mean rSum, over seeds and images together; None without evidence.

@@ -1,4 +1,4 @@
-"""CPU seconds of a build: of this repository's rows, and of 2,000 rows that are ranked in one table."""
+"""CPU seconds of a build: of this repository's rows, and of 10,000 rows that are ranked in one table."""
 
 import time
 from pathlib import Path
@@ -21,11 +21,11 @@ def test_the_board_of_this_repository_is_built_in_8_seconds() -> None:
     assert time.process_time() - started < 8
 
 
-def test_2_000_rows_of_one_table_are_ranked_in_half_a_minute() -> None:
+def test_10_000_rows_of_one_table_are_ranked_in_a_minute() -> None:
     random = np.random.RandomState(0)
     cell = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
     hits, entries = {}, []
-    for number in range(2_000):
+    for number in range(10_000):
         chance = 0.5 + 0.4 * random.rand()
         answered = random.binomial([1] * 3 + [5] * 3, chance, (200, 6))
         hits[str(number), "0", "200"] = Hits(answered, 5, 200)
@@ -35,8 +35,6 @@ def test_2_000_rows_of_one_table_are_ranked_in_half_a_minute() -> None:
         facts |= {"recalls": dict(zip(names, recalls, strict=True)), "file": str(number)}
         entries.append(Entry.model_validate(facts | {"status": "submitted", "source": "submission"}))
     started = time.process_time()
-    told_apart = ToldApart(hits)
-    told_apart.remember(entries)
-    (board,) = boards_of(entries, told_apart)
-    assert len(board.entries) == 2_000
-    assert time.process_time() - started < 30
+    (board,) = boards_of(entries, ToldApart(hits, entries))
+    assert len(board.entries) == 10_000
+    assert time.process_time() - started < 60

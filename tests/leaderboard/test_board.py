@@ -1,7 +1,10 @@
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from leaderboard.board import Ranked, boards_of, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
@@ -45,16 +48,17 @@ def test_a_doubtful_row_stands_in_its_place_without_a_rank() -> None:
 
 
 def test_a_rank_counts_the_better_rows_that_are_told_apart() -> None:
-    def told_apart(a: Entry, b: Entry) -> bool:
-        return abs((a.r_sum or 0) - (b.r_sum or 0)) > 10
+    def told_apart(entries: Sequence[Entry]) -> NDArray[np.bool_]:
+        sums = np.array([entry.r_sum for entry in entries])
+        return np.abs(sums[:, None] - sums) > 10
 
     found = ranks(entry(400), entry(395), entry(388), entry(370), told_apart=told_apart)
     assert found == [("M400", 1), ("M395", 1), ("M388", 2), ("M370", 4)]
 
 
 def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
-    def told_apart(a: Entry, b: Entry) -> bool:
-        return "wide" not in (a.method, b.method)
+    def told_apart(entries: Sequence[Entry]) -> NDArray[np.bool_]:
+        return np.array([["wide" not in (a.method, b.method) for a in entries] for b in entries])
 
     assert ranks(entry(400), entry(390), entry(380, method="wide"), told_apart=told_apart) == [
         ("M400", 1),

@@ -11,13 +11,12 @@ from leaderboard.significance import ToldApart
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
     entries, hits = read_measured(small_board, read_families())
-    apart = ToldApart(hits)
+    told_apart = ToldApart(hits, entries)
     crcl = [entry for entry in entries if entry.method == "CRCL" and entry.cell.percent == "40"]
     triplet = [entry for entry in entries if entry.method != "CRCL" and entry.cell.percent == "40"]
-    assert not apart(crcl[0], crcl[0])
-    assert not apart(crcl[0], crcl[1])
-    assert apart(crcl[0], triplet[0])
-    assert ToldApart({})(crcl[0], crcl[0])
+    apart = told_apart([crcl[0], crcl[1], triplet[0]])
+    assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+    assert ToldApart({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
 
 
 def test_no_row_of_the_digits_stands_below_rows_whose_seeds_overlap_with_its_own() -> None:

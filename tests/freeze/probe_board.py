@@ -12,6 +12,7 @@ import numpy as np
 from probe import command, first_of, sha
 
 import leaderboard
+from ncl_bench import DATASETS
 
 ROOT = Path(leaderboard.__file__).parent
 
@@ -19,29 +20,23 @@ ROOT = Path(leaderboard.__file__).parent
 def rows() -> dict[str, Any]:
     """Rows before and after seeds are merged, and what was measured at equal compute."""
     content = first_of("leaderboard.board:read_content")(ROOT, published=True)
-    ties = tied_queries()
+    measured_entries = [entry for entry in content.unmerged if entry.source == "submission"]
+    ties = iter(ties_of_entries(measured_entries).values())
     used: Counter[str] = Counter()
 
     def key(entry: Any) -> str:
-        cell = entry.cell
+        cell, printed = entry.cell, entry.source != "submission"
+        noise = ("printed", entry.r_sum) if printed else (cell.noise_unit, entry.noise)
         said = (
             cell.dataset,
             cell.protocol,
-            cell.noise_unit,
             cell.noise_ratio,
             cell.text,
             entry.method,
             entry.backbone,
+            *noise,
         )
-        how = (
-            entry.features,
-            entry.networks,
-            entry.kind,
-            entry.extra,
-            entry.noise,
-            entry.selection,
-            entry.recipe,
-        )
+        how = (entry.features, entry.networks, entry.kind, entry.extra, entry.selection, entry.recipe)
         rest = (entry.budget, entry.settings, entry.precision, entry.seeds, entry.source, entry.table)
         return " ".join(str(one) for one in (*said, *how, *rest) if one not in (None, "", ())).replace(
             "/", "|"
@@ -55,9 +50,8 @@ def rows() -> dict[str, Any]:
     for entry in content.unmerged:
         found = facts(entry)
         if entry.source == "submission":
-            seed = entry.seeds[0] if len(entry.seeds) == 1 else entry.seeds
             found["hits"] = [hashed(model) for model in content.told_apart._models(entry)]
-            found["ties"] = ties.get((*name_of(entry), entry.cell.protocol, seed))
+            found["ties"] = next(ties)
         single[once(f"{key(entry)}")] = found
     used.clear()
     for entry in content.entries:
@@ -97,13 +91,6 @@ def rows() -> dict[str, Any]:
     return {"single": single, "merged": merged, "ranks": ranks, "tables": tables}
 
 
-def name_of(entry: Any) -> tuple[Any, ...]:
-    """What tells a measured row from others but its seed."""
-    cell = entry.cell
-    how = (entry.recipe, entry.budget, entry.settings, entry.precision)
-    return (cell.dataset, cell.noise_unit, cell.noise_ratio, entry.method, entry.backbone, *how)
-
-
 def facts(entry: Any) -> dict[str, Any]:
     """What an entry says."""
     return {
@@ -113,6 +100,7 @@ def facts(entry: Any) -> dict[str, Any]:
         "eccv": entry.eccv,
         "cxc": entry.cxc,
         "status": entry.status,
+        "noise": [entry.cell.noise_unit, entry.noise],
         "doubts": entry.doubts,
         "ranked": entry.ranked,
         "pairs_seen": entry.pairs_seen,
@@ -132,16 +120,49 @@ def hashed(hits: Any) -> str:
     return hashlib.sha256(np.ascontiguousarray(hits.parts()).tobytes()).hexdigest()[:16]
 
 
-def tied_queries() -> dict[tuple[Any, ...], list[int | None]]:
-    """Queries whose rank depends on ties, of every measured row and protocol."""
-    families = first_of("leaderboard.methods:read_families")()
-    submissions = first_of("leaderboard.submissions")
+def ties_of_entries(entries: Any) -> dict[int, list[int | None]]:
+    """Queries whose rank depends on ties, by number of the entry; the base states them in its entry files."""
+    if (ROOT / "results").is_dir():
+        stated = ties_of_ranks()
+        places = [(entry.file, *entry.runs, entry.cell.protocol) for entry in entries]
+    else:
+        files = first_of("leaderboard.submissions:read_entry_files")(ROOT / "submissions")
+        stated = {
+            (path.relative_to(ROOT / "submissions").as_posix(), protocol): [
+                result.i2t.tied_queries,
+                result.t2i.tied_queries,
+            ]
+            for path, file in files.items()
+            for protocol, result in file.result.protocols.items()
+        }
+        places = [(*entry.files, entry.cell.protocol) for entry in entries]
+    return {number: stated[place] for number, place in enumerate(places)}
+
+
+def ties_of_ranks() -> dict[tuple[str, str, str], list[int | None]]:
+    """The same from the ranks of every query, by cell, seed and protocol."""
+    from leaderboard.cells import read_results
+    from leaderboard.evidence import hits_of, read_ranks
+
+    ranks_under = first_of("ncl_bench.evaluation.protocol:ranks_under")
     found = {}
-    for path, file in submissions.read_entry_files(ROOT / "submissions").items():
-        for protocol, result in file.result.protocols.items():
-            entry = submissions.entry_of(file, protocol, families, path.name)
-            seed = entry.seeds[0] if len(entry.seeds) == 1 else entry.seeds
-            found[(*name_of(entry), protocol, seed)] = [result.i2t.tied_queries, result.t2i.tied_queries]
+    for name, file in read_results(ROOT).cells.items():
+        spec = DATASETS[file.header.dataset]
+        keys = [record.key for record in file.seeds]
+        counted = read_ranks(ROOT / "results" / f"{name}.npz", keys, spec)
+        for record in file.seeds:
+            for protocol in hits_of(counted[record.key], spec):
+                ranks = ranks_under(counted[record.key], protocol)
+                if record.tied_queries is not None:
+                    ties = [record.tied_queries["i2t"], record.tied_queries["t2i"]]
+                elif ranks.i2t_optimistic is None or ranks.t2i_optimistic is None:
+                    ties = [None, None]
+                else:
+                    ties = [
+                        int(np.count_nonzero(ranks.i2t != ranks.i2t_optimistic)),
+                        int(np.count_nonzero(ranks.t2i != ranks.t2i_optimistic)),
+                    ]
+                found[name, record.key, protocol] = ties
     return found
 
 

@@ -9,7 +9,6 @@ import typer
 from ncl_bench.errors import SubmissionError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name
-from ncl_bench.schema import read_short
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
@@ -131,6 +130,8 @@ def diff(
 
     _require(root)
     if changed_files is not None:
+        from ncl_bench.schema import read_short
+
         refuse_mixed(read_short(changed_files, largest=10_000_000).decode(errors="replace").splitlines())
     if only_new:
         refuse_touched(base, root)

@@ -255,6 +255,26 @@ def test_an_unknown_split_is_refused(root):
         load_prepared(root, SPEC, "val")
 
 
+@pytest.mark.parametrize("name", ["data-00000-of-00001.arrow", "state.json", "dataset_info.json"])
+def test_a_damaged_table_is_read_or_refused_in_a_sentence(root, name):
+    path = root / "flickr30k" / "captions" / "dev" / name
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for _ in range(25):
+        flipped = bytearray(whole)
+        flipped[random.integers(len(whole))] ^= 1 << int(random.integers(8))
+        path.unlink()  # an earlier one may still be mapped
+        path.write_bytes(flipped)
+        try:
+            dev = load_prepared(root, SPEC, "dev")
+            assert len(list(dev.captions)) == 20
+            dev.image_ids.tolist()
+        except DataError as error:
+            assert "`ncl-bench doctor --deep` says what to do" in str(error)
+            refused += 1
+    assert refused
+
+
 def test_the_folder_opens_without_ncl_bench(root):
     captions = datasets.load_from_disk(str(root / "flickr30k" / "captions" / "dev"))
     assert captions["caption_id"][:] == list(range(20))

@@ -125,6 +125,7 @@ def sole_owner(place: Path) -> Iterator[None]:
     whole = Path(os.path.realpath(place))
     path = whole.with_name(f".{whole.name}.lock") if whole.name else whole / ".lock"
     lock = FileLock(path)
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
@@ -145,6 +146,9 @@ def sole_owner(place: Path) -> Iterator[None]:
         with suppress(OSError):  # Windows removes no open file
             path.unlink()
         lock.release()
+        with suppress(OSError):  # what was refused leaves no empty folder behind
+            for folder in made:
+                folder.rmdir()
 
 
 @contextmanager

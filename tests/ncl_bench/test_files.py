@@ -74,3 +74,12 @@ def test_a_name_that_is_no_utf_8_is_one_sentence(ending: str, tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_a_lock_leaves_no_folder_where_nothing_was_written(tmp_path: Path) -> None:
+    with sole_owner(tmp_path / "deep" / "place"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with sole_owner(tmp_path / "deep" / "place"):
+        (tmp_path / "deep" / "place").mkdir()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["place"]

@@ -136,7 +136,7 @@ def killed_run(folder: Path, last_batch: int) -> str:
     """Train until the second rank kills itself before a batch; what stops the first one."""
     trainer = ncr_trainer(folder)
 
-    def on_batch(pairs: int) -> None:
+    def on_batch(pairs: int, running_loss: float | None) -> None:
         nonlocal last_batch
         last_batch -= 1
         if last_batch == 0 and distributed.get_rank() == 1:

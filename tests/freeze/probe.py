@@ -91,11 +91,8 @@ def command(*arguments: Any) -> dict[str, Any]:
     return outcome_of(code, out.getvalue(), err.getvalue())
 
 
-PROGRAM = [
-    sys.executable,
-    "-c",
-    "import sys; sys.argv[0] = 'ncl-bench'; from ncl_bench.cli import main; main()",
-]
+PROGRAM = [sys.executable, str(Path(sys.executable).with_name("ncl-bench"))]
+"""The installed command, which takes the packages of ``PYTHONPATH``; the base starts it again for several devices."""
 
 
 def process(*arguments: Any, **environment: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class NewRow(NamedTuple):
         return cell_name(self.header)
 
 
-def add(folder: Path, root: Path) -> Path:
+def add(folder: Path, root: Path, submitter: str = "") -> Path:
     """Write the result of one submission below ``root/results``, and return the path of its cell's file.
 
     Raises:
@@ -63,7 +63,7 @@ def add(folder: Path, root: Path) -> Path:
         SubmissionError: as :func:`new_row` and :func:`write_rows`.
         ScoresError: as :func:`new_row`.
     """
-    row = new_row(folder, root)
+    row = new_row(folder, root, submitter=submitter)
     write_rows([row], root)
     return root / "results" / f"{row.name}.yaml"
 

@@ -1,4 +1,4 @@
-"""What a pull request with results may do: add cells and seeds of its own, and nothing else.
+"""What a pull request with results may do: add cells and seeds under its submitter's name, and nothing else.
 
 Files are compared after parsing, by cell and seed, so that no edit of a standing result passes as layout.
 """
@@ -61,6 +61,14 @@ def refuse_touched(base: Path, root: Path) -> None:
         if name not in after.cells:
             raise SubmissionError(f"{path} is gone; {_ALLOWED}")
         _compare_cell(standing, after.cells[name], base / "results" / f"{name}.yaml", path)
+    for name, cell in after.cells.items():
+        known = {record.key for record in before.cells[name].seeds} if name in before.cells else set()
+        new = next((record.key for record in cell.seeds if record.key not in known), None)
+        if new is not None and not cell.header.submitter:  # it would join the maintainers' own cell
+            raise SubmissionError(
+                f"{root / 'results' / name}.yaml: seed {new} is new and names no submitter; add it with "
+                "`ncl-bench leaderboard add DIR --submitter NAME`"
+            )
     if after.reproduced != before.reproduced:
         raise SubmissionError(
             f"{root / REPRODUCED} is changed; only maintainers change it, with a correction"

@@ -41,12 +41,22 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(re.sub(old, new, text, count=1), encoding="utf-8")
 
 
-def test_new_cells_new_seeds_and_layout_pass(base: Path, change: Path, make: Maker, tmp_path: Path) -> None:
-    add(make(tmp_path / "cell", method="Mine", difficulty=1.2), change)
-    add(make(tmp_path / "seed", seed=2), change)
-    path = cell(change)
+def test_new_cells_new_seeds_and_layout_pass(base: Path, make: Maker, tmp_path: Path) -> None:
+    standing = cell(base).relative_to(base)
+    add(make(tmp_path / "first", seed=2), base, submitter="Ada")
+    change = Path(shutil.copytree(base, tmp_path / "change"))
+    add(make(tmp_path / "cell", method="Mine", difficulty=1.2), change, submitter="Bo")
+    assert add(make(tmp_path / "seed", seed=3), change, submitter="Ada").with_suffix(".npz").is_file()
+    path = change / standing
     path.write_text(f"# a comment\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
     refuse_touched(base, change)
+
+
+def test_a_new_seed_names_its_submitter(base: Path, change: Path, make: Maker, tmp_path: Path) -> None:
+    """It joined a cell of the maintainers and moved its mean."""
+    add(make(tmp_path / "seed", seed=2), change)
+    with pytest.raises(SubmissionError, match="seed 2 is new and names no submitter; add it with"):
+        refuse_touched(base, change)
 
 
 @pytest.mark.parametrize(

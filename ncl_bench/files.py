@@ -131,6 +131,8 @@ def sole_owner(place: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         message = f"{place} is in use by another ncl-bench process; wait for it or choose another"
+        if not path.exists():  # the lock file could not be made
+            message = f"cannot write {place}: no file can be made beside it; choose another place"
         raise NclBenchError(message) from None
     except OSError as error:
         message = (

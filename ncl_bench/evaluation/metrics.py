@@ -92,19 +92,19 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
     """
     total = np.zeros((RESAMPLES, hits.shape[1]))
     for counts, start in zip(
-        _resamples(len(hits), images_per_fold), range(0, len(hits), images_per_fold), strict=True
+        _resamples(len(hits), images_per_fold, RESAMPLES), range(0, len(hits), images_per_fold), strict=True
     ):
         total += counts @ hits[start : start + images_per_fold].astype(np.float32)  # exact: sums below 2^24
     return 100.0 * total / (len(hits) * queries_per_image)
 
 
 @lru_cache(maxsize=2)
-def _resamples(n_images: int, images_per_fold: int) -> tuple[NDArray[np.float32], ...]:
-    """How often each image of a fold is drawn, ``(1000, images_per_fold)`` per fold; the same for every model."""
+def _resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDArray[np.float32], ...]:
+    """How often each image of a fold is drawn, ``(resamples, images_per_fold)`` per fold; the same for every model."""
     random = np.random.RandomState(BOOTSTRAP_SEED)
     folds = []
     for _ in range(0, n_images, images_per_fold):
-        blocks = [_resample(random, images_per_fold) for _ in range(0, RESAMPLES, RESAMPLES_AT_ONCE)]
+        blocks = [_resample(random, images_per_fold) for _ in range(0, resamples, RESAMPLES_AT_ONCE)]
         folds.append(np.concatenate(blocks).astype(np.float32))
     return tuple(folds)
 

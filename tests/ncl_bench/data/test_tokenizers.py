@@ -158,7 +158,7 @@ def test_every_tokenizer_names_itself_and_a_version():
         ("wrod", None, "unknown tokenizer 'wrod'; choose one of: bert, bpe, ids, jieba, word, word-punkt"),
         ("word", Path("x.json"), r"takes no file, got x\.json"),
         ("bert", None, "needs a tokenizer.json"),
-        ("bert", Path("absent.json"), "absent.json: No such file"),
+        ("bert", Path("absent.json"), "absent.json does not exist, expected a tokenizer.json"),
         ("bpe", Path(__file__), "is not a tokenizer.json"),
     ],
 )
@@ -222,7 +222,7 @@ def test_damaged_vocabularies_are_refused(change, message):
 
 
 def test_missing_vocabulary_is_refused(tmp_path):
-    with pytest.raises(DataError, match="give an existing json file"):
+    with pytest.raises(DataError, match=r"absent\.json does not exist, expected a vocabulary"):
         load_vocabulary(tmp_path / "absent.json")
 
 

@@ -476,7 +476,7 @@ def test_a_folder_or_a_dataset_is_needed(
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")
 @pytest.mark.parametrize(
     ("locked", "words"),
-    [("test.npy", "cannot be read"), ("submission.yaml", "does not exist, expected a short text")],
+    [("test.npy", "cannot be read"), ("submission.yaml", "cannot read")],
 )
 def test_unreadable_files_are_named(locked: str, words: str, run: Callable[..., Any]) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -54,7 +54,7 @@ def test_a_device_computes_in_float32_what_double_precision_gives(name: str, dev
 
 
 RECURRENT = {"scan", "vse_infinity", "vsrn"}
-"""Networks with outputs whose only products in bfloat16 are those of recurrent units, which a CPU computes in float32."""
+"""Their outputs may hold no product in bfloat16 but those of recurrent units, which a CPU computes in float32."""
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -25,7 +25,7 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.submission import RankScores, Submission, TrainingRecord
+from ncl_bench.evaluation.submission import Submission, TrainingRecord
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
@@ -114,9 +114,6 @@ def new_row(
 
 def scores_sha256(submission: Submission) -> str:
     """Hash of the scores of the test split; of several files that of their hashes."""
-    scores = submission.scores["test"]
-    if isinstance(scores, RankScores):
-        return scores.scores_sha256
     hashes = [array.sha256 for array in submission.files_of("test")]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 

@@ -92,6 +92,10 @@ def first_problem(error: "ValidationError", given: object = None) -> str:
         return f"unknown key {key!r}; remove it or correct its spelling"
     if problem["type"] == "missing":
         return f"key {key!r} is missing"
+    if problem["type"] == "union_tag_invalid":
+        union = problem["ctx"]
+        name = union["discriminator"].strip("'")
+        return f"{key}.{name} is {union['tag']!r}, expected one of: {union['expected_tags']}"
     sentence = problem["msg"].removeprefix("Value error, ")
     sentence = sentence[0].lower() + sentence[1:]
     if isinstance(problem["input"], dict):  # all of a section, which says nothing about what is wrong in it

@@ -219,9 +219,7 @@ def with_more_matches(
     if (spec.name, evaluation.split) != ("coco", "test"):
         return evaluation
     needed = ""
-    if source.places is None:
-        needed = "scores or embeddings, and ranks alone are given"
-    elif not available():
+    if not available():
         needed = f"their labels; install them with: {install_command('eccv')}"
     elif (local := local_split(spec, "test", root)) is None:
         needed = "COCO's image ids; prepare the dataset and name its folder with --root"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import NclBenchError, ScoresError
+from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.ranks import Ranks
 from ncl_bench.extras import require
@@ -82,7 +82,7 @@ class Gallery:
 
 
 def worst_failures(
-    ranks: Ranks, retrieved: Callable[[str, int, int], list[int]] | None, gallery: Gallery, n: int
+    ranks: Ranks, retrieved: Callable[[str, int, int], list[int]], gallery: Gallery, n: int
 ) -> list[Failure]:
     """The queries of both directions whose true item lies deepest, deepest first.
 
@@ -91,15 +91,7 @@ def worst_failures(
         retrieved: direction, query and a number to that many best items.
         gallery: how items are shown.
         n: queries of each direction.
-
-    Raises:
-        ScoresError: only ranks are known, not what was retrieved.
     """
-    if retrieved is None:
-        raise ScoresError(
-            "ranks alone do not say what was retrieved, so there are no examples; "
-            "submit a matrix or embeddings, or leave --examples out"
-        )
     each, failures = gallery.spec.captions_per_image, []
     for query in _deepest(ranks.i2t, n):
         own = range(query * each, (query + 1) * each)

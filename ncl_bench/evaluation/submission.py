@@ -17,7 +17,7 @@ from pydantic import (
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
-from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, PROTOCOL_VERSION
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
 from ncl_bench.schema import FileName, Record, Sha256, Text, read_yaml
 
@@ -85,35 +85,7 @@ class EmbeddingScores(Record):
     captions: ArrayFile
 
 
-class RankPair(Record):
-    """Ranks from 1, integers, ties counted against the model: ``(n_images,)`` and ``(n_captions,)``."""
-
-    i2t: ArrayFile
-    t2i: ArrayFile
-
-
-class RankScores(Record):
-    """Per-query ranks.
-
-    Attributes:
-        scores_sha256: of the scores that the ranks were counted on.
-        ranks: ``whole`` among all items of the split; ``folds`` among the items of the query's fold, for a
-            dataset with a folded protocol.
-    """
-
-    form: Literal["ranks"] = "ranks"
-    scores_sha256: Sha256
-    ranks: dict[Literal["whole", "folds"], RankPair]
-
-    @field_validator("ranks")
-    @classmethod
-    def _has_whole(cls, value: dict[str, RankPair]) -> dict[str, RankPair]:
-        if "whole" not in value:
-            raise ValueError("ranks among all items are missing; add whole")
-        return value
-
-
-Scores = Annotated[MatrixScores | EmbeddingScores | RankScores, Field(discriminator="form")]
+Scores = Annotated[MatrixScores | EmbeddingScores, Field(discriminator="form")]
 
 
 class Noise(Record):
@@ -317,7 +289,6 @@ class Submission(Statement):
             )
         if self.correspondence is not None and self.noise.unit not in ("caption", "image"):
             raise ValueError("correspondence is given, but without synthetic noise nothing can be separated")
-        _check_folds(self)
         return self
 
     def files(self) -> Iterator[ArrayFile]:
@@ -371,14 +342,6 @@ _TRAINING_ORDER = (
 
 def _in_order(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: content[name] for name in names if name in content}
-
-
-def _check_folds(submission: Submission) -> None:
-    folded = any(name in IMAGES_PER_FOLD for name in DATASETS[submission.dataset].protocols)
-    for split, scores in submission.scores.items():
-        if isinstance(scores, RankScores) and ("folds" in scores.ranks) != (folded and split == "test"):
-            state = "missing" if folded and split == "test" else "given, but the split has no folded protocol"
-            raise ValueError(f"ranks within folds of {split} are {state}")
 
 
 def _array_files(value: Any) -> Iterator[ArrayFile]:

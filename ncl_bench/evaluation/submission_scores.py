@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.eccv import Placer, places_in_rows
-from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape, split_fold_size
-from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks
+from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape
+from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
-from ncl_bench.evaluation.submission import (
-    ArrayFile,
-    EmbeddingScores,
-    MatrixScores,
-    RankPair,
-    RankScores,
-    Scores,
-)
+from ncl_bench.evaluation.submission import ArrayFile, EmbeddingScores, MatrixScores, Scores
 from ncl_bench.files import readable
 from ncl_bench.npy import NpyHeader, map_npy, read_header
 
@@ -44,13 +37,13 @@ class SplitScores:
 
     Attributes:
         count: ranks of every query.
-        retrieved: direction, query and a number to that many best items; None where only ranks are known.
-        places: of other true matches than the dataset's own; likewise.
+        retrieved: direction, query and a number to that many best items.
+        places: of other true matches than the dataset's own.
     """
 
     count: Count
-    retrieved: Callable[[str, int, int], list[int]] | None = None
-    places: Placer | None = None
+    retrieved: Callable[[str, int, int], list[int]]
+    places: Placer
 
 
 def open_file(folder: Path, entry: ArrayFile) -> tuple[Path, NpyHeader]:
@@ -93,9 +86,7 @@ def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> 
     """
     if isinstance(scores, MatrixScores):
         return _matrix(folder, scores, spec, split)
-    if isinstance(scores, EmbeddingScores):
-        return _embeddings(folder, scores, spec, split)
-    return _ranks(folder, scores, spec, split)
+    return _embeddings(folder, scores, spec, split)
 
 
 def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -> SplitScores:
@@ -112,9 +103,12 @@ def matrix_source(matrix: NDArray[Any], spec: DatasetSpec, split: str, name: str
 
 
 def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> SplitScores:
-    entries, shape = (scores.images, scores.captions), expected_shape(spec, split)
-    arrays = [_open_array(folder, entry, "f", (n, None)) for entry, n in zip(entries, shape, strict=True)]
-    names = [str(folder / entry.file) for entry in entries]
+    arrays, names = [], []
+    for entry in (scores.images, scores.captions):
+        path, header = open_file(folder, entry)
+        check_sha256(path, entry)
+        arrays.append(map_npy(path, header))
+        names.append(str(path))
     return embeddings_source(arrays, scores.similarity, spec, split, names)
 
 
@@ -185,54 +179,3 @@ def _counter(rows: Rows, spec: DatasetSpec, split: str, name: str) -> Count:
             raise ScoresError(f"{name}: {error}") from None
 
     return counted
-
-
-def _ranks(folder: Path, scores: RankScores, spec: DatasetSpec, split: str) -> SplitScores:
-    whole = _rank_pair(folder, scores.ranks["whole"], spec, split, None)
-    fold = split_fold_size(spec, split)
-    folds = None if fold is None else _rank_pair(folder, scores.ranks["folds"], spec, split, fold)
-    for direction in ("i2t", "t2i") if folds is not None else ():
-        worse = np.flatnonzero(getattr(folds, direction) > getattr(whole, direction))
-        if len(worse):
-            raise ScoresError(
-                f"{direction} query {worse[0]} ranks worse within its fold than in the whole split, "
-                "which cannot be; count again"
-            )
-    return SplitScores(lambda on_rows=None: Counted(whole, folds, None, "int64"))
-
-
-def _rank_pair(folder: Path, pair: RankPair, spec: DatasetSpec, split: str, fold: int | None) -> Ranks:
-    n_images, n_captions = expected_shape(spec, split)
-    each, candidates = spec.captions_per_image, fold or n_images
-    parts = []
-    for entry, n, worst in (
-        (pair.i2t, n_images, (candidates - 1) * each + 1),
-        (pair.t2i, n_captions, candidates),
-    ):
-        ranks = _open_array(folder, entry, "iu", (n,)).astype(np.int64)
-        outside = np.flatnonzero((ranks < 1) | (ranks > worst))
-        if len(outside):
-            raise ScoresError(
-                f"{entry.file} holds rank {ranks[outside[0]]} for query {outside[0]}, expected 1 to {worst}; "
-                "ranks start at 1"
-            )
-        parts.append(ranks)
-    return Ranks(parts[0], parts[1])
-
-
-def _open_array(folder: Path, entry: ArrayFile, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    path, header = open_file(folder, entry)
-    if header.dtype.kind not in kinds or header.dtype.itemsize > 8:
-        wanted = "float16, float32 or float64" if kinds == "f" else "integers"
-        raise ScoresError(f"{path} holds {header.dtype}, expected {wanted}")
-    fits = len(header.shape) == len(shape) and all(
-        wanted in (None, found) for found, wanted in zip(header.shape, shape, strict=True)
-    )
-    if not fits:
-        expected = ", ".join("dim" if n is None else str(n) for n in shape)
-        raise ScoresError(
-            f"{path} has shape {header.shape}, expected ({expected}): "
-            "one entry per query, in the order of the split"
-        )
-    check_sha256(path, entry)
-    return map_npy(path, header)

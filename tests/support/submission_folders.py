@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from oracles.ranks import ranks_by_definition
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
@@ -48,19 +47,11 @@ def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") 
     scores = similarities(seed)
     if form == "matrix":
         return {"form": form, "matrix": write_array(folder, f"{split}.npy", scores)}
-    if form == "embeddings":
-        images, captions = (
-            write_array(folder, f"{split}_{name}.npy", array)
-            for name, array in zip(("images", "captions"), embeddings(seed), strict=True)
-        )
-        return {"form": form, "similarity": "dot", "images": images, "captions": captions}
-    found = ranks_by_definition(scores.tolist(), EACH)
-    i2t, t2i = (
-        write_array(folder, f"{split}_{name}_ranks.npy", np.array(ranks))
-        for name, ranks in zip(("i2t", "t2i"), found, strict=True)
+    images, captions = (
+        write_array(folder, f"{split}_{name}.npy", array)
+        for name, array in zip(("images", "captions"), embeddings(seed), strict=True)
     )
-    sha256 = hashlib.sha256(scores.tobytes()).hexdigest()
-    return {"form": "ranks", "scores_sha256": sha256, "ranks": {"whole": {"i2t": i2t, "t2i": t2i}}}
+    return {"form": form, "similarity": "dot", "images": images, "captions": captions}
 
 
 def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -320,7 +319,7 @@ def statement_without_end(folder: Path, content: dict[str, Any]) -> None:
     (folder / "submission.yaml").symlink_to("/dev/zero")
 
 
-@case("has shape (1000, 16), expected (200, dim)", "embeddings")
+@case("holds the captions and", "embeddings")
 def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
     scores = content["scores"]["test"]
     scores["images"], scores["captions"] = scores["captions"], scores["images"]
@@ -331,44 +330,9 @@ def unknown_similarity(folder: Path, content: dict[str, Any]) -> None:
     content["scores"]["test"]["similarity"] = "euclidean"
 
 
-def change_ranks(folder: Path, content: dict[str, Any], ranks: Any) -> None:
-    content["scores"]["test"]["ranks"]["whole"]["t2i"] = write_array(folder, "t2i.npy", ranks)
-
-
-@case("holds rank 0 for query 0, expected 1 to 200", "ranks")
-def ranks_from_zero(folder: Path, content: dict[str, Any]) -> None:
-    change_ranks(folder, content, np.zeros(1000, np.int64))
-
-
-@case("holds rank 201", "ranks")
-def rank_too_deep(folder: Path, content: dict[str, Any]) -> None:
-    change_ranks(folder, content, np.full(1000, 201))
-
-
-@case("has shape (999,)", "ranks")
-def too_few_ranks(folder: Path, content: dict[str, Any]) -> None:
-    change_ranks(folder, content, np.ones(999, np.int64))
-
-
-@case("expected integers", "ranks")
-def ranks_of_floats(folder: Path, content: dict[str, Any]) -> None:
-    change_ranks(folder, content, np.ones(1000))
-
-
-@case("ranks among all items are missing", "ranks")
-def no_ranks(folder: Path, content: dict[str, Any]) -> None:
-    content["scores"]["test"]["ranks"] = {}
-
-
-@case("no folded protocol", "ranks")
-def folds_of_an_unfolded_dataset(folder: Path, content: dict[str, Any]) -> None:
-    ranks = content["scores"]["test"]["ranks"]
-    ranks["folds"] = deepcopy(ranks["whole"])
-
-
-@case("ranks alone do not say what was retrieved", "ranks")
-def examples_of_ranks(folder: Path, content: dict[str, Any]) -> None:
-    content["examples"] = 3
+@case("scores.test.form is 'ranks', expected one of: 'matrix', 'embeddings'")
+def scores_of_another_form(folder: Path, content: dict[str, Any]) -> None:
+    content["scores"]["test"]["form"] = "ranks"
 
 
 @case("noise file")
@@ -543,7 +507,7 @@ def test_damaged_yaml_is_read_or_refused(tmp_path: Path) -> None:
 def test_damaged_submissions_are_read_or_refused(tmp_path: Path) -> None:
     seeds = [
         (submission_folders.write_folder(tmp_path / form, form) / "submission.yaml").read_bytes()
-        for form in ("matrix", "embeddings", "ranks")
+        for form in ("matrix", "embeddings")
     ]
 
     def read(content: bytes) -> None:

@@ -187,18 +187,17 @@ def test_evaluate_reports_them_where_coco_is_prepared(
 
 def test_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation = Evaluation(protocol_version=2, dataset="coco", split="test", protocols={})
-    given, ranks = SplitScores(never, None, never), SplitScores(never)
+    source = SplitScores(never, never, never)
 
-    def found(source: SplitScores) -> str:
+    def found() -> str:
         result = evaluate.with_more_matches(evaluation, source, DATASETS["coco"], None)
         assert lines_of_labels(result) == []
         return result.notes[0]
 
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
-    assert "ranks alone are given" in found(ranks)
-    assert "prepare the dataset and name its folder with --root" in found(given)
+    assert "prepare the dataset and name its folder with --root" in found()
     monkeypatch.setattr(eccv, "PACKAGE", "no_such_package")
-    assert found(given).endswith(f"install them with: {install_command('eccv')}")
+    assert found().endswith(f"install them with: {install_command('eccv')}")
 
 
 def never(*_: object) -> NoReturn:

@@ -31,7 +31,15 @@ from ncl_bench.progress import Progress, silent
 
 
 class RowStands(SubmissionError):
-    """The same submission has its row already."""
+    """The same submission has its row already.
+
+    Attributes:
+        cell: name of the row's cell.
+    """
+
+    def __init__(self, sentence: str, cell: str) -> None:
+        super().__init__(sentence)
+        self.cell = cell
 
 
 class NewRow(NamedTuple):
@@ -101,7 +109,8 @@ def new_row(
         hashes = {record.key: record.scores_sha256 for record in standing.seeds}
         if (seed_key(submission), scores_sha256(submission)) in hashes.items():
             raise RowStands(
-                f"{root / 'results' / standing.name}.yaml has seed {seed_key(submission)} of {folder} already"
+                f"{root / 'results' / standing.name}.yaml has seed {seed_key(submission)} of {folder} already",
+                standing.name,
             )
     with progress(f"evaluate {folder.name}", opened.n_images) as advance:
         report, counted = evaluate_submission(opened, on_rows=advance)

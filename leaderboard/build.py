@@ -6,9 +6,10 @@ from pathlib import Path
 
 from leaderboard.board import Content, published_folder, read_content
 from leaderboard.cells import REPRODUCED
-from leaderboard.exports import bibtex_text, csv_text, latex_text, rows_in, tables, with_tables
+from leaderboard.exports import bibtex_text, csv_text, rows_in, tables, with_tables
 from leaderboard.figures import plain_chart
 from leaderboard.site import site_files
+from leaderboard.table import latex_text, tables_of
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
@@ -88,7 +89,7 @@ def _site(content: Content) -> dict[Path, str]:
     files["data/leaderboard.csv"] = csv_text(content.boards)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in content.boards:
-        files[f"data/latex/{board.cell.slug}.tex"] = latex_text(board)
+        files[f"data/latex/{board.cell.slug}.tex"] = latex_text(tables_of(board))
     chart = plain_chart(content.boards, content.papers)
     if chart:
         files[PLOT] = chart

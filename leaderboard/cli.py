@@ -1,8 +1,8 @@
-"""Commands of the leaderboard: build, add, diff, import-published."""
+"""Commands of the leaderboard: build, add, table, diff, import-published."""
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -107,6 +107,61 @@ def add(
     typer.echo(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"
     )
+
+
+@board.command()
+def table(
+    dataset: Annotated[str, typer.Option(help="Name of the dataset.")],
+    noise: Annotated[
+        str, typer.Option(help="Noise: caption-40, image-60, natural, none, or another that has rows.")
+    ],
+    mine: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="SUBMISSION",
+            help="Your submission folder: print only the tables that it belongs to, with its row in them. "
+            "Repeat the option for further seeds.",
+        ),
+    ] = None,
+    form: Annotated[
+        Literal["markdown", "latex", "csv", "bibtex"],
+        typer.Option("--format", help="Format of the tables; bibtex prints the papers that they cite."),
+    ] = "markdown",
+    protocol: Annotated[
+        str, typer.Option(help="Protocol, such as 5k of coco (default: all of the dataset).")
+    ] = "",
+    root: Root = ROOT,
+) -> None:
+    """Print the table of a paper: the comparable rows of one dataset and noise, best first, yours among them.
+
+    Nothing is written, and a submission is not added to the leaderboard.
+
+    Example: ncl-bench leaderboard table --dataset flickr30k --noise caption-40 --format latex
+    """
+    from leaderboard import table as tables
+    from leaderboard.board import read_content
+    from leaderboard.exports import bibtex_text
+    from ncl_bench.progress import bar
+
+    if root != ROOT:
+        _require(root)
+    content, files = tables.with_mine(read_content(root, published=True, progress=bar), mine or (), root, bar)
+    if not root.is_dir():
+        typer.echo(
+            "note: these are the rows of papers; a clone of the repository has the measured rows too",
+            err=True,
+        )
+    boards = tables.boards_for(content, dataset, noise, protocol)
+    if mine:
+        boards = tables.only_mine(boards, files, content)
+    found = [table for board in boards for table in tables.tables_of(board, files)]
+    text = {
+        "markdown": lambda: tables.markdown_text(found, content.papers),
+        "latex": lambda: tables.latex_text(found),
+        "csv": lambda: tables.csv_text(found),
+        "bibtex": lambda: bibtex_text(tables.cited(found, content.papers)),
+    }
+    typer.echo(text[form](), nl=False)
 
 
 @board.command()

@@ -1,4 +1,4 @@
-"""The entries as CSV, LaTeX and BibTeX, and as the Markdown tables of README.md."""
+"""The entries as CSV and BibTeX, and as the Markdown tables of README.md."""
 
 import csv
 import io
@@ -35,7 +35,6 @@ _FACTS = (
 )
 _ECCV = ("i2t_map_at_r", "t2i_map_at_r")
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
-_LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "*": r"$^{*}$", "∞": r"$\infty$", "±": r"$\pm$"}
 
 
 def csv_text(boards: Iterable[Board]) -> str:
@@ -81,27 +80,6 @@ def _text(value: str) -> str:
     return f"'{value}" if value.startswith(("=", "@", "+", "-")) else value
 
 
-def latex_text(board: Board) -> str:
-    """One board as a LaTeX table, with its divisions as blocks."""
-    lines = [
-        f"% {board.cell.title}; needs booktabs; ?: doubtful, t: checkpoint chosen on test",
-        r"\begin{tabular}{lrrrrrrr}",
-        r"\toprule",
-        r" & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & \\",
-        r"Method & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum \\",
-    ]
-    for division in board.divisions:
-        lines += [r"\midrule", rf"\multicolumn{{8}}{{l}}{{\emph{{{_latex(division.title)}}}}} \\"]
-        for ranked in division.ranked:
-            entry = ranked.entry
-            values = [_cell_text(entry, name) for name in (*RECALLS, "r_sum")]
-            name = entry.label if entry.backbone in entry.method else f"{entry.label} ({entry.backbone})"
-            marks = "?" * bool(entry.doubts) + "t" * (entry.selection == "test")
-            mark = rf"\textsuperscript{{{marks}}}" if marks else ""
-            lines.append(f"{_latex(name)}{mark} & {' & '.join(values)} \\\\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
 def bibtex_text(papers: Mapping[str, Paper]) -> str:
     """BibTeX of the papers; first authors only, as the collection names no others."""
     items = []
@@ -128,16 +106,6 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return _text(", ".join(value))
     return "" if value is None else _text(str(value))
-
-
-def _cell_text(entry: Entry, name: str) -> str:
-    value = entry.r_sum if name == "r_sum" else getattr(entry.recalls, name)
-    spread = f" $\\pm$ {entry.spread[name]:.1f}" if name in entry.spread else ""
-    return "--" if value is None else f"{value:.1f}{spread}"
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def _bib(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +77,31 @@ def read_measured(
             refuse_copies(name, counted, owners)
             for record in file.seeds:
                 status = _status(results, name, record)
-                for protocol, answered in hits_of(counted[record.key], spec).items():
-                    ranks = ranks_under(counted[record.key], protocol)
-                    result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
-                    hits[name, record.key, protocol] = answered
-                    entries.append(entry_of(file.header, record, protocol, result, families, status, name))
+                evaluated = entries_of(file.header, record, counted[record.key], families, status, name)
+                for entry, answered in evaluated:
+                    hits[name, record.key, entry.cell.protocol] = answered
+                    entries.append(entry)
             advance(1)
     return entries, hits
+
+
+def entries_of(
+    header: Header,
+    record: SeedRecord,
+    counted: Counted,
+    families: dict[str, Family],
+    status: Status,
+    name: str,
+) -> Iterator[tuple[Entry, Hits]]:
+    """Evaluate the ranks of one seed: an entry for each protocol, and what was answered.
+
+    Raises:
+        SubmissionError: as :func:`entry_of`.
+    """
+    for protocol, answered in hits_of(counted, dataset_spec(header.dataset)).items():
+        ranks = ranks_under(counted, protocol)
+        result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
+        yield entry_of(header, record, protocol, result, families, status, name), answered
 
 
 def run_name(name: str, seed: str) -> str:

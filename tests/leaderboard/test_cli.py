@@ -18,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CLI, "leaderboard", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["build", "add", "diff", "import-published"])
+@pytest.mark.parametrize("command", ["build", "add", "table", "diff", "import-published"])
 def test_help_ends_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.returncode == 0

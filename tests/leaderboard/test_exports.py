@@ -12,7 +12,7 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.exports import bibtex_text, csv_text, latex_text
+from leaderboard.exports import bibtex_text, csv_text
 from leaderboard.published import read_papers
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -49,15 +49,6 @@ def test_a_spreadsheet_computes_no_cell(make: Maker, tmp_path: Path) -> None:
     assert line["notes"].startswith("'=HYPERLINK")
     assert line["extra"] == "'+1+1"
     assert not any(str(value).startswith(("=", "+", "-", "@")) for value in line.values())
-
-
-def test_latex_tables_have_equal_columns_and_no_bare_specials() -> None:
-    for board in read_content(Path("/nonexistent"), published=True).boards:
-        text = latex_text(board)
-        body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-        assert len(body) > 1
-        assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {7}
-        assert not re.search(r"(?<!\\)[%#_∞]", "".join(text.splitlines()[1:]))
 
 
 def test_bibtex_has_one_entry_per_source() -> None:

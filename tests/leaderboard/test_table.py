@@ -1,0 +1,241 @@
+"""The table of a paper, with the user's row in it."""
+
+import csv
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leaderboard.board import boards_of, read_content
+from leaderboard.entries import Entry
+from leaderboard.published import read_papers
+from leaderboard.table import (
+    boards_for,
+    cited,
+    csv_text,
+    latex_text,
+    markdown_text,
+    noise_name,
+    only_mine,
+    tables_of,
+    with_mine,
+)
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.metrics import RECALLS
+
+Maker = Callable[..., Path]
+PAPERS = read_papers()
+
+
+def entry(method: str, *recalls: float, **fields: Any) -> Entry:
+    cell = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", "noise_ratio": 0.4}
+    content = {
+        "method": method,
+        "family": "a",
+        "cell": cell,
+        "recalls": dict(zip(RECALLS, recalls, strict=True)),
+        "status": "reported",
+        "source": "ncr2021",
+        "networks": "single",
+    }
+    return Entry.model_validate(content | fields)
+
+
+def markdown(*entries: Entry) -> str:
+    (board,) = boards_of(entries)
+    return markdown_text(tables_of(board), PAPERS)
+
+
+def test_the_best_ranked_number_of_each_column_is_bold() -> None:
+    text = markdown(
+        entry("A", 50.04, 70, 80, 40, 60, 70),
+        entry("B", 50.01, 60, 70, 30, 50, 61),
+        entry("C", 90, 91, 92, 93, 94, 95, selection="test"),
+        entry("D", 90, 91, 92, 93, 94, 95, doubts=("odd",)),
+    )
+    rows = {re.sub(r"\W", "", line.split("|")[2]): line for line in text.splitlines() if line.startswith("|")}
+    assert rows["A"].startswith(
+        "| 1 | A |  | **50.0** | **70.0** | **80.0** | **40.0** | **60.0** | **70.0** | **370.0** |"
+    )
+    assert rows["B"].startswith("| 2 | B |  | **50.0** | 60.0 | 70.0 |"), "prints the same as the best"
+    assert rows["C"].startswith("|  | C† |  | 90.0 |")
+    assert rows["D"].startswith("|  | D? |  | 90.0 |")
+    assert text.endswith("\n† checkpoint chosen on test, so not ranked; ? doubtful number, so not ranked\n")
+
+
+def test_ties_of_rank_are_marked() -> None:
+    recalls = (50, 60, 70, 40, 50, 60)
+    text = markdown(entry("A", *recalls), entry("B", *recalls, source="crcl2023"), entry("C", *([10] * 6)))
+    assert [line[:11] for line in text.splitlines() if "| [" in line] == [
+        "| 1= | A | ",
+        "| 1= | B | ",
+        "| 3 | C |  ",
+    ]
+    assert "= shares its rank" in text
+
+
+def test_a_missing_recall_is_a_dash() -> None:
+    sum_alone = entry("A", *([1] * 6)).model_copy(
+        update={
+            "recalls": entry("A", *([1] * 6)).recalls.model_copy(update={"i2t_r5": None}),
+            "printed_r_sum": 400.0,
+        }
+    )
+    assert "| **1.0** | – | **1.0** |" in markdown(sum_alone)
+    (board,) = boards_of([sum_alone])
+    assert r"& \textbf{1.0} & -- & \textbf{1.0} &" in latex_text(tables_of(board))
+
+
+def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
+    """Single networks, averages, and each pre-trained encoder."""
+    recalls = (50, 60, 70, 40, 50, 60)
+    entries = [entry("A", *recalls), entry("B", *recalls, networks="ensemble")]
+    entries += [entry(name, *recalls, features="pretrained", encoder=name) for name in ("E", "F")]
+    (board,) = boards_of(entries)
+    assert [[line.method for line in table.lines] for table in tables_of(board)] == [
+        ["A"],
+        ["B"],
+        ["E"],
+        ["F"],
+    ]
+
+
+def test_a_row_of_several_papers_cites_all_of_them() -> None:
+    recalls = (50, 60, 70, 40, 50, 60)
+    (board,) = boards_of([entry("A", *recalls, own=True), entry("A", *recalls, source="crcl2023")])
+    tables = tables_of(board)
+    assert r"\cite{ncr2021,crcl2023} \\" in latex_text(tables)
+    assert "[NCR, NeurIPS 2021](" in markdown_text(tables, PAPERS)
+    assert next(csv.DictReader(io.StringIO(csv_text(tables))))["source"] == "ncr2021 crcl2023"
+    assert set(cited(tables, PAPERS)) == {"ncr2021", "crcl2023"}
+
+
+def test_latex_tables_have_equal_columns_and_no_bare_specials() -> None:
+    for board in read_content(Path("/nonexistent"), published=True).boards:
+        for text in latex_text(tables_of(board)).split("\n\n"):
+            body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+            assert len(body) > 1
+            assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {10}
+            code = [
+                re.sub(r"\\cite\{.*?\}", "", line) for line in text.splitlines() if not line.startswith("%")
+            ]
+            assert not re.search(r"(?<!\\)[%#_∞±†–]", "".join(code))
+
+
+def test_my_row_stands_among_those_it_is_compared_with(
+    small_board: Path, make: Maker, tmp_path: Path
+) -> None:
+    folders = [make(tmp_path / f"mine{seed}", method="Mine", difficulty=1.2, seed=seed) for seed in (3, 4)]
+    content, files = with_mine(read_content(small_board, published=True), folders, small_board)
+    (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
+    (table,) = tables_of(board, files)
+    assert [(line.rank, line.method, line.origin) for line in table.lines] == [
+        ("1", "Mine", "ours"),
+        ("2", "CRCL", "submitted"),
+        ("3", "Triplet (hardest)", "submitted"),
+    ]
+    assert re.fullmatch(r"\d+\.\d ± \d+\.\d", table.lines[0].values[-1]), "two seeds make one row"
+    assert len(list((small_board / "results").rglob("*.yaml"))) == 4, "nothing is added"
+
+
+def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(
+    small_board: Path, make: Maker, tmp_path: Path
+) -> None:
+    mine = [make(tmp_path / str(seed), method="Mine", seed=seed) for seed in (7, 8)]
+    content, files = with_mine(read_content(small_board, published=False), mine, small_board)
+    (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
+    assert [line.rank for line in tables_of(board, files)[0].lines] == ["1=", "1=", "3"]
+
+
+def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
+    content, files = with_mine(
+        read_content(small_board, published=False), [small_board.parent / "submitted" / "0-0"], small_board
+    )
+    (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
+    (table,) = tables_of(board, files)
+    assert [(line.method, line.origin) for line in table.lines] == [
+        ("CRCL", "ours"),
+        ("Triplet (hardest)", "submitted"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "noise", "protocol", "told"),
+    [
+        ("digit", "caption-40", "", "unknown dataset 'digit'; choose one of: cc152k, .*digits"),
+        (
+            "digits",
+            "caption40",
+            "",
+            "no row of digits has noise 'caption40'; choose one of: caption-40, caption-60",
+        ),
+        ("digits", "caption-40", "5k", "unknown protocol '5k' of digits; choose one of: 200"),
+        ("flickr30k", "caption-40", "", "has no row of flickr30k; .* --mine"),
+    ],
+)
+def test_what_is_not_on_the_board_is_told(
+    small_board: Path, dataset: str, noise: str, protocol: str, told: str
+) -> None:
+    content = read_content(small_board, published=False)
+    with pytest.raises(NclBenchError, match=told):
+        boards_for(content, dataset, noise, protocol)
+
+
+def test_a_submission_of_other_noise_is_refused(small_board: Path, make: Maker, tmp_path: Path) -> None:
+    content, files = with_mine(
+        read_content(small_board, published=False), [make(tmp_path / "mine", ratio=0.6, seed=9)], small_board
+    )
+    with pytest.raises(
+        SubmissionError, match=r"is of digits with noise caption-60; .* --dataset digits --noise caption-60"
+    ):
+        only_mine(boards_for(content, "digits", "caption-40"), files, content)
+
+
+def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker, tmp_path: Path) -> None:
+    mine = [make(tmp_path / str(difficulty), method="Mine", difficulty=difficulty) for difficulty in (1, 2)]
+    with pytest.raises(SubmissionError, match="repeats seed 0 of Mine; name one submission per seed"):
+        with_mine(read_content(small_board, published=False), mine, small_board)
+
+
+def test_coco_has_a_table_for_each_protocol() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    protocols = [board.cell.protocol for board in boards_for(content, "coco", "caption-20")]
+    assert protocols == ["5fold-1k", "5k"]
+    assert [board.cell.protocol for board in boards_for(content, "coco", "caption-20", "5k")] == ["5k"]
+    names = {noise_name(board.cell) for board in content.boards}
+    assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
+
+
+def test_the_command_prints_every_format(small_board: Path, tmp_path: Path) -> None:
+    begins = {"markdown": "**Digits", "latex": "% Digits", "csv": "table,rank,", "bibtex": ""}
+    for form, begin in begins.items():
+        command = [sys.executable, "-m", "ncl_bench", "leaderboard", "table", "--root", str(small_board)]
+        done = subprocess.run(
+            [*command, "--dataset", "digits", "--noise", "caption-40", "--format", form],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=True,
+        )
+        assert done.stdout.startswith(begin)
+        assert not any(tmp_path.iterdir())
+
+
+def test_an_installed_package_says_which_rows_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from leaderboard import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "ROOT", Path("leaderboard"))
+    cli.table("flickr30k", "caption-40", form="bibtex", root=cli.ROOT)
+    shown = capsys.readouterr()
+    assert "these are the rows of papers; a clone of the repository has the measured rows too" in shown.err
+    assert "@misc{crcl2023," in shown.out
+    with pytest.raises(SubmissionError, match="has no row of digits"):
+        cli.table("digits", "caption-40", root=cli.ROOT)

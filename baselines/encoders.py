@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from baselines.engine.devices import device_for
 from ncl_bench.errors import DataError, NclBenchError, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.files import sha256_of_file
+from ncl_bench.files import check_torch_file, readable, sha256_of_file
 
 LITE0 = "efficientnet-lite0"
 """The default encoder: its weights come in a package and need no download."""
@@ -206,8 +206,12 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
 
 def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
     """Fill a network without classifier; the file holds its tensors, and perhaps the classifier's."""
+    readable(file, NclBenchError, "weights")
+    safetensors = file.suffix == ".safetensors"
+    if not safetensors:
+        check_torch_file(file, NclBenchError)
     try:
-        if file.suffix == ".safetensors":
+        if safetensors:
             from safetensors.torch import load_file
 
             content: Any = load_file(file)

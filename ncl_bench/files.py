@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -89,21 +90,39 @@ def readable(path: Path, error: type[NclBenchError], expected: str, *, inside: P
     return path
 
 
-def refuse_packed(path: Path, error: type[NclBenchError]) -> None:
-    """Refuse a ``.pt`` file that would grow when it is read, by the sizes that it states; torch packs nothing.
+def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool = False) -> None:
+    """Refuse what ``torch.save`` never writes: an archive of other files, or entries that grow when they are read.
+
+    Args:
+        path: a file that torch is about to read. What is neither tar nor zip is left to torch.
+        error: class of what is raised.
+        checksums: compare the checksum of every entry too; torch compares none.
 
     Raises:
         NclBenchError: of the given class.
     """
+    damaged = error(f"{path} is damaged or was not written by torch.save; fetch or save it again")
+    around = error(f"{path} is an archive of other files; unpack it and give the file that torch.save wrote")
     try:
+        if tarfile.is_tarfile(path):
+            raise around
+        if not zipfile.is_zipfile(path):
+            return
         with zipfile.ZipFile(path) as archive:
-            stated = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError):  # no zip, or a damaged one, which torch refuses
-        return
-    if stated > path.stat().st_size:
-        raise error(
-            f"{path} would grow to {stated:,} bytes, which torch.save never writes; save the tensors again"
-        )
+            entries = archive.infolist()
+            if not any(entry.filename.endswith("/data.pkl") for entry in entries):
+                raise around
+            packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
+                raise error(
+                    f"{path} is compressed, which torch.save never does; give the file as it was saved"
+                )
+            if checksums and archive.testzip() is not None:
+                raise damaged
+    except OSError as problem:
+        raise error(f"{path} cannot be read ({problem.strerror}); check its permissions") from None
+    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError, ValueError):
+        raise damaged from None
 
 
 def sha256_of_file(path: Path) -> str:
@@ -128,17 +147,19 @@ def sole_owner(place: Path) -> Iterator[None]:
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(
+            dir=path.parent
+        ):  # of a folder that nobody can write, the lock says "in use"
+            pass
         lock.acquire(blocking=False)
     except Timeout:
-        message = f"{place} is in use by another ncl-bench process; wait for it or choose another"
-        if not path.exists():  # the lock file could not be made
-            message = f"cannot write {place}: no file can be made beside it; choose another place"
-        raise NclBenchError(message) from None
+        raise NclBenchError(
+            f"{place} is in use by another ncl-bench process; wait for it or choose another"
+        ) from None
     except OSError as error:
-        message = (
-            f"cannot lock {place} with {path}: {error.strerror}; choose a place beside which you can write"
-        )
-        raise NclBenchError(message) from None
+        raise NclBenchError(
+            f"cannot write {place}: no file can be made beside it ({error.strerror}); choose another place"
+        ) from None
     try:
         for leftover in place.rglob(".*.tmp"):
             if is_leftover(leftover):

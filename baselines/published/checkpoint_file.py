@@ -16,8 +16,6 @@ nothing; any other class refuses the file.
 """
 
 import re
-import tarfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ncl_bench.errors import TrainingError
-from ncl_bench.files import readable
+from ncl_bench.files import check_torch_file, readable
 
 PARTS = {
     "img_enc.": "fc.weight",
@@ -100,7 +98,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
             network in a known layout.
     """
     readable(file, TrainingError, "a checkpoint of a paper's code")
-    _check_archive(file)
+    check_torch_file(file, TrainingError, checksums=True)
     content = _content(file)
     networks = list(_networks_of(content))
     if not networks:
@@ -116,37 +114,6 @@ def read_checkpoint(file: Path) -> Checkpoint:
     return Checkpoint(networks, frozenset(parts | set(map(str, entries))), found)
 
 
-def _check_archive(file: Path) -> None:
-    """Compare the checksums of a zip file's entries, and refuse an archive around the checkpoint.
-
-    Torch stores entries as they are; a compressed one could grow without bound when it is read.
-    """
-    try:
-        inside, stored, damaged = not tarfile.is_tarfile(file), True, False
-        if inside and zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                entries = archive.infolist()
-                inside = any(entry.filename.endswith("/data.pkl") for entry in entries)
-                stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-                damaged = inside and stored and archive.testzip() is not None
-    except OSError as error:
-        raise TrainingError(f"{file} cannot be read ({error.strerror}); check its permissions") from None
-    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError):
-        raise _damaged(file) from None
-    if not inside:
-        raise TrainingError(f"{file} is an archive of other files; unpack it and give the checkpoint in it")
-    if not stored:
-        raise TrainingError(
-            f"{file} is compressed, which torch.save never does; give the file as it was saved"
-        )
-    if damaged:
-        raise _damaged(file)
-
-
-def _damaged(file: Path) -> TrainingError:
-    return TrainingError(f"{file} is damaged or was not written by torch.save; fetch it again")
-
-
 def _content(file: Path) -> Any:
     try:
         with torch.serialization.safe_globals(_STAND_INS):
@@ -158,7 +125,9 @@ def _content(file: Path) -> Any:
                 f"{file} asks for {refused[1]}, which no checkpoint needs; it was not read further, "
                 "save the state dicts alone with torch.save"
             ) from None
-        raise _damaged(file) from None
+        raise TrainingError(
+            f"{file} is damaged or was not written by torch.save; fetch or save it again"
+        ) from None
 
 
 def _networks_of(content: Any) -> Iterator[dict[str, Tensor]]:

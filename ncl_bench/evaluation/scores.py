@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ncl_bench.errors import ScoresError
 from ncl_bench.extras import require
-from ncl_bench.files import atomic_path, readable, refuse_packed
+from ncl_bench.files import atomic_path, check_torch_file, readable
 from ncl_bench.npy import map_npy, read_header
 
 FloatArray = NDArray[np.floating]
@@ -95,7 +95,7 @@ def _read_torch(path: Path) -> NDArray[Any]:
     require("baselines", "torch", needed_by=str(path))
     import torch
 
-    refuse_packed(path, ScoresError)
+    check_torch_file(path, ScoresError)
     try:
         with path.open("rb") as stream:  # torch takes every path for UTF-8
             content = torch.load(stream, map_location="cpu", weights_only=True)

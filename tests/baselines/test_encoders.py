@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,18 @@ def test_weights_that_do_not_fit_are_refused(weights, tmp_path):
         load_encoder(MAPS, tmp_path / "more.pth")
 
 
+def test_compressed_weights_are_refused(weights, tmp_path):
+    packed = tmp_path / "packed.pth"
+    with (
+        zipfile.ZipFile(weights(MAPS, ".pth")) as plain,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for name in plain.namelist():
+            target.writestr(name, plain.read(name))
+    with pytest.raises(NclBenchError, match=r"packed\.pth is compressed"):
+        load_encoder(MAPS, packed)
+
+
 class Hostile:
     def __reduce__(self):
         return print, ("never printed",)
@@ -147,7 +160,7 @@ def test_nothing_is_unpickled_but_tensors(content, timm, tmp_path, capsys):
 def test_files_that_hold_no_weights_are_refused(name, timm, tmp_path):
     (tmp_path / "text.safetensors").write_text("hello")
     (tmp_path / "text.pth").write_text("hello")
-    with pytest.raises(NclBenchError, match=f"{name} cannot be read as weights"):
+    with pytest.raises(NclBenchError, match=f"{name} (cannot be read as weights|does not exist)"):
         load_encoder(MAPS, tmp_path / name)
 
 

@@ -45,14 +45,14 @@ def test_a_link_out_of_a_folder_is_refused_even_if_it_leads_nowhere(tmp_path: Pa
         readable(tmp_path / "folder" / "a", ScoresError, "scores", inside=tmp_path / "folder")
 
 
-def test_a_packed_pt_is_refused_by_the_sizes_that_it_states(tmp_path: Path) -> None:
+def test_a_packed_pt_is_refused(tmp_path: Path) -> None:
     plain, packed = tmp_path / "plain.pt", tmp_path / "packed.pt"
     torch.save(torch.zeros(100_000), plain)
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
         for name in source.namelist():
             target.writestr(name, source.read(name))
     assert as_array(plain).shape == (100_000,)
-    with pytest.raises(ScoresError, match="would grow to 400,"):
+    with pytest.raises(ScoresError, match=r"is compressed, which torch\.save never does"):
         as_array(packed)
 
 

@@ -524,7 +524,7 @@ def test_truncated_files_are_refused(kept: float, tmp_path: Path, monkeypatch: p
     content = ncr_file(tmp_path).read_bytes()
     Path("model_best.pth.tar").unlink()
     Path("file.tar").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    refuse(statement("ncr"), "file.tar is damaged or was not written by torch.save; fetch it again")
+    refuse(statement("ncr"), "file.tar is damaged or was not written by torch.save; fetch or save it again")
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

@@ -472,7 +472,7 @@ def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     (tmp_path / "root").write_text("a file, not a folder")
-    with pytest.raises(NclBenchError, match=r"cannot lock .*flickr30k.*: (Not a directory|File exists)"):
+    with pytest.raises(NclBenchError, match=r"cannot write .*flickr30k: .*(Not a directory|File exists)"):
         prepare("flickr30k", source, tmp_path / "root")
 
 

@@ -2,6 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.progress
+    from rich.console import Console
 
 Advance = Callable[[int], None]
 """Called with the amount done since the last call: bytes, captions or rows."""
@@ -17,14 +22,39 @@ def silent(title: str, total: int) -> Iterator[Advance]:
 
 
 @contextmanager
-def bar(title: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error with the share done and the time left; silent where no terminal shows it."""
+def bar(title: str, total: int, console: "Console | None" = None) -> Iterator[Advance]:
+    """Show one piece of work as :func:`live_bar` does."""
+    with live_bar(console) as shown:
+        task = shown.add_task(title, total=total, state="")
+        yield lambda amount: shown.advance(task, amount)
+
+
+def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
+    """Return a bar with title, share, elapsed time, time left and the task field ``state``.
+
+    Args:
+        console: where to draw (default: standard error); without a terminal nothing is drawn.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as RichProgress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with RichProgress(*columns, console=console, disable=not console.is_terminal) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda amount: shown.advance(task, amount)
+    console = console or Console(stderr=True)
+    return RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.fields[state]}"),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=300,  # an epoch's end, when dev is scored, is slower than its steps
+    )

@@ -4,25 +4,9 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from baselines.kit.method import EpochPlan
-
-
-def progress_bar(console: Console) -> Progress:
-    """Description, bar, share, elapsed and remaining time, and a word on the state; silent without a terminal."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(elapsed_when_finished=False),
-        TextColumn("{task.fields[state]}"),
-        console=console,
-        disable=not console.is_terminal,
-        speed_estimate_period=300,
-    )
+from ncl_bench.progress import live_bar
 
 
 class TrainingProgress:
@@ -35,7 +19,7 @@ class TrainingProgress:
 
     def __init__(self, n_epochs: int, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._bar = progress_bar(self._console)
+        self._bar = live_bar(self._console)
         self._task = self._bar.add_task("train", total=n_epochs, state="")
         self._done = 0.0
         self._size = 1.0

@@ -22,7 +22,6 @@ from torch import nn
 from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import latest_state
 from baselines.engine.devices import device_for
-from baselines.engine.progress import progress_bar
 from baselines.engine.records import Run
 from baselines.engine.run_folder import RunFolder, TrainingJob
 from baselines.engine.scoring import Float32Array, RankingScores, embed, score
@@ -43,7 +42,7 @@ from ncl_bench.evaluation.submission import (
     write_submission,
 )
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner
-from ncl_bench.progress import Advance
+from ncl_bench.progress import bar
 
 SCORES_FILE = "test.npy"
 EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
@@ -90,6 +89,7 @@ def submit(
     test = jobs[0].load("test")
     _check_vocabulary(runs[0], described[0], test)
     place = device_for(device, jobs[0].precision, devices)
+    console = console if rank() == 0 else Console(quiet=True)
     methods = [chosen_method(job, folder, place) for job, folder in zip(jobs, folders, strict=True)]
     networks = [
         (network, partial(method.ranking_scores, network))
@@ -144,6 +144,7 @@ def submit_zero_shot(
     _check_target(to)
     test = job.load("test")
     place = device_for(device, job.precision, devices)
+    console = console if rank() == 0 else Console(quiet=True)
     network = initial_network(job, test, test.vocabulary.size).eval().to(place)
     if embeddings:
         _check_dot_products([job], [])
@@ -188,7 +189,7 @@ def _scored(
 ) -> dict[str, Float32Array]:
     """The arrays of a submission by file name, finite; without content on every rank but the first."""
     if embeddings:
-        with _bar("score", test.n_images + len(test), console) as advance:
+        with bar("score", test.n_images + len(test), console) as advance:
             sides = embed([network for network, _ in networks], test, device, advance)
         arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
     else:
@@ -206,7 +207,7 @@ def _scored(
 def _matrix(
     title: str, networks: Networks, test: PairedDataset, device: torch.device, console: Console | None
 ) -> Float32Array:
-    with _bar(title, test.n_images * len(test), console) as advance:
+    with bar(title, test.n_images * len(test), console) as advance:
         return score(
             [network for network, _ in networks],
             test,
@@ -214,15 +215,6 @@ def _matrix(
             rank_by=[rank_by for _, rank_by in networks],
             advance=advance,
         )
-
-
-@contextmanager
-def _bar(title: str, total: int, console: Console | None) -> Iterator[Advance]:
-    """A bar on the first rank."""
-    shown = (console or Console(stderr=True)) if rank() == 0 else Console(quiet=True)
-    with progress_bar(shown) as bar:
-        task = bar.add_task(title, total=total, state="")
-        yield lambda amount: bar.advance(task, amount)
 
 
 def _last_epoch(

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.table import Table as PrintedTable
 
-from baselines.engine.progress import TrainingProgress, progress_bar
+from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.records import Precision
 from baselines.engine.run_folder import RunFolder, TrainingJob
@@ -37,6 +37,7 @@ from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.processes import worker_pool
+from ncl_bench.progress import live_bar
 from ncl_bench.schema import Record, Text, read_yaml
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
@@ -356,7 +357,7 @@ def finish_all(
     missing = [cell for cell in cells if cell not in results]
     if missing:
         shares = multiprocessing.get_context("spawn").Array("d", len(missing), lock=False)
-        with _workers(slurm, folder, min(jobs, len(missing)), shares) as submit, progress_bar(console) as bar:
+        with _workers(slurm, folder, min(jobs, len(missing)), shares) as submit, live_bar(console) as bar:
             waiting = {
                 submit(_job_name(cell), _finish, index, cell, device, features): cell
                 for index, cell in enumerate(missing)

@@ -16,6 +16,7 @@ from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name, loaded
+from ncl_bench.precision import Precision
 
 LARGEST_SEED = 2**32 - 1
 T = TypeVar("T")
@@ -35,9 +36,7 @@ Devices = Annotated[
         "--devices", min=1, help="Processes to start, one device each; torchrun or SLURM start their own."
     ),
 ]
-Precision = Annotated[
-    Literal["32-true", "tf32", "bf16-mixed"], typer.Option("--precision", help="Arithmetic of the networks.")
-]
+Arithmetic = Annotated[Precision, typer.Option("--precision", help="Arithmetic of the networks.")]
 Features = Annotated[
     Literal["auto", "mapped", "gpu"],
     typer.Option(
@@ -157,7 +156,7 @@ def train(
     ] = 0,
     root: Root = None,
     device: Device = "auto",
-    precision: Precision = "32-true",
+    precision: Arithmetic = "32-true",
     devices: Devices = None,
     features: Features = "auto",
     settings: Settings = None,
@@ -170,9 +169,10 @@ def train(
     _require_torch()
     from rich.console import Console
 
+    from baselines.engine.job import TrainingJob
     from baselines.engine.progress import TrainingProgress
     from baselines.engine.recipe import Recipe, with_settings
-    from baselines.engine.run_folder import RunFolder, TrainingJob
+    from baselines.engine.run_folder import RunFolder
     from baselines.engine.train import Trainer
     from baselines.kit.distributed import rank
 
@@ -215,7 +215,7 @@ def score(
     root: Root = None,
     device: Device = "auto",
     devices: Devices = None,
-    precision: Precision = "32-true",
+    precision: Arithmetic = "32-true",
     settings: Settings = None,
 ) -> None:
     """Score the test split once and write a submission.
@@ -225,8 +225,8 @@ def score(
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
     _require_torch()
+    from baselines.engine.job import TrainingJob
     from baselines.engine.recipe import Recipe, with_settings
-    from baselines.engine.run_folder import TrainingJob
     from baselines.engine.submit import submit, submit_zero_shot
     from baselines.kit.distributed import rank
 
@@ -410,7 +410,7 @@ def sweep(
     slurm: Slurm = None,
     root: Root = None,
     device: Device = "auto",
-    precision: Precision = "32-true",
+    precision: Arithmetic = "32-true",
     features: Features = "auto",
     settings: Settings = None,
     table: Annotated[

@@ -18,6 +18,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.submission import TrainingCurve
+from ncl_bench.precision import Precision
 from ncl_bench.schema import Record
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
@@ -30,7 +31,6 @@ Status = Literal["reported", "submitted", "reproduced"]
 STATUSES: tuple[Status, ...] = ("reported", "submitted", "reproduced")
 """From the weakest claim to the strongest."""
 Selection = Literal["dev", "test", "train", "none", ""]
-Precision = Literal["32-true", "tf32", "bf16-mixed", ""]
 UNITS: dict[Unit, str] = {
     "none": "no added noise",
     "caption": "caption noise",
@@ -261,7 +261,7 @@ class Entry(Record):
     code: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
     noise: str = ""
     selection: Selection = ""
-    precision: Precision = ""
+    precision: Precision | Literal[""] = ""
     settings: tuple[Setting, ...] = ()
     recipe: Literal["default", "tuned", ""] = ""
     budget: Annotated[int, Field(ge=1)] | None = None

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from baselines.backbones.pairwise import memory_budget
-from baselines.engine.records import Machine
+from baselines.engine.run_folder import Machine
 from baselines.kit.distributed import answered, world_size
 from ncl_bench.errors import TrainingError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.engine.records import Epoch
+from baselines.engine.measures import Epoch
 from baselines.engine.run_folder import RunFolder
 from ncl_bench.files import sole_owner, write_bytes, write_text
 

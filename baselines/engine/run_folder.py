@@ -5,105 +5,139 @@
 ``checkpoints/``        the resumable state, last two
 ``best.safetensors``    weights of the networks chosen on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
-``training.json``       written once, when training has ended; earlier versions called it ``result.json``
+``training.json``       written once, when training has ended or weights were imported
 ``tensorboard/``        the same curves for TensorBoard
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from baselines.backbones import BACKBONES
+from baselines.engine.measures import Epoch
 from baselines.engine.recipe import Recipe
-from baselines.engine.records import Epoch, Machine, Outcome, PluginFile, Precision, Run
-from baselines.kit.backbone import Backbone
-from ncl_bench.data import load_dataset
-from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import RecipeError, TrainingError, first_problem
 from ncl_bench.files import write_text
-from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.noise.draw import NoiseRecord
 from ncl_bench.plugins import loaded
+from ncl_bench.precision import Precision
+from ncl_bench.schema import Record
 
 OUTCOME_FILES = ("training.json", "result.json")
 """What a finished training writes, now and in earlier versions."""
 
 Content = TypeVar("Content")
-_RUN, _HISTORY, _OUTCOME = TypeAdapter(Run), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
 
 
-@dataclass(frozen=True)
-class TrainingJob:
-    """One training run.
+class Machine(Record):
+    """On what a run was trained.
+
+    Attributes:
+        torch: its version.
+        device: name of the GPU, or ``CPU, 2 threads``.
+        block_bytes: that the temporary tensors of one block of comparisons may take, see
+            :func:`baselines.backbones.pairwise.memory_budget`; None in runs of earlier versions.
+    """
+
+    torch: str
+    device: str
+    block_bytes: int | None = None
+
+
+class PluginFile(Record):
+    """Code from outside that took part in a training.
+
+    Attributes:
+        name: of the file or module.
+        sha256: of the file.
+    """
+
+    name: str
+    sha256: str
+
+
+class Imported(Record):
+    """Where weights come from that were trained elsewhere.
+
+    Attributes:
+        file: name of the checkpoint.
+        sha256: of the file.
+        seed_known: whether the record's seed is that of the training; it is 0 otherwise.
+        selection: split on which the checkpoint was chosen.
+    """
+
+    file: str
+    sha256: str
+    seed_known: bool
+    selection: Literal["dev", "test", "none"]
+
+
+class Run(Record):
+    """``run.json``: what was asked for, and with what it was trained.
 
     Attributes:
         recipe: what is trained on what.
-        noise_ratio: nominal noise ratio, in [0, 1).
-        noise_unit: ``"caption"`` or ``"image"``.
-        noise_seed: of the noise; the cell's standard seed by default.
-        noise_file: a noise file instead of a drawn one.
-        seed: of initialisation, batch order and dropout.
-        root: folder of prepared datasets.
-        precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
-        settings: how the recipe differs from the one that was named, such as ``{"method.epochs": 10}``.
+        seed: of the training.
+        precision: arithmetic of the networks.
+        fingerprint: of the training split before noise.
+        vocabulary: sha256 of the words behind the token ids; None in runs that recorded none.
+        encoding: how the features were made of a user's own images; None for those of others.
+        noise: of the training split, without its source.
+        settings: how the recipe differs from the one that was named.
+        pretrained_encoder: what the networks began with, see ``Backbone.pretrained_encoder``.
+        trained_on: every machine, in order; None where it was not recorded, and for imported weights.
+        plugins: every content of every plugin, in order.
+        imported: where the weights come from; None where they were trained here.
     """
 
     recipe: Recipe
-    noise_ratio: float = 0.0
-    noise_unit: NoiseUnit = "caption"
-    noise_seed: int | None = None
-    noise_file: Path | None = None
-    seed: int = 0
-    root: Path | None = None
-    precision: Precision = "32-true"
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    seed: int
+    precision: Precision
+    fingerprint: str
+    vocabulary: str | None = None
+    encoding: Encoding | None = None
+    noise: NoiseRecord
+    settings: dict[str, Any] = Field(default_factory=dict)
+    pretrained_encoder: str = ""
+    trained_on: tuple[Machine, ...] | None = None
+    plugins: tuple[PluginFile, ...] = ()
+    imported: Imported | None = None
 
-    def load(self, split: str) -> PairedDataset:
-        """A split of the job's dataset as its backbone reads it; noise is on train alone."""
-        noisy: dict[str, Any] = {}
-        if split == "train" and (self.noise_ratio != 0 or self.noise_file is not None):
-            noisy = {
-                "noise_ratio": self.noise_ratio,
-                "noise_unit": self.noise_unit,
-                "noise_seed": self.noise_seed,
-                "noise_file": self.noise_file,
-            }
-        recipe = self.recipe
-        dataset = load_dataset(
-            recipe.dataset,
-            split=split,
-            language=recipe.language,
-            tokenizer=recipe.tokenizer,
-            root=self.root,
-            **noisy,
-        )
-        return self.backbone.inputs(recipe.backbone_config, dataset)
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a run to resume, causes before what follows from them."""
+        names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder")
+        content = self.model_dump(mode="json")
+        return {name: content[name] for name in names}
 
-    @property
-    def backbone(self) -> type[Backbone]:
-        """The class of its networks."""
-        return BACKBONES[self.recipe.backbone["name"]]
 
-    def record(self, train: PairedDataset) -> Run:
-        """What a run folder says of this job.
+class Outcome(Record):
+    """``training.json``, written once, when a training has ended or weights are imported.
 
-        Args:
-            train: its training split.
-        """
-        return Run(
-            recipe=self.recipe,
-            seed=self.seed,
-            precision=self.precision,
-            fingerprint=train.fingerprint,
-            vocabulary=train.vocabulary.sha256,
-            encoding=train.encoding,
-            noise=replace(train.noise, source=None),
-            settings=dict(self.settings),
-            pretrained_encoder=self.backbone.pretrained_encoder(self.recipe.backbone_config),
-        )
+    Attributes:
+        epochs: of the run; 0 for imported weights.
+        best_epoch: the one chosen on dev, from 0.
+        dev: its recalls and ``r_sum``; empty for imported weights.
+        steps: of each network; empty in runs of earlier versions.
+        pairs_seen: captions that each network encoded in training, with or without gradient; mean of the networks.
+        cost: seconds that the epochs took, over what as many steps of the mean triplet take on one network of the
+            backbone, timed in between; None where the recipe gives no number of steps.
+        best_sha256: of ``best.safetensors``; None in runs of earlier versions.
+    """
+
+    epochs: int = 0
+    best_epoch: int = 0
+    dev: dict[str, float] = Field(default_factory=dict)
+    steps: tuple[int, ...] = ()
+    pairs_seen: float | None = None
+    cost: float | None = None
+    best_sha256: str | None = None
+
+
+_RUN, _HISTORY, _OUTCOME = TypeAdapter(Run), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
 
 
 @dataclass(frozen=True)
@@ -247,18 +281,6 @@ class RunFolder:
     def _write(self, name: str, content: Any) -> None:
         """Non-finite numbers are refused."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-    def job(self, root: Path | None = None) -> TrainingJob:
-        """The job that a run folder holds, without its noise, which is in the record; used to score it.
-
-        Raises:
-            TrainingError: ``run.json`` is missing or damaged.
-            RecipeError: its recipe is refused.
-        """
-        run = self.read_run()
-        return TrainingJob(
-            run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings
-        )
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from baselines.engine.job import TrainingJob
+from baselines.engine.measures import Epoch
 from baselines.engine.recipe import Recipe, own_name, shipped_name
-from baselines.engine.records import Epoch, Imported, Run
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import Imported, Run, RunFolder
 from baselines.kit.method import Method
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec

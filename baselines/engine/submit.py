@@ -22,11 +22,10 @@ from torch import nn
 from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import latest_state
 from baselines.engine.devices import device_for
-from baselines.engine.records import Run
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.job import TrainingJob, build_method, initial_network
+from baselines.engine.run_folder import Run, RunFolder
 from baselines.engine.scoring import Float32Array, RankingScores, embed, score
 from baselines.engine.statement import statement_of, statement_of_zero_shot
-from baselines.engine.train import build_method, initial_network
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
 from ncl_bench.data.paired import PairedDataset
@@ -85,7 +84,7 @@ def submit(
     ]
     _check_alike(runs, described)
     _check_target(to)
-    jobs = [folder.job(root) for folder in folders]
+    jobs = [TrainingJob.of_run(run, root) for run in described]
     test = jobs[0].load("test")
     _check_vocabulary(runs[0], described[0], test)
     place = device_for(device, jobs[0].precision, devices)
@@ -271,7 +270,9 @@ def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> 
         method.networks.load_state_dict(load(content))
     except (OSError, SafetensorError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
-        raise TrainingError(f"{folder.best} is missing or damaged ({problem}); train again") from None
+        raise TrainingError(
+            f"{folder.best} is missing or damaged ({problem}); train or import it again"
+        ) from None
     return method.eval().to(device)
 
 

@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Column
 from rich.table import Table as PrintedTable
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
-from baselines.engine.records import Precision
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.slurm import job_pool
 from baselines.kit.batches import Features
 from baselines.recipes import TABLES, recipe_names
@@ -36,6 +36,7 @@ from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.precision import Precision
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
 from ncl_bench.schema import Record, Text, read_yaml
@@ -274,7 +275,7 @@ def cells_of(
         noises: such as ``none`` and ``caption-40``.
         seeds: of the training.
         root: folder of prepared datasets.
-        precision: ``32-true``, ``tf32`` or ``bf16-mixed``.
+        precision: arithmetic of the networks.
         settings: of every recipe, such as ``method.epochs=10``.
 
     Raises:

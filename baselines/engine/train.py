@@ -21,118 +21,24 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save
 
-from baselines.backbones import build_backbone
 from baselines.engine.checkpoint import latest_state, save_state
-from baselines.engine.curves import Curves
 from baselines.engine.devices import device_for, machine_of
-from baselines.engine.diagnosis import hidden_correspondence, separation
+from baselines.engine.job import TrainingJob, build_method, trusted_rows, with_own_images
+from baselines.engine.measures import Curves, Epoch, hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
-from baselines.engine.records import Epoch, Outcome
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import Outcome, RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.spent import Spent
 from baselines.engine.step import OptimiserStep, StepsSpent
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Features, TrainingBatches
 from baselines.kit.distributed import copy_first_rank, from_first_rank, rank
-from baselines.kit.method import EpochPlan, Method, Setting
+from baselines.kit.method import EpochPlan
 from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
-from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import evaluate, selection_images
 from ncl_bench.files import sole_owner, write_bytes
-
-
-def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:
-    """A method with networks for a dataset, as they are before training.
-
-    Args:
-        job: recipe, noise and precision.
-        train: the training split; its features are not read.
-        seed: of the initialisation, and of the choice of trusted pairs.
-        pretrained: load what the networks begin with; not needed where other weights take their place.
-    """
-    recipe = job.recipe
-    method = METHODS[recipe.method["name"]]
-    vocabulary_size = train.vocabulary.size + method.extra_words
-
-    def make_network() -> Backbone:
-        return initial_network(job, train, vocabulary_size, pretrained=pretrained)
-
-    trusted = train.pair_ids[trusted_rows(method, recipe.method_config, train, seed)]
-    setting = Setting(
-        len(train),
-        train.n_regions,
-        vocabulary_size,
-        make_network,
-        recipe.batch_size,
-        torch.from_numpy(trusted),
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, "networks", 0))
-        return method(recipe.method_config, setting)
-
-
-def initial_network(
-    job: TrainingJob, dataset: PairedDataset, vocabulary_size: int, *, pretrained: bool = True
-) -> Backbone:
-    """One network of a job, as it is before training; weights that are drawn come from torch's generator.
-
-    Args:
-        job: names the backbone and the precision.
-        dataset: a split, whose features are not read.
-        vocabulary_size: rows of the word embedding.
-        pretrained: load the weights that it begins with, if there are such.
-    """
-    recipe = job.recipe
-    try:
-        network = build_backbone(
-            recipe.backbone["name"],
-            recipe.backbone_config,
-            feature_dim=dataset.feature_dim,
-            n_regions=dataset.n_regions,
-            vocabulary_size=vocabulary_size,
-        )
-    except RuntimeError as error:  # torch finds no memory for its weights
-        raise TrainingError(
-            f"backbone {recipe.backbone['name']} does not fit into memory ({str(error).splitlines()[0][:200]}); "
-            "give it smaller options, such as embed_size"
-        ) from None
-    network.mixed = job.precision == "bf16-mixed"
-    if pretrained:
-        network.load_pretrained()
-    return network
-
-
-def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
-    """The pairs that a method is given as known to match, the same at every noise; ascending rows of ``train``.
-
-    Raises:
-        TrainingError: it asks for such pairs, and nobody knows them, or there are not as many.
-    """
-    n = method.extra_clean_data(config)
-    if n == 0:
-        return np.empty(0, np.int64)
-    if dataset_spec(train.name).noise == "natural":
-        raise TrainingError(
-            f"{method.title} needs {n} pairs that are known to match, and {train.name} does not say which do; "
-            "train it on a dataset with synthetic noise"
-        )
-    if n > len(train):
-        raise TrainingError(
-            f"{method.title} needs {n} pairs that are known to match, but {train.name} has {len(train)} training "
-            "pairs; ask for fewer"
-        )
-    return np.sort(np.random.default_rng(derive_seed(seed, "trusted")).choice(len(train), n, replace=False))
-
-
-def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
-    """The training split with some pairs put right."""
-    caption_to_image = train.caption_to_image.copy()
-    caption_to_image[rows] = train.pair_ids[rows] // train.captions_per_image
-    return replace(train, caption_to_image=caption_to_image)
 
 
 class Trainer:
@@ -181,7 +87,7 @@ class Trainer:
         self.step.taken = [0] * len(self.method.networks)
         self.spent = Spent()
         self.place = -1
-        self.curves = Curves(folder)
+        self.curves = Curves(folder.tensorboard)
         self.history: list[Epoch] = []  # on the first rank alone
         self.epochs = 0
         self.best_sha256: str | None = None

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.recipe import Between, OneOf, Recipe, with_settings, with_values
-from baselines.engine.run_folder import TrainingJob
 from baselines.engine.sweep import TUNED, Cell, NoiseCell, Tuning, finish_all, owned
 from baselines.kit.batches import Features
 from baselines.kit.randomness import derive_seed

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -10,10 +11,9 @@ from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
+from baselines.engine.job import TrainingJob, build_method
 from baselines.engine.recipe import Recipe, named_value
-from baselines.engine.records import Imported
-from baselines.engine.run_folder import RunFolder, TrainingJob
-from baselines.engine.train import build_method
+from baselines.engine.run_folder import Imported, Outcome, RunFolder
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
 from baselines.published import weights
@@ -116,7 +116,9 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     with atomic_path(to) as temporary:
         folder = RunFolder(temporary)
         folder.write_run(job.record(train).model_copy(update={"imported": imported}))
-        write_bytes(folder.best, save({k: x.contiguous() for k, x in method.networks.state_dict().items()}))
+        content = save({k: x.contiguous() for k, x in method.networks.state_dict().items()})
+        write_bytes(folder.best, content)
+        folder.write_outcome(Outcome(best_sha256=sha256(content).hexdigest()))
     return [*_left_out(checkpoint), *_disagreements(checkpoint, statement, file)]
 
 

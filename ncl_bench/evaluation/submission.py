@@ -19,6 +19,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
+from ncl_bench.precision import Precision
 from ncl_bench.schema import FileName, Record, Sha256, Text, read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
@@ -157,7 +158,7 @@ class TrainingSetup(Record):
             decided.
     """
 
-    precision: Literal["32-true", "tf32", "bf16-mixed"]
+    precision: Precision
     settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
     plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     budget: Annotated[int, Field(ge=1)] | None = None

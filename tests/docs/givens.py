@@ -116,7 +116,7 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
         return dataset.subset(np.arange(PAIRS)) if few_pairs else dataset
 
     patch.setattr(Recipe, "load", shrunken)
-    patch.setattr("baselines.engine.run_folder.load_dataset", few)
+    patch.setattr("baselines.engine.job.load_dataset", few)
 
 
 def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import baselines.engine.run_folder
+import baselines.engine.job
 import baselines.engine.train
 import ncl_bench.data.digits
 from baselines.engine.recipe import Recipe
@@ -47,7 +47,7 @@ def load_few(name: str, **options) -> PairedDataset:
 def run_command(arguments: Sequence[str]) -> None:
     """``ncl-bench`` with these arguments on few digits; for a process of its own."""
     torch.set_num_threads(1)
-    baselines.engine.run_folder.load_dataset = load_few
+    baselines.engine.job.load_dataset = load_few
     sys.argv = ["ncl-bench", *arguments]
     main()
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from baselines.backbones import BACKBONES
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.train import Trainer
 from baselines.recipes import recipe_names
 from ncl_bench.data import load_dataset
@@ -29,7 +30,7 @@ def load_fewer(name: str, **options: Any) -> PairedDataset:
 def test_the_loss_falls_in_a_short_training(
     name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_fewer)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_fewer)
     mean = ["method.negatives=mean", "method.warmup_epochs=0"] if method == "triplet" else []
     settings = ["method.epochs=2", "batch_size=32", *mean, *SMALLER[name]]
     recipe, _ = with_settings(Recipe.load(f"{method}/digits_{name}"), settings)

@@ -17,9 +17,10 @@ from support.tiny_clip import TINY_CLIP, clip_batch, random_weights, tiny_clip
 from support.two_processes import in_two_processes
 from typer.testing import CliRunner
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.submit import submit, submit_zero_shot
 from baselines.engine.train import Trainer
 from baselines.kit.distributed import average_gradients
@@ -46,7 +47,7 @@ def load_fewest(name: str, **options: Any) -> PairedDataset:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_fewest)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_fewest)
 
 
 def job(method: str, precision: Any = "32-true", **backbone: Any) -> TrainingJob:

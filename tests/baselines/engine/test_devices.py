@@ -99,10 +99,10 @@ def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-import baselines.engine.run_folder
+import baselines.engine.job
 from support.few_digits import load_few
 from ncl_bench.cli import main
-baselines.engine.run_folder.load_dataset = load_few
+baselines.engine.job.load_dataset = load_few
 main()
 """
 

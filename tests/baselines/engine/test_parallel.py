@@ -15,16 +15,17 @@ from support.rounding import assert_near
 from support.two_processes import ends_of_two_processes, in_two_processes
 from torch import distributed
 
-import baselines.engine.run_folder
+import baselines.engine.job
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.devices import device_for
+from baselines.engine.job import TrainingJob, build_method
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.step import OptimiserStep
 from baselines.engine.submit import submit
-from baselines.engine.train import Trainer, build_method
+from baselines.engine.train import Trainer
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, Ids, TrainingBatches
 from baselines.kit.distributed import (
@@ -118,7 +119,7 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Train
         firsts = np.sort(np.unique(dataset.caption_to_image, return_index=True)[1])
         return replace(dataset.subset(firsts[:n_pairs]), pair_ids=np.arange(n_pairs))
 
-    baselines.engine.run_folder.load_dataset = load
+    baselines.engine.job.load_dataset = load
     by_plain_descent(METHODS[method["name"]])
     recipe = {"dataset": "digits", "batch_size": 16, "backbone": backbone, "method": method}
     return TrainingJob(Recipe.from_dict(recipe), noise_ratio=0.4)
@@ -127,7 +128,7 @@ def job(method: dict[str, Any], backbone: dict[str, Any], n_pairs: int) -> Train
 @pytest.fixture
 def undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """``job`` changes the optimisers and the loader of its process; undone afterwards."""
-    monkeypatch.setattr(baselines.engine.run_folder, "load_dataset", baselines.engine.run_folder.load_dataset)
+    monkeypatch.setattr(baselines.engine.job, "load_dataset", baselines.engine.job.load_dataset)
     for method in METHODS.values():
         monkeypatch.setattr(method, "make_optimizer", method.make_optimizer)
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from baselines.engine.diagnosis import separation
+from baselines.engine.measures import Epoch, separation
 from baselines.engine.plot import plot_run
-from baselines.engine.records import Epoch
 from baselines.engine.run_folder import RunFolder
 from ncl_bench.errors import TrainingError
 

@@ -12,22 +12,23 @@ from rich.console import Console
 from support.few_digits import TINY, load_few
 from torch import Tensor, nn
 
+from baselines.engine.job import TrainingJob, build_method
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.records import Precision
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.submit import chosen_method
-from baselines.engine.train import Trainer, build_method
+from baselines.engine.train import Trainer
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
 from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.precision import Precision
 
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 
 
 def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
     method = {"name": "info_nce", "epochs": 1}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 250, "backbone": TINY, "method": method})
     job, run = TrainingJob(recipe), RunFolder(tmp_path / "run")
@@ -44,7 +45,7 @@ def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytes
 def test_half_precision_learns_as_single_precision_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
     backbone = TINY | {"embed_size": 64, "word_dim": 16}
     method = {"name": "info_nce", "epochs": 3, "learning_rate": 0.005}
     recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 50, "backbone": backbone, "method": method})

@@ -11,8 +11,9 @@ from support.damaged import JSON, assert_damage_is_refused, assert_refused
 from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.recipe import Recipe, shipped_name, with_settings
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.statement import stated_settings
 from baselines.engine.submit import submit
 from baselines.engine.sweep import cells_of, sweep
@@ -91,7 +92,7 @@ def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without() -
 def test_a_run_its_submission_and_its_sweep_say_what_was_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
     small = [f"backbone.{name}={value}" for name, value in TINY.items() if name != "name"]
     given = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=500", *small]
     options = [part for setting in given for part in ("--set", setting)]
@@ -106,7 +107,9 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(
     assert stated.training is not None
     assert stated.training.settings == wanted
     # the same as a recipe file is the same run
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(RunFolder(run).job().recipe.model_dump(mode="json")))
+    (tmp_path / "mine.yaml").write_text(
+        yaml.safe_dump(RunFolder(run).read_run().recipe.model_dump(mode="json"))
+    )
     again = CliRunner().invoke(
         app, ["train", str(tmp_path / "mine.yaml"), "--device", "cpu", "--to", str(run)]
     )
@@ -125,7 +128,7 @@ def test_a_sweep_does_not_take_over_results_of_other_settings(tmp_path: Path) ->
 def test_damaged_run_folders_are_read_or_refused(tmp_path: Path) -> None:
     def read(content: bytes) -> None:
         (tmp_path / "run.json").write_bytes(content)
-        RunFolder(tmp_path).job()
+        RunFolder(tmp_path).read_run()
 
     noise = {"unit": None, "ratio": 0.0, "seed": None, "sha256": "x", "realised_ratio": 0.0}
     recipe = Recipe.load("triplet/digits_vse_infinity").model_dump(mode="json")

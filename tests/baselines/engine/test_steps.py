@@ -11,9 +11,10 @@ from rich.console import Console
 from support.few_digits import TINY, few_digits_recipe, load_few, outcome
 from torch import nn
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.engine.train import Trainer
 from baselines.kit.batches import Batch
@@ -30,7 +31,7 @@ BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
 
 
 @pytest.fixture

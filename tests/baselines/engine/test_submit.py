@@ -16,9 +16,10 @@ from support.rounding import assert_near
 
 import baselines.engine.submit
 from baselines.engine.devices import device_for, machine_of
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.submit import submit
 from baselines.engine.train import Trainer
@@ -42,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         }
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+        patch.setattr("baselines.engine.job.load_dataset", load_few)
         for seed in range(2):
             trainer = Trainer(TrainingJob(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
             trainer.run(TrainingProgress(1, Console(quiet=True)))
@@ -60,8 +61,8 @@ def with_other_words(name: str, **options: Any) -> PairedDataset:
 def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_scored(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = RunFolder(runs[0]).job()
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", with_other_words)
+    job = TrainingJob.of_run(RunFolder(runs[0]).read_run())
+    monkeypatch.setattr("baselines.engine.job.load_dataset", with_other_words)
     other = Trainer(job, RunFolder(tmp_path / "other"), "cpu")
     other.run(TrainingProgress(1, Console(quiet=True)))
     assert other.train_split.fingerprint == RunFolder(runs[0]).read_run().fingerprint
@@ -95,7 +96,7 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
 def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
     method = {"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}
     content = {"dataset": "digits", "batch_size": 100, "steps": 30, "backbone": TINY, "method": method}
     job = TrainingJob(Recipe.from_dict(content), noise_ratio=0.4)
@@ -125,7 +126,7 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
 def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
     method = {"name": "info_nce", "epochs": 2}
     content = {"dataset": "digits", "batch_size": 500, "steps": 4, "backbone": TINY, "method": method}
     run = RunFolder(tmp_path / "run")

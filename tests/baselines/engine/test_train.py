@@ -17,10 +17,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from typer.testing import CliRunner
 
 from baselines.engine.checkpoint import save_state
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.records import Machine
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import Machine, RunFolder
 from baselines.engine.train import Trainer
 from baselines.methods import METHODS
 from ncl_bench.cli import app
@@ -39,7 +39,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         splits.append(options["split"])
         return load_few(name, **options)
 
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load)
     return splits
 
 

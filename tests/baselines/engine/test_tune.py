@@ -47,7 +47,7 @@ TUNING = Tuning(trials=3, noise="caption-60", seed=1000)
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A recipe with a search, trained in this process on few pairs."""
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
     monkeypatch.setattr(baselines.engine.sweep, "worker_pool", in_this_process)
     path = tmp_path / "info_nce" / "few.yaml"
     path.parent.mkdir()

@@ -17,10 +17,9 @@ from support.tiny_clip import MODEL, WORDS, clip_batch
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.backbones.gru import both_directions
+from baselines.engine.job import TrainingJob, build_method, trusted_rows, with_own_images
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import TrainingJob
 from baselines.engine.step import READ_EVERY, OptimiserStep
-from baselines.engine.train import build_method, trusted_rows, with_own_images
 from baselines.kit.batches import Batch, TrainingBatches, collate
 from baselines.kit.method import EpochPlan
 from baselines.kit.on_host import on_host

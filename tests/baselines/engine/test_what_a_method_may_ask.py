@@ -11,9 +11,10 @@ from rich.console import Console
 from support.few_digits import TINY, load_few, outcome
 from torch import Tensor, nn
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.submit import submit
 from baselines.engine.train import Trainer
 from baselines.kit.losses import mean_triplet
@@ -64,7 +65,7 @@ class Asking(Method):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "asking", Asking)
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load_few)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
 
 
 def trainer(folder: Path, noise_ratio: float = 0.4, seed: int = 0) -> Trainer:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder, TrainingJob
+from baselines.engine.run_folder import RunFolder
 from baselines.engine.train import Trainer
 from baselines.kit.batches import TrainingBatches
 

@@ -96,7 +96,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
         dataset = load_dataset(name, **options)
         return dataset if options["split"] == "train" else dataset.first_images(20)
 
-    monkeypatch.setattr("baselines.engine.run_folder.load_dataset", load)
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load)
 
 
 def tiny(backbone: str, seed: int = 0, extra_words: int = 0, **options: Any) -> nn.Module:
@@ -168,6 +168,12 @@ def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
     assert submission.recipes == ()
     assert (submission.hardware, submission.training) == ("unknown", None)
     assert "imported from model_best.pth.tar" in submission.notes
+    best = tmp_path / "run" / "best.safetensors"
+    content = bytearray(best.read_bytes())
+    content[-1] ^= 1
+    best.write_bytes(content)
+    with pytest.raises(TrainingError, match=r"its sha256 is not the one that training\.json states"):
+        submit([tmp_path / "run"], tmp_path / "again", device="cpu")
 
 
 def head(state: dict[str, Tensor]) -> list[dict[str, Tensor]]:

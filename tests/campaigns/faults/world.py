@@ -106,7 +106,7 @@ def train_on_few() -> None:
     """Digits of a thousand training pairs, made beforehand, in this process alone."""
     import numpy as np
 
-    import baselines.engine.run_folder
+    import baselines.engine.job
     from ncl_bench.data import DATASETS, load_dataset
 
     for split in ("train", "dev", "test"):
@@ -117,7 +117,7 @@ def train_on_few() -> None:
         dataset = load_dataset(name, **options)
         return dataset.subset(np.arange(1000)) if options["split"] == "train" else dataset
 
-    baselines.engine.run_folder.load_dataset = load  # type: ignore[attr-defined]
+    baselines.engine.job.load_dataset = load  # type: ignore[attr-defined]
 
 
 def write_inputs(folder: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baselines.engine.records import Epoch, Outcome
-from baselines.engine.run_folder import RunFolder
+from baselines.engine.measures import Epoch
+from baselines.engine.run_folder import Outcome, RunFolder
 from ncl_bench.errors import NclBenchError
 
 DEV = {"r_sum": 100.0}

@@ -1,0 +1,189 @@
+"""A training job: what is trained on what, its data, and its method and networks as they are before training."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from baselines.backbones import BACKBONES, build_backbone
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import Run
+from baselines.kit.backbone import Backbone
+from baselines.kit.method import Method, Setting
+from baselines.kit.randomness import derive_seed
+from baselines.methods import METHODS
+from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.precision import Precision
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One training run.
+
+    Attributes:
+        recipe: what is trained on what.
+        noise_ratio: nominal noise ratio, in [0, 1).
+        noise_unit: ``"caption"`` or ``"image"``.
+        noise_seed: of the noise; the cell's standard seed by default.
+        noise_file: a noise file instead of a drawn one.
+        seed: of initialisation, batch order and dropout.
+        root: folder of prepared datasets.
+        precision: arithmetic of the networks.
+        settings: how the recipe differs from the one that was named, such as ``{"method.epochs": 10}``.
+    """
+
+    recipe: Recipe
+    noise_ratio: float = 0.0
+    noise_unit: NoiseUnit = "caption"
+    noise_seed: int | None = None
+    noise_file: Path | None = None
+    seed: int = 0
+    root: Path | None = None
+    precision: Precision = "32-true"
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def load(self, split: str) -> PairedDataset:
+        """A split of the job's dataset as its backbone reads it; noise is on train alone."""
+        noisy: dict[str, Any] = {}
+        if split == "train" and (self.noise_ratio != 0 or self.noise_file is not None):
+            noisy = {
+                "noise_ratio": self.noise_ratio,
+                "noise_unit": self.noise_unit,
+                "noise_seed": self.noise_seed,
+                "noise_file": self.noise_file,
+            }
+        recipe = self.recipe
+        dataset = load_dataset(
+            recipe.dataset,
+            split=split,
+            language=recipe.language,
+            tokenizer=recipe.tokenizer,
+            root=self.root,
+            **noisy,
+        )
+        return self.backbone.inputs(recipe.backbone_config, dataset)
+
+    @classmethod
+    def of_run(cls, run: Run, root: Path | None = None) -> Self:
+        """The job of a run folder, without its noise, which is in the record; used to score it."""
+        return cls(run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings)
+
+    @property
+    def backbone(self) -> type[Backbone]:
+        """The class of its networks."""
+        return BACKBONES[self.recipe.backbone["name"]]
+
+    def record(self, train: PairedDataset) -> Run:
+        """What a run folder says of this job.
+
+        Args:
+            train: its training split.
+        """
+        return Run(
+            recipe=self.recipe,
+            seed=self.seed,
+            precision=self.precision,
+            fingerprint=train.fingerprint,
+            vocabulary=train.vocabulary.sha256,
+            encoding=train.encoding,
+            noise=replace(train.noise, source=None),
+            settings=dict(self.settings),
+            pretrained_encoder=self.backbone.pretrained_encoder(self.recipe.backbone_config),
+        )
+
+
+def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:
+    """A method with networks for a dataset, as they are before training.
+
+    Args:
+        job: recipe, noise and precision.
+        train: the training split; its features are not read.
+        seed: of the initialisation, and of the choice of trusted pairs.
+        pretrained: load what the networks begin with; not needed where other weights take their place.
+    """
+    recipe = job.recipe
+    method = METHODS[recipe.method["name"]]
+    vocabulary_size = train.vocabulary.size + method.extra_words
+
+    def make_network() -> Backbone:
+        return initial_network(job, train, vocabulary_size, pretrained=pretrained)
+
+    trusted = train.pair_ids[trusted_rows(method, recipe.method_config, train, seed)]
+    setting = Setting(
+        len(train),
+        train.n_regions,
+        vocabulary_size,
+        make_network,
+        recipe.batch_size,
+        torch.from_numpy(trusted),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "networks", 0))
+        return method(recipe.method_config, setting)
+
+
+def initial_network(
+    job: TrainingJob, dataset: PairedDataset, vocabulary_size: int, *, pretrained: bool = True
+) -> Backbone:
+    """One network of a job, as it is before training; weights that are drawn come from torch's generator.
+
+    Args:
+        job: names the backbone and the precision.
+        dataset: a split, whose features are not read.
+        vocabulary_size: rows of the word embedding.
+        pretrained: load the weights that it begins with, if there are such.
+    """
+    recipe = job.recipe
+    try:
+        network = build_backbone(
+            recipe.backbone["name"],
+            recipe.backbone_config,
+            feature_dim=dataset.feature_dim,
+            n_regions=dataset.n_regions,
+            vocabulary_size=vocabulary_size,
+        )
+    except RuntimeError as error:  # torch finds no memory for its weights
+        raise TrainingError(
+            f"backbone {recipe.backbone['name']} does not fit into memory ({str(error).splitlines()[0][:200]}); "
+            "give it smaller options, such as embed_size"
+        ) from None
+    network.mixed = job.precision == "bf16-mixed"
+    if pretrained:
+        network.load_pretrained()
+    return network
+
+
+def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
+    """The pairs that a method is given as known to match, the same at every noise; ascending rows of ``train``.
+
+    Raises:
+        TrainingError: it asks for such pairs, and nobody knows them, or there are not as many.
+    """
+    n = method.extra_clean_data(config)
+    if n == 0:
+        return np.empty(0, np.int64)
+    if dataset_spec(train.name).noise == "natural":
+        raise TrainingError(
+            f"{method.title} needs {n} pairs that are known to match, and {train.name} does not say which do; "
+            "train it on a dataset with synthetic noise"
+        )
+    if n > len(train):
+        raise TrainingError(
+            f"{method.title} needs {n} pairs that are known to match, but {train.name} has {len(train)} training "
+            "pairs; ask for fewer"
+        )
+    return np.sort(np.random.default_rng(derive_seed(seed, "trusted")).choice(len(train), n, replace=False))
+
+
+def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
+    """The training split with some pairs put right."""
+    caption_to_image = train.caption_to_image.copy()
+    caption_to_image[rows] = train.pair_ids[rows] // train.captions_per_image
+    return replace(train, caption_to_image=caption_to_image)

@@ -1,0 +1,106 @@
+"""Separation of true from false pairs against counts from the definitions, and what TensorBoard reads back of a run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from baselines.engine.measures import BINS, Curves, Epoch, Histogram, Separation, separation
+from ncl_bench.errors import TrainingError
+
+ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, max_size=40).filter(
+    lambda pairs: len({true for _, true in pairs}) == 2
+)
+
+
+@given(ESTIMATES)
+def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
+    pairs: list[tuple[int, bool]],
+) -> None:
+    values = torch.tensor([value / 4 for value, _ in pairs])
+    truth = np.array([true for _, true in pairs])
+    found = separation(values, truth)
+    wins = [
+        (a > b) + 0.5 * (a == b)
+        for a in values[torch.from_numpy(truth)]
+        for b in values[~torch.from_numpy(truth)]
+    ]
+    assert found.auroc == pytest.approx(float(sum(wins)) / len(wins))
+    bins = found.histogram
+    assert len(bins.true) == len(bins.false) == BINS
+    assert (sum(bins.true), sum(bins.false)) == (truth.sum(), (~truth).sum())
+    assert bins.low <= min(0.0, float(values.min()))
+    assert bins.high >= max(1.0, float(values.max()))
+
+
+def test_a_perfect_estimate_has_area_and_precision_one() -> None:
+    found = separation(torch.tensor([0.9, 0.1, 0.8]), np.array([True, False, True]))
+    assert (found.auroc, found.average_precision) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])
+def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values: list[float]) -> None:
+    with pytest.raises(TrainingError, match=r"expected \(3,\): one finite number per training pair"):
+        separation(torch.tensor(values), np.array([True, False, True]))
+
+
+def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
+    nothing = Histogram(low=0.0, high=1.0, true=(), false=())
+    return Epoch(
+        index=index,
+        round=0,
+        phase="train",
+        epoch=index,
+        learning_rate=0.5,
+        steps=0,
+        dev={"r_sum": r_sum},
+        best=False,
+        loss=loss,
+        diagnosis={"clean_probability": Separation(auroc=0.75, average_precision=0.75, histogram=nothing)},
+    )
+
+
+def read(folder: Path, name: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def write(folder: Path, *entries: Epoch) -> None:
+    """What one process writes."""
+    curves = Curves(folder)
+    for each in entries:
+        curves.write(each)
+    curves.close()
+
+
+def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(tmp_path: Path) -> None:
+    write(tmp_path, entry(0, 2.0, 100.0), entry(1, 1.5, 110.0), entry(2, 1.5, 110.0))
+    write(tmp_path, entry(1, 1.0, 120.0))
+    assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]
+    assert read(tmp_path, "dev/r_sum") == [(0, 100.0), (1, 120.0)]
+    assert read(tmp_path, "learning_rate") == [(0, 0.5), (1, 0.5)]
+    assert read(tmp_path, "diagnosis/clean_probability_auroc") == [(0, 0.75), (1, 0.75)]
+
+
+def test_an_epoch_without_a_step_has_no_loss(tmp_path: Path) -> None:
+    write(tmp_path, entry(0, None, 100.0))
+    with pytest.raises(KeyError):
+        read(tmp_path, "loss")
+    assert read(tmp_path, "dev/r_sum") == [(0, 100.0)]
+
+
+def test_every_epoch_can_be_read_before_the_run_ends(tmp_path: Path) -> None:
+    curves = Curves(tmp_path)
+    curves.write(entry(0, 2.0, 100.0))
+    assert read(tmp_path, "loss") == [(0, 2.0)]
+    curves.close()
+
+
+def test_a_run_with_nothing_left_to_do_writes_no_file(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert not list(tmp_path.iterdir())

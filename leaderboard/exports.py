@@ -1,7 +1,5 @@
 """The entries as CSV and BibTeX, and as the Markdown tables of README.md."""
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,6 +8,7 @@ from leaderboard.entries import Entry, Unit
 from leaderboard.figures import by_reference
 from leaderboard.published import Paper
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.files import as_csv
 
 _FACTS = (
     "method",
@@ -39,7 +38,6 @@ _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 def csv_text(boards: Iterable[Board]) -> str:
     """One line per entry: its cell, what it is, six recalls, rSum, rank, seeds and remarks."""
-    out = io.StringIO()
     head = [
         "rank",
         *_CELL,
@@ -53,11 +51,10 @@ def csv_text(boards: Iterable[Board]) -> str:
         "doubts",
         "notes",
     ]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
+    lines = []
     for rank, entry in (line for board in boards for line in board.ranks):
         cell = entry.cell.model_dump()
-        writer.writerow(
+        lines.append(
             [
                 "" if rank is None else rank,
                 *("" if cell[name] is None else _shown(cell[name]) for name in _CELL),
@@ -72,7 +69,7 @@ def csv_text(boards: Iterable[Board]) -> str:
                 _text(" ".join(entry.notes)),
             ]
         )
-    return out.getvalue()
+    return as_csv([head, *lines])
 
 
 def _text(value: str) -> str:
@@ -176,14 +173,19 @@ def _table(entries: Sequence[Entry], content: Content) -> str:
     if not order:
         return ""
     heads = ["rSum"] if natural else [f"{100 * ratio:g} %" for ratio in ratios]
-    out = [f"| Method | Backbone | Networks | {' | '.join(heads)} | Status | Source |"]
-    out.append(f"| --- | --- | --- | {' | '.join(['---:'] * len(heads))} | --- | --- |")
+    rows = []
     for key in order:
         cells = [_value(lines[key].get(ratio)) for ratio in (ratios if not natural else [0.0])]
         method, backbone, networks, status, source = key
-        words = [escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)]
-        out.append(f"| {' | '.join(words)} |")
-    return "\n".join(out)
+        rows.append([escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)])
+    columns = ["Method", "Backbone", "Networks", *heads, "Status", "Source"]
+    return markdown_table(columns, rows, numbers=heads)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str]) -> str:
+    """A table in Markdown, without the last line end; ``numbers`` names the columns to align at the right."""
+    rules = ["---:" if column in numbers else "---" for column in columns]
+    return "\n".join(f"| {' | '.join(words)} |" for words in (columns, rules, *rows))
 
 
 def _quoted_once(

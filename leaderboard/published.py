@@ -5,7 +5,6 @@ in published/notes.yaml.
 """
 
 import csv
-import io
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from leaderboard.methods import Family, commands, family_of
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import write_text
+from ncl_bench.files import as_csv, write_text
 from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -280,11 +279,8 @@ def import_published(collected: Path, target: Path) -> int:
                 f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}; remove one of the two"
             )
         seen[key] = line
-    out = io.StringIO()
-    writer = csv.DictWriter(out, (*COLUMNS, *RECALLS, "r_sum"), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(target, out.getvalue())
+    columns = (*COLUMNS, *RECALLS, "r_sum")
+    write_text(target, as_csv([columns, *([row[name] for name in columns] for row in rows)]))
     return len(rows)
 
 

@@ -1,7 +1,5 @@
 """Tables for a paper: the rows of one board as LaTeX, Markdown or CSV, a table for each of its divisions."""
 
-import csv
-import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 from leaderboard.add import RowStands, new_row
 from leaderboard.board import Board, Content, Division, Ranked, boards_of, merge_seeds
 from leaderboard.entries import Cell, Entry
-from leaderboard.exports import escape
+from leaderboard.exports import escape, markdown_table
 from leaderboard.methods import read_families
 from leaderboard.published import Paper
 from leaderboard.results import Run, entries_of
@@ -18,6 +16,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.files import as_csv
 from ncl_bench.progress import Progress, silent
 
 VALUES = (*RECALLS, "r_sum")
@@ -162,21 +161,16 @@ def markdown_text(tables: Iterable[Table], papers: Mapping[str, Paper]) -> str:
 
 def _markdown_table(table: Table, papers: Mapping[str, Paper]) -> str:
     sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
-    out = [
-        f"**{escape(table.title)}**",
-        "",
-        f"| rank | method | backbone | {' | '.join(sides)} | rSum | source |",
-        f"| ---: | --- | --- | {' | '.join(['---:'] * len(VALUES))} | --- |",
-    ]
+    columns, rows = ["rank", "method", "backbone", *sides, "rSum", "source"], []
     for line in table.lines:
         values = [
             f"**{value}**" if best else value for value, best in zip(line.values, line.best, strict=True)
         ]
         source = "; ".join(_link(papers[key]) for key in line.papers) or line.origin
-        words = [line.rank, escape(line.method), escape(line.backbone), *values, source]
-        out.append(f"| {' | '.join(words)} |")
-    notes = [f"\n{'; '.join(table.notes)}"] if table.notes else []
-    return "\n".join([*out, *notes]) + "\n"
+        rows.append([line.rank, escape(line.method), escape(line.backbone), *values, source])
+    body = markdown_table(columns, rows, numbers=["rank", *sides, "rSum"])
+    parts = [f"**{escape(table.title)}**", body, *(["; ".join(table.notes)] if table.notes else [])]
+    return "\n\n".join(parts) + "\n"
 
 
 def _link(paper: Paper) -> str:
@@ -185,17 +179,15 @@ def _link(paper: Paper) -> str:
 
 def csv_text(tables: Iterable[Table]) -> str:
     """CSV: a line per row; the first column says which table it belongs to, ``best`` names the bold columns."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "rank", "method", "backbone", *VALUES, "best", "source"])
+    rows = [["table", "rank", "method", "backbone", *VALUES, "best", "source"]]
     for table in tables:
         for line in table.lines:
             best = [name for name, bold in zip(VALUES, line.best, strict=True) if bold]
             source = " ".join(line.papers) or line.origin
-            writer.writerow(
+            rows.append(
                 [table.title, line.rank, line.method, line.backbone, *line.values, " ".join(best), source]
             )
-    return out.getvalue()
+    return as_csv(rows)
 
 
 def cited(tables: Iterable[Table], papers: Mapping[str, Paper]) -> dict[str, Paper]:

@@ -1,7 +1,9 @@
 """Files that are either whole or absent, and places that one process owns at a time."""
 
+import csv
 import glob
 import hashlib
+import io
 import json
 import os
 import re
@@ -10,7 +12,7 @@ import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,13 @@ def write_bytes(target: Path, content: bytes) -> None:
 def write_text(target: Path, content: str) -> None:
     """Write a UTF-8 file with ``\\n`` line ends atomically."""
     write_bytes(target, content.encode("utf-8"))
+
+
+def as_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the text of a CSV file, with ``\\n`` line ends."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def readable(path: Path, error: type[NclBenchError], expected: str, *, inside: Path | None = None) -> Path:

@@ -1,6 +1,5 @@
 """Curves and histograms of a run, as in the papers' figures: SVG to look at, CSV to plot again."""
 
-import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 
 from baselines.engine.measures import Epoch
 from baselines.engine.run_folder import RunFolder
-from ncl_bench.files import sole_owner, write_bytes, write_text
+from ncl_bench.files import as_csv, sole_owner, write_bytes, write_text
 
 Rows = Sequence[Sequence[object]]
 
@@ -110,9 +109,5 @@ def _write_svg(path: Path, figure: Any) -> Path:
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> Path:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_text(path, buffer.getvalue())
+    write_text(path, as_csv([header, *rows]))
     return path

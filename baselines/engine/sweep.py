@@ -6,9 +6,7 @@
 The same command resumes: finished trainings are not repeated, and others continue from their last whole epoch.
 """
 
-import csv
 import hashlib
-import io
 import multiprocessing
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +32,7 @@ from baselines.recipes import TABLES, recipe_names
 from ncl_bench.errors import NclBenchError, RecipeError, SubmissionError, first_problem
 from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
-from ncl_bench.files import is_leftover, sole_owner, write_text
+from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.precision import Precision
 from ncl_bench.processes import worker_pool
@@ -433,12 +431,11 @@ class SharedProgress(TrainingProgress):
 
 def table_as_csv(results: Mapping[Cell, float]) -> str:
     """Mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["recipe", "noise", "seeds", "rsum_mean", "rsum_std"])
-    for (recipe, noise), values in _over_seeds(results).items():
-        writer.writerow([recipe, noise, len(values), f"{mean(values):.1f}", _spread(values)])
-    return lines.getvalue()
+    lines = [
+        (recipe, noise, len(values), f"{mean(values):.1f}", _spread(values))
+        for (recipe, noise), values in _over_seeds(results).items()
+    ]
+    return as_csv([("recipe", "noise", "seeds", "rsum_mean", "rsum_std"), *lines])
 
 
 def table_to_print(results: Mapping[Cell, float]) -> PrintedTable:

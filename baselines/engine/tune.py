@@ -7,8 +7,6 @@ option's name, so every method gets as many trials, and any number of them at a 
 ``FOLDER/tuned/RECIPE_tuned.csv``   every finished trial, and beside it as YAML the options of the best one
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from baselines.engine.sweep import TUNED, Cell, NoiseCell, Tuning, finish_all, o
 from baselines.kit.batches import Features
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import NclBenchError
-from ncl_bench.files import write_text
+from ncl_bench.files import as_csv, write_text
 
 
 @dataclass(frozen=True)
@@ -180,16 +178,14 @@ def _write_study(trials: Sequence[Trial], results: Mapping[Cell, float]) -> Path
     first, done = trials[0], [trial for trial in trials if trial in results]
     # the first of equals
     best = max(trials, key=results.__getitem__) if len(done) == len(trials) else None
-    lines = io.StringIO()
     names = list(first.base.search)
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["trial", *names, "dev_rsum", "best_epoch", "chosen"])
+    lines: list[list[object]] = [["trial", *names, "dev_rsum", "best_epoch", "chosen"]]
     for trial in done:
         options = [_option(trial.job.recipe, name) for name in names]
         chosen = "yes" if trial == best else ""
-        writer.writerow([trial.number, *options, f"{results[trial]:.1f}", trial.best_epoch, chosen])
+        lines.append([trial.number, *options, f"{results[trial]:.1f}", trial.best_epoch, chosen])
     path = first.folder / "tuned" / f"{short_name(first.recipe)}{TUNED}.yaml"
-    write_text(path.with_name(f"{path.stem}.csv"), lines.getvalue())
+    write_text(path.with_name(f"{path.stem}.csv"), as_csv(lines))
     if best is not None:
         write_text(path, _variant(best, len(trials)))
     return path

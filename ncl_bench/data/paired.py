@@ -111,12 +111,34 @@ class PairedDataset:
     images: Sequence[bytes] | None = None
 
     def __repr__(self) -> str:
-        noise = self.noise
-        moved = f"{noise.ratio:.0%} of {noise.unit}s moved" if noise.unit else "no synthetic noise"
         return (
-            f"<PairedDataset {self.name}/{self.split}: {len(self):,} captions, {self.n_images:,} images of "
-            f"{self.n_regions} x {self.feature_dim} features ({self.image_features.dtype}), {moved}>"
+            f"<PairedDataset {self.name}/{self.split}: {len(self):,} captions, {self.n_images:,} images,\n"
+            f" {self._features}, {self._moved}>"
         )
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        import pandas as pd
+
+        facts = {
+            "captions": f"{len(self):,}",
+            "images": f"{self.n_images:,}",
+            "each image": self._features,
+            "noise": self._moved,
+            "first caption": "no text" if self.captions is None else self.captions[0],
+        }
+        return pd.DataFrame({f"{self.name}/{self.split}": facts}).to_html()
+
+    @property
+    def _features(self) -> str:
+        return f"{self.n_regions} x {self.feature_dim} features ({self.image_features.dtype})"
+
+    @property
+    def _moved(self) -> str:
+        noise = self.noise
+        if not noise.unit:
+            return "no synthetic noise"
+        return f"{noise.ratio:.0%} of {noise.unit}s moved, {noise.realised_ratio:.1%} of captions wrong"
 
     def __len__(self) -> int:
         """Number of pairs, which is the number of captions."""

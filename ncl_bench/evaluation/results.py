@@ -1,5 +1,6 @@
 """The typed result of an evaluation: attributes, a table, a dict, JSON without NaN, pandas."""
 
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,6 +134,27 @@ class Evaluation(_Finite):
     def __rich__(self) -> "Table":
         return results_table(self)
 
+    def __repr__(self) -> str:
+        """The default protocol in two lines; ``str`` and ``to_pandas`` give all of them."""
+        name, result = next(iter(self.protocols.items()))
+        sides = (
+            f"{side} R@1 {one.r1:.1f}, R@5 {one.r5:.1f}, R@10 {one.r10:.1f}"
+            for side, one in (("i2t", result.i2t), ("t2i", result.t2i))
+        )
+        r_sum = _number(result.r_sum, result.r_sum_interval, "{} ({})")
+        return (
+            f"<Evaluation {self.dataset}/{self.split}, protocol {name}: rSum {r_sum},\n {'; '.join(sides)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The table for notebooks, and the notes below it."""
+        import pandas as pd
+
+        heads = ("protocol", "", *COLUMNS)
+        frame = pd.DataFrame(_rows(self, "{} ({})"), columns=pd.Index(heads))
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<p>{escape(_title(self))}</p>{frame.to_html(index=False)}{notes}"
+
     def __str__(self) -> str:
         return as_text(self)
 
@@ -225,16 +247,18 @@ def results_table(evaluation: Evaluation) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})"
-    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table = Table(title=_title(evaluation), box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("protocol")
     table.add_column("")
     for column in COLUMNS:
         table.add_column(column, justify="right")
-    for name, result in evaluation.protocols.items():
-        table.add_row(name, "i2t", *_cells(result.i2t), "")
-        table.add_row("", "t2i", *_cells(result.t2i), _sum(result), end_section=True)
+    for row in _rows(evaluation, "{}\n{}"):
+        table.add_row(*row, end_section=row[1] == "t2i")
     return table
+
+
+def _title(evaluation: Evaluation) -> str:
+    return f"{evaluation.dataset}, {evaluation.split} (protocol version {evaluation.protocol_version})"
 
 
 def lines_of_labels(evaluation: Evaluation) -> list[str]:
@@ -272,16 +296,26 @@ def as_text(evaluation: Evaluation) -> str:
     return console.file.getvalue().rstrip("\n")
 
 
-def _cells(direction: DirectionResult) -> list[str]:
+def _rows(evaluation: Evaluation, with_interval: str) -> list[tuple[str, ...]]:
+    """One row per protocol and direction; ``with_interval`` joins a number and its interval."""
+    rows = []
+    for name, result in evaluation.protocols.items():
+        r_sum = _number(result.r_sum, result.r_sum_interval, with_interval)
+        rows.append((name, "i2t", *_cells(result.i2t, with_interval), ""))
+        rows.append(("", "t2i", *_cells(result.t2i, with_interval), r_sum))
+    return rows
+
+
+def _cells(direction: DirectionResult, with_interval: str) -> list[str]:
     intervals = direction.intervals or {}
-    recalls = [_number(getattr(direction, name), intervals.get(name)) for name in ("r1", "r5", "r10")]
+    recalls = [
+        _number(getattr(direction, name), intervals.get(name), with_interval) for name in ("r1", "r5", "r10")
+    ]
     ties = "unknown" if direction.tied_queries is None else f"{direction.tied_queries:,}"
     return [*recalls, f"{direction.median_rank:.1f}", f"{direction.mean_rank:.1f}", ties]
 
 
-def _sum(result: ProtocolResult) -> str:
-    return _number(result.r_sum, result.r_sum_interval)
-
-
-def _number(value: float, interval: Interval | None) -> str:
-    return f"{value:.1f}" if interval is None else f"{value:.1f}\n{interval[0]:.1f}–{interval[1]:.1f}"
+def _number(value: float, interval: Interval | None, with_interval: str) -> str:
+    if interval is None:
+        return f"{value:.1f}"
+    return with_interval.format(f"{value:.1f}", f"{interval[0]:.1f}–{interval[1]:.1f}")

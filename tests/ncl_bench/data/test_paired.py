@@ -257,9 +257,18 @@ def test_no_captions_stay_no_captions():
     assert replace(dataset(), captions=None).subset(np.array([1])).captions is None
 
 
-def test_a_dataset_is_shown_in_one_line():
+def test_a_dataset_is_shown_in_two_lines():
     clean = dataset()
     assert repr(clean) == (
-        "<PairedDataset small/train: 30 captions, 6 images of 2 x 3 features (float32), no synthetic noise>"
+        "<PairedDataset small/train: 30 captions, 6 images,\n 2 x 3 features (float32), no synthetic noise>"
     )
-    assert "40% of captions moved" in repr(replace(clean, noise=NoiseRecord("caption", 0.4, 1, "", 0.39)))
+    noisy = repr(replace(clean, noise=NoiseRecord("caption", 0.4, 1, "", 0.39)))
+    assert noisy.endswith("40% of captions moved, 39.0% of captions wrong>")
+
+
+def test_a_notebook_shows_a_dataset_as_a_table():
+    captions = ["<b>bold</b>", *dataset().captions[1:]]
+    table = replace(dataset(), captions=captions)._repr_html_()
+    assert "<td>no synthetic noise</td>" in table
+    assert "<td>&lt;b&gt;bold&lt;/b&gt;</td>" in table
+    assert "<td>no text</td>" in replace(dataset(), captions=None)._repr_html_()

@@ -73,6 +73,21 @@ def test_a_result_converts(result: Evaluation) -> None:
     assert "200" in text
 
 
+def test_a_result_is_shown_in_two_lines(result: Evaluation) -> None:
+    first, second = repr(result).splitlines()
+    low, high = result.default.r_sum_interval or (0, 0)
+    assert first == f"<Evaluation digits/test, protocol 200: rSum {result.r_sum:.1f} ({low:.1f}–{high:.1f}),"
+    assert second.startswith(f" i2t R@1 {result.default.i2t.r1:.1f}, R@5 ")
+
+
+def test_a_notebook_shows_a_result_as_a_table(result: Evaluation) -> None:
+    noted = result.model_copy(update={"notes": ("a < b",)})
+    shown = noted._repr_html_()
+    assert f"<td>{result.r_sum:.1f} (" in shown
+    assert shown.count("<tr") == 3
+    assert shown.endswith("<p>a &lt; b</p>")
+
+
 def test_constant_scores_reach_zero_and_say_so() -> None:
     result = evaluate(np.zeros((200, 1000), np.float32), dataset="digits")
     assert result.r_sum == 0

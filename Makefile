@@ -1,6 +1,6 @@
 # make quickstart   the whole path on the embedded dataset, in minutes on a laptop CPU
 # make test         the test suite
-# make test-slow    the campaigns (kills, faults, packaging) and newly drawn cases of every property; an hour
+# make test-slow    the campaigns (kills, packaging) and newly drawn cases of every property; an hour
 # make docs         the documentation site, in build/site
 # make check        format, lint, types, imports between rooms, leaderboard
 PYTHON ?= python3

@@ -3,12 +3,12 @@
 import random
 import signal
 import time
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import yaml
+from campaigns.commands import processes
 from support.few_digits import few_digits_recipe, outcome, run_command
 
 from baselines.methods import METHODS
@@ -16,8 +16,6 @@ from baselines.methods import METHODS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 KILLS = 10
-processes = get_context("forkserver")
-processes.set_forkserver_preload(["support.few_digits"])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -9,7 +9,6 @@ from PIL import Image
 from ncl_bench import load_dataset
 from ncl_bench.data.pictograms import EMOJI, FILES, SPEC, WEB, Pictograms, rows, thumbnails
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.noise.draw import UNITS, standard_seed
 from tools.pictograms.build import DROPPED_BY_HAND, HERE, REPORT
 from tools.pictograms.packages import PACKAGES
 from tools.pictograms.split import KINDS
@@ -75,7 +74,3 @@ def test_every_source_has_its_notice() -> None:
         "UNICODE LICENSE V3",
     ):
         assert words in text
-
-
-def test_the_standard_seed_is_zero() -> None:
-    assert {standard_seed("pictograms", unit, step / 20) for unit in UNITS for step in range(20)} == {0}

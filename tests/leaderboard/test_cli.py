@@ -18,13 +18,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CLI, "leaderboard", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["build", "add", "table", "diff", "import-published"])
-def test_help_ends_with_an_example(command: str) -> None:
-    done = run(command, "--help")
-    assert done.returncode == 0
-    assert f"Example: ncl-bench leaderboard {command}" in " ".join(done.stdout.split())
-
-
 def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
     options = ("--root", str(small_board), "--no-published")
     done = run("build", *options, "--to", str(tmp_path / "site"))

@@ -1,6 +1,7 @@
 """Files of users, and places that one process owns."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,7 @@ import pytest
 
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.scores import as_array
-from ncl_bench.files import readable, sole_owner
+from ncl_bench.files import readable, sole_owner, write_bytes
 from ncl_bench.npy import read_header
 from ncl_bench.schema import read_yaml
 
@@ -28,6 +29,29 @@ def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path: Path) ->
         )
         assert "is in use by another ncl-bench process" in done.stderr
     assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(
+            NclBenchError, match=r"cannot write .* no file can be made beside it .* choose another place"
+        ),
+        sole_owner(tmp_path / "file" / "folder"),
+    ):
+        pass
+    with pytest.raises(NclBenchError, match=r"cannot write /proc/noise\.npy"):  # nobody may, root included
+        write_bytes(Path("/proc/noise.npy"), b"")
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for owner in (dead.pid, os.getpid()):
+        (tmp_path / f".result[1].json.{owner}.tmp").write_text("half")
+    with sole_owner(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [f".result[1].json.{os.getpid()}.tmp"]
+    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
@@ -65,9 +89,8 @@ def test_a_tensor_without_data_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
-@pytest.mark.parametrize("ending", ["npy", "pt", "safetensors"])
-def test_a_name_that_is_no_utf_8_is_one_sentence(ending: str, tmp_path: Path) -> None:
-    name = os.fsencode(tmp_path) + b"/\xff." + ending.encode()
+def test_a_name_that_is_no_utf_8_is_one_sentence(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.safetensors"
     with open(name, "wb") as file:
         file.write(b"x")
     command = [sys.executable, "-m", "ncl_bench", "evaluate", name, "--dataset", "digits"]

@@ -5,11 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from baselines.methods import METHODS
+from ncl_bench import plugins
+from ncl_bench.cli import main
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import load_plugins
 from ncl_bench.processes import worker_pool
@@ -28,16 +33,49 @@ class {name}(Triplet):
 """
 
 
-def ncl_bench(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ncl_bench", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+@dataclass(frozen=True)
+class Ran:
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test's plugins register is forgotten afterwards."""
+    before = dict(METHODS)
+    monkeypatch.setattr("ncl_bench.plugins._loaded", {})
+    yield
+    for name in METHODS.keys() - before.keys():
+        METHODS.pop(name)
+
+
+@pytest.fixture
+def typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ran]:
+    """Run ``ncl-bench`` in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, words)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Ran(code, *capsys.readouterr())
+
+    return run
 
 
 def recipe(path: Path, method: str) -> None:
     content = {
         "dataset": "digits",
-        "batch_size": 128,
+        "batch_size": 1000,
         "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
         "method": {"name": method, "epochs": 1},
     }
@@ -55,14 +93,15 @@ def recipe(path: Path, method: str) -> None:
         ("def f():\n    raise ValueError('so\\nso')\nf()", r"--plugin mine.py, line 2: ValueError: so\nso"),
     ],
 )
-def test_a_plugin_that_fails_is_one_sentence(content: str | None, sentence: str, tmp_path: Path) -> None:
+def test_a_plugin_that_fails_is_one_sentence(
+    content: str | None, sentence: str, tmp_path: Path, typed: Callable[..., Ran]
+) -> None:
     if content is not None:
         (tmp_path / "mine.py").write_text(content)
-    found = ncl_bench("--plugin", "mine.py", "datasets", cwd=tmp_path)
-    assert found.returncode == 2, found.stderr
-
-    assert found.stderr.startswith(f"ncl-bench: {sentence}")
-    assert found.stderr.count("\n") == 1
+    found = typed("--plugin", "mine.py", "datasets")
+    assert found.code == 2
+    assert found.err.startswith(f"ncl-bench: {sentence}")
+    assert found.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("given", ["nobody_wrote_this", "nobody.wrote.this"])
@@ -110,12 +149,12 @@ def test_an_interruption_of_the_import_is_one_sentence(then: str, tmp_path: Path
     assert errors == "\nncl-bench: stopped by Ctrl-C; the same command starts over\n"
 
 
-def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path) -> None:
+def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path, typed: Callable[..., Ran]) -> None:
     recipe(tmp_path / "mine.yaml", "unheard_of")
-    found = ncl_bench("train", "mine.yaml", "--to", "run", cwd=tmp_path)
-    assert found.returncode == 2
-    assert "unknown method 'unheard_of'" in found.stderr
-    assert "name the file that registers it with --plugin" in found.stderr
+    found = typed("train", "mine.yaml", "--to", "run")
+    assert found.code == 2
+    assert "unknown method 'unheard_of'" in found.err
+    assert "name the file that registers it with --plugin" in found.err
 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
@@ -124,37 +163,30 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
         load_plugins([str(tmp_path / "again.py")])
 
 
-def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(tmp_path: Path) -> None:
+def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
+    tmp_path: Path, typed: Callable[..., Ran]
+) -> None:
     plugin = tmp_path / "mine.py"
     plugin.write_text(METHOD.format(name="of_a_plugin"))
     recipe(tmp_path / "mine.yaml", "of_a_plugin")
     options = ("--plugin", "mine.py")
-    swept = ncl_bench(
-        *options, "sweep", "mine.yaml", "--noise", "none", "--seed", 0, "--to", "swept", cwd=tmp_path
-    )
-    assert swept.returncode == 0, swept.stderr
+    swept = typed(*options, "sweep", "mine.yaml", "--noise", "none", "--seed", 0, "--to", "swept")
+    assert swept.code == 0, swept.err
     run = next((tmp_path / "swept" / "runs").iterdir())
     described = json.loads((run / "run.json").read_text())
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py"]
 
     plugin.write_text(plugin.read_text() + "# corrected\n")
+    METHODS.pop("of_a_plugin")
+    plugins._loaded.clear()
     (max((run / "checkpoints").iterdir())).unlink()
     (run / "training.json").unlink()
-    again = ncl_bench(*options, "train", "mine.yaml", "--to", run, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "was begun with another content of mine.py" in again.stderr
-    assert f"next: ncl-bench --plugin mine.py score {run}" in again.stdout
+    again = typed(*options, "train", "mine.yaml", "--to", run)
+    assert again.code == 0, again.err
+    assert "was begun with another content of mine.py" in again.err
+    assert f"next: ncl-bench --plugin mine.py score {run}" in again.out
     described = json.loads((run / "run.json").read_text())
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py", "mine.py"]
-
-
-BROKEN = (
-    METHOD
-    + """
-    def train_epoch(self, plan, batches, step):
-        {body}
-"""
-)
 
 
 @pytest.mark.parametrize(
@@ -170,23 +202,25 @@ BROKEN = (
         ),
     ],
 )
-def test_a_method_that_fails_is_one_sentence(body: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(BROKEN.format(name="mine", body=body))
+def test_a_method_that_fails_is_one_sentence(
+    body: str, sentence: str, tmp_path: Path, typed: Callable[..., Ran]
+) -> None:
+    broken = f"\n    def train_epoch(self, plan, batches, step):\n        {body}\n"
+    (tmp_path / "mine.py").write_text(METHOD.format(name="mine") + broken)
     recipe(tmp_path / "mine.yaml", "mine")
-    done = ncl_bench("--plugin", "mine.py", "train", "mine.yaml", "--to", "run", cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    done = typed("--plugin", "mine.py", "train", "mine.yaml", "--to", "run")
+    assert done.code == 2, done.err
+    assert sentence in done.err
+    assert "Traceback" not in done.err
 
 
-def test_a_plugin_that_registers_nothing_is_told(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("import baselines.methods\n")
-    done = ncl_bench("--plugin", "mine.py", "recipes", "--match", "ncr/digits", cwd=tmp_path)
-    assert "--plugin mine.py registers no method, backbone or dataset" in done.stderr
-
-
-def test_names_of_a_plugin_are_listed(tmp_path: Path) -> None:
+def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_told(
+    tmp_path: Path, typed: Callable[..., Ran]
+) -> None:
+    (tmp_path / "nothing.py").write_text("import baselines.methods\n")
+    done = typed("--plugin", "nothing.py", "recipes", "--match", "ncr/digits")
+    assert "--plugin nothing.py registers no method, backbone or dataset" in done.err
     (tmp_path / "mine.py").write_text(METHOD.format(name="mine"))
-    done = ncl_bench("--plugin", "mine.py", "recipes", "--match", "mine", cwd=tmp_path)
-    assert "mine/digits_vse_infinity" in done.stdout.splitlines()
-    assert done.stderr == ""
+    done = typed("--plugin", "mine.py", "recipes", "--match", "mine")
+    assert "mine/digits_vse_infinity" in done.out.splitlines()
+    assert done.err == ""

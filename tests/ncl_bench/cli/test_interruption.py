@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -30,14 +28,12 @@ with stoppable():
 """
 
 
-@SIGNALS
 @pytest.mark.parametrize(
-    ("command", "how"),
+    ("number", "command", "how"),
     [
-        ("train", "goes on from here"),
-        ("tune", "goes on from here"),
-        ("evaluate", "starts over"),
-        (None, "starts over"),
+        (signal.SIGINT, "train", "goes on from here"),
+        (signal.SIGTERM, "evaluate", "starts over"),
+        (signal.SIGHUP, None, "starts over"),
     ],
 )
 def test_a_signal_ends_the_program_in_one_sentence(
@@ -84,35 +80,3 @@ def test_a_signal_that_was_ignored_before_stays_ignored(number: signal.Signals) 
         os.kill(os.getpid(), number)
         assert signal.getsignal(number) is signal.SIG_IGN
     assert signal.getsignal(number) is signal.SIG_IGN
-
-
-def test_the_tests_of_signals_pass_in_the_background() -> None:
-    """Where a shell has started them with ``&`` under ``nohup``."""
-    tests = [__file__, str(Path(__file__).parents[1] / "test_processes.py")]
-    ignoring = [
-        "sh",
-        "-c",
-        "trap '' INT HUP; exec \"$@\"",
-        "sh",
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        *tests,
-    ]
-    which = "(ends_the_program or parent) and (SIGINT or SIGHUP) or handlers"
-    run = subprocess.run([*ignoring, "-p", "no:cacheprovider", "-k", which], capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout
-
-
-@pytest.mark.slow  # waits for fixed times
-@pytest.mark.parametrize("delay", [0.25, 0.6])
-def test_an_early_ctrl_c_shows_no_traceback(delay: float, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ncl_bench", "prepare", "digits", "--to", str(tmp_path)]
-    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"})
-    time.sleep(delay)
-    program.send_signal(signal.SIGTERM)
-    _, errors = program.communicate(timeout=120)
-    assert program.returncode in (143, -signal.SIGTERM)
-    assert "Traceback" not in errors
-    assert not (tmp_path / "digits").exists()

@@ -300,52 +300,24 @@ def test_a_zip_with_a_name_twice_is_refused(tmp_path):
     refused("now", archive, tmp_path, "holds a file name twice")
 
 
-@pytest.mark.parametrize("member", ["h5100k_precomp/train_ims.npy", "h5100k_precomp/train_caps_bpe.txt"])
-@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
-@pytest.mark.parametrize("place", [0, 10, 25])
-def test_a_damaged_zip_member_is_refused(member, compression, place, tmp_path):
+@pytest.mark.parametrize(
+    ("member", "compression"),
+    [
+        ("h5100k_precomp/train_ims.npy", zipfile.ZIP_DEFLATED),
+        ("h5100k_precomp/train_caps_bpe.txt", zipfile.ZIP_STORED),
+    ],
+)
+def test_a_damaged_zip_member_is_refused(member, compression, tmp_path):
     source = miniatures.make_now(tmp_path / "from")
     archive = miniatures.zipped(source, tmp_path / "NoW.zip", compression)
     with zipfile.ZipFile(archive) as members:
         info = members.getinfo(member)
     content = bytearray(archive.read_bytes())
-    content[info.header_offset + 30 + len(member) + place] ^= 0xFF
+    content[info.header_offset + 30 + len(member) + 10] ^= 0xFF
     archive.write_bytes(content)
     refused(
         "now", archive, tmp_path, f"{member}.* (cannot be read|is not a numpy array file|holds|is not UTF-8)"
     )
-
-
-HARMLESS = {
-    "byte-order mark, CRLF and blank lines at the end": lambda text: (
-        b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n") + b"\r\n \r\n"
-    ),
-    "no final line end": lambda text: text.removesuffix(b"\n"),
-}
-
-
-@pytest.mark.parametrize("quirk", HARMLESS)
-@pytest.mark.parametrize("name", ["flickr30k", "cc152k", "now"])
-def test_harmless_quirks_change_nothing(quirk, name, tmp_path):
-    plain = miniatures.make(tmp_path / "plain", name)
-    quirky = miniatures.make(tmp_path / "quirky", name)
-    for path in [*quirky.rglob("*.txt"), *quirky.rglob("*.tsv")]:
-        path.write_bytes(HARMLESS[quirk](path.read_bytes()))
-    prepare(name, plain, tmp_path / "a")
-    prepare(name, quirky, tmp_path / "b")
-    for split in miniatures.IMAGES:
-        spec = miniatures.SPECS[name]
-        fingerprints = {load_prepared(tmp_path / root, spec, split).fingerprint for root in "ab"}
-        assert len(fingerprints) == 1
-
-
-def test_rare_line_separators_stay_inside_captions(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    captions = [f"a{separator}dog" for separator in "\x0b\x0c\x1c\x85\u2028"]
-    edit(source / "dev_caps.txt", lambda lines: [*captions, *lines[len(captions) :]])
-    prepare("flickr30k", source, tmp_path / "root")
-    dataset = load_prepared(tmp_path / "root", miniatures.SPECS["flickr30k"], "dev")
-    assert list(dataset.captions[: len(captions)]) == captions
 
 
 def test_damaged_feature_files_are_read_or_refused(tmp_path: Path) -> None:
@@ -390,6 +362,7 @@ def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
         "manifest.json",
         "captions/dev/data-00000-of-00001.arrow",
         "captions/dev/state.json",
+        "captions/dev/dataset_info.json",
         "features/dev.npy",
         "tokens/dev/word.npy",
         "tokens/dev/word_offsets.npy",

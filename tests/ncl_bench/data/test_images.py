@@ -49,10 +49,6 @@ def photos(root: Path, tmp_path: Path) -> dict[str, bytes]:
     return content
 
 
-def test_a_dataset_has_no_images_before_they_are_added(root: Path) -> None:
-    assert load_dataset("flickr30k", split="dev", root=root).images is None
-
-
 def test_every_image_is_found_by_the_row_of_its_features(
     root: Path, photos: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -17,7 +17,6 @@ from ncl_bench import load_dataset
 from ncl_bench.data import DATASETS
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.prepare import prepare
-from ncl_bench.errors import DataError
 from ncl_bench.plugins import load_plugins
 
 TESTS = Path(__file__).parents[2]
@@ -51,18 +50,17 @@ CHANGES: dict[str, Callable[[PairedDataset], PairedDataset]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
     "noise", [{}, {"noise_ratio": 0.4}, {"noise_ratio": 0.5, "noise_unit": "image", "noise_seed": 3}]
 )
-def test_a_prepared_split_is_pickled_in_less_than_a_kilobyte(
-    root: Path, change: str, noise: dict[str, object]
-) -> None:
-    dataset = CHANGES[change](load_dataset("flickr30k", root=root, **noise))
-    pickled = pickle.dumps(dataset)
-    rows = {"subset": 35, "shard of a subset": 50 + 17, "in memory": 3}.get(change, 0)  # are sent along
-    assert len(pickled) < A_KILOBYTE + 8 * rows
-    assert_same(pickle.loads(pickled), dataset)
+def test_a_prepared_split_is_pickled_in_less_than_a_kilobyte(root: Path, noise: dict[str, object]) -> None:
+    whole = load_dataset("flickr30k", root=root, **noise)
+    for change, changed in CHANGES.items():
+        dataset = changed(whole)
+        pickled = pickle.dumps(dataset)
+        rows = {"subset": 35, "shard of a subset": 50 + 17, "in memory": 3}.get(change, 0)  # are sent along
+        assert len(pickled) < A_KILOBYTE + 8 * rows, change
+        assert_same(pickle.loads(pickled), dataset)
 
 
 def test_a_noise_file_and_an_embedded_dataset_are_opened_again(
@@ -93,11 +91,6 @@ def test_what_a_user_replaced_is_pickled_with_its_arrays(root: Path) -> None:
     dataset = load_dataset("flickr30k", root=root)
     mine = replace(dataset, caption_to_image=dataset.caption_to_image[::-1].copy())
     assert_same(pickle.loads(pickle.dumps(mine)), mine)
-
-
-def test_an_unknown_way_to_preload_is_refused() -> None:
-    with pytest.raises(DataError, match="preload is 'gpu', expected 'ram' or None"):
-        load_dataset("digits", preload="gpu")  # type: ignore[arg-type]
 
 
 PLUGIN = """

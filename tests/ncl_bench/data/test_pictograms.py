@@ -130,17 +130,3 @@ def test_pictures_of_dev_and_test_are_shown() -> None:
     assert len(set(shown)) == len(shown)
     assert SPEC.picture(str(SPEC.content("train").image_ids[0]), test.image_features[0]) is None
     assert all(np.ptp(pixels) > 8 for pixels in thumbnails().values())
-
-
-def test_prepared_and_embedded_emoji_are_the_same(tmp_path: Path) -> None:
-    from ncl_bench.data.prepare import prepare
-
-    prepare("pictograms-emoji", None, tmp_path)
-    for language in EMOJI.languages:
-        embedded = load_dataset("pictograms-emoji", split="dev", language=language)
-        opened = load_dataset("pictograms-emoji", split="dev", language=language, root=tmp_path)
-        assert opened.image_features is not embedded.image_features
-        assert opened.fingerprint == embedded.fingerprint
-        rows = np.arange(len(embedded))
-        for name, array in vars(opened.read(rows)).items():
-            np.testing.assert_array_equal(array, getattr(embedded.read(rows), name))

@@ -5,16 +5,13 @@ import pickle
 import shutil
 import subprocess
 import sys
-import tracemalloc
 from dataclasses import replace
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 from support import miniatures
 
-from ncl_bench.data import DATASETS
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import damage, load_prepared
@@ -31,51 +28,6 @@ def root(tmp_path):
     return tmp_path / "root"
 
 
-@pytest.mark.parametrize("rows", [[0, 11, 5, 5, 2], [], [-1, 3]])
-def test_rows_come_in_the_order_asked_for(root, rows):
-    features = load_prepared(root, SPEC, "train").image_features
-    index = np.array(rows, np.int64)
-    np.testing.assert_array_equal(features[index], miniatures.features(12, 0)[index])
-
-
-def test_rows_can_be_masks_and_slices(root):
-    features = load_prepared(root, SPEC, "train").image_features
-    mask = np.arange(12) % 3 == 0
-    np.testing.assert_array_equal(features[mask], miniatures.features(12, 0)[mask])
-    np.testing.assert_array_equal(features[2:9], miniatures.features(12, 0)[2:9])
-
-
-def test_a_row_that_does_not_exist_is_an_index_error(root):
-    with pytest.raises(IndexError):
-        load_prepared(root, SPEC, "train").image_features[np.array([12])]
-
-
-def test_rows_are_writable_copies(root):
-    features = load_prepared(root, SPEC, "train").image_features
-    rows = features[np.array([3])]
-    rows[:] = 0
-    assert features[np.array([3])].any()
-
-
-@pytest.mark.slow  # measures memory
-def test_opening_does_not_read_the_features(tmp_path, monkeypatch):
-    spec = miniatures.SPECS["flickr30k"]
-    wide = type(spec)(**{**vars(spec), "n_regions": 36, "feature_dim": 2048})
-    monkeypatch.setitem(miniatures.SPECS, "flickr30k", wide)
-    monkeypatch.setitem(DATASETS, "flickr30k", wide)
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    for prefix, rows in (("train", 12), ("dev", 20), ("test", 15)):
-        np.save(source / f"{prefix}_ims.npy", np.ones((rows, 36, 2048), np.float32))
-    prepare("flickr30k", source, tmp_path / "root")
-    before = pa.total_allocated_bytes()
-    tracemalloc.start()
-    dataset = load_prepared(tmp_path / "root", wide, "train")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak + pa.total_allocated_bytes() - before < 36 * 2048 * 4 * 12 / 4
-    assert dataset.image_features[np.array([11])].sum() == 36 * 2048
-
-
 def test_preload_reads_everything_into_memory(root):
     dataset = load_prepared(root, SPEC, "train", preload="ram")
     shutil.rmtree(root)
@@ -84,13 +36,6 @@ def test_preload_reads_everything_into_memory(root):
 
 def test_the_dataset_folder_itself_can_be_given(root):
     assert len(load_prepared(root / "flickr30k", SPEC, "dev")) == 20
-
-
-def test_captions_are_a_sequence(root):
-    captions = load_prepared(root, SPEC, "dev").captions
-    assert len(captions) == 20
-    assert list(captions[3:5]) == [captions[3], captions[4]]
-    assert captions[-1] == captions[19]
 
 
 def test_tokens_are_the_encoded_captions_in_the_order_asked_for(root):
@@ -112,36 +57,6 @@ def test_ids_are_read_when_they_are_asked_for(root):
     assert ids[2:9:3].tolist() == expected[2:9:3]
     assert ids.take([5, 5, -2]).tolist() == [expected[row] for row in (5, 5, -2)]
     assert pickle.loads(pickle.dumps(ids)).tolist() == expected
-
-
-@pytest.mark.slow  # measures memory
-def test_a_pair_costs_its_index_entries_and_no_more(tmp_path, monkeypatch):
-    """Ids, texts, tokens and features stay in the files: what is kept for a pair is its image and its id.
-
-    A shard keeps tokens too.
-    """
-    n = 6_000
-    large = replace(SPEC, images={"train": n, "dev": 4, "test": 3})
-    monkeypatch.setitem(miniatures.IMAGES, "train", n)
-    monkeypatch.setitem(DATASETS, "flickr30k", large)
-    prepare("flickr30k", miniatures.make_scan(tmp_path / "from", "flickr30k"), tmp_path / "root")
-    load_prepared(tmp_path / "root", large, "dev")  # what is imported stays
-    before = pa.total_allocated_bytes()
-    tracemalloc.start()
-    dataset = load_prepared(tmp_path / "root", large, "train")
-    kept, _ = tracemalloc.get_traced_memory()
-    shard = dataset.shard(4, 3)
-    kept_with_shard, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert pa.total_allocated_bytes() == before
-    assert kept - 16 * len(dataset) < 100_000
-    assert kept_with_shard - kept < 100 * len(shard) + 10_000
-    assert shard.captions[0] == dataset.captions[len(dataset) * 3 // 4]
-
-
-def test_no_noise_is_recorded_as_none(root):
-    noise = load_prepared(root, SPEC, "train").noise
-    assert (noise.unit, noise.ratio, noise.realised_ratio) == (None, 0.0, 0.0)
 
 
 def rewritten(root, **changes):
@@ -248,31 +163,6 @@ def test_a_flipped_bit_anywhere_is_found(root):
 def test_choices_that_were_not_prepared_are_refused(root, choice, message):
     with pytest.raises(DataError, match=message):
         load_prepared(root, SPEC, "train", **choice)
-
-
-def test_an_unknown_split_is_refused(root):
-    with pytest.raises(DataError, match="unknown split of flickr30k 'val'; choose one of: dev, test, train"):
-        load_prepared(root, SPEC, "val")
-
-
-@pytest.mark.parametrize("name", ["data-00000-of-00001.arrow", "state.json", "dataset_info.json"])
-def test_a_damaged_table_is_read_or_refused_in_a_sentence(root, name):
-    path = root / "flickr30k" / "captions" / "dev" / name
-    whole, random = path.read_bytes(), np.random.default_rng(0)
-    sentences = []
-    for _ in range(25):
-        flipped = bytearray(whole)
-        flipped[random.integers(len(whole))] ^= 1 << int(random.integers(8))
-        path.unlink()  # an earlier one may still be mapped
-        path.write_bytes(flipped)
-        try:
-            dev = load_prepared(root, SPEC, "dev")
-            assert len(list(dev.captions)) == 20
-            dev.image_ids.tolist()
-        except DataError as error:
-            sentences.append(str(error))
-    assert sentences
-    assert all("`ncl-bench doctor --deep` says what to do" in sentence for sentence in sentences)
 
 
 def test_the_folder_opens_without_ncl_bench(root):

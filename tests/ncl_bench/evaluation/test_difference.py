@@ -19,19 +19,6 @@ def draw(
     return own + seed * random.randn(n_seeds, 1) + both * random.randn(n_seeds, N_IMAGES)
 
 
-def by_bootstrap(first: Models, second: Models) -> bool:
-    """The two-level bootstrap: seeds of either row, and the same images for both."""
-    random = np.random.RandomState(0)
-    images = random.randint(0, N_IMAGES, (200, N_IMAGES))
-    share = np.stack([np.bincount(drawn, minlength=N_IMAGES) for drawn in images]) / N_IMAGES
-    means = []
-    for row in (first, second):
-        seeds = random.randint(0, len(row), (200, len(row)))
-        means.append(np.take_along_axis(share @ row.T, seeds, axis=1).mean(axis=1))
-    low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
-    return bool(low > 0 or high < 0)
-
-
 def false_alarms(
     test: Callable[[Models, Models], bool], counts: tuple[int, int], trials: int, **spread: float
 ) -> float:
@@ -51,10 +38,6 @@ def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
 ) -> None:
     rate = false_alarms(lambda a, b: told_apart(a, b, N_IMAGES), counts, 1000, **spread)
     assert 0.01 < rate < 0.08
-
-
-def test_a_bootstrap_over_three_seeds_would_tell_too_many_apart() -> None:
-    assert false_alarms(by_bootstrap, (3, 3), 150, seed=20.0, both=20.0) > 0.1
 
 
 @pytest.mark.parametrize(("difference", "apart"), [(9.0, False), (120.0, True)])

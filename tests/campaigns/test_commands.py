@@ -1,0 +1,109 @@
+"""Commands that are stopped, that share a place, or whose disk is full: the same command then ends with the same bytes.
+
+``pytest -m slow -s tests/campaigns/test_commands.py`` runs all; ``NCL_KILLS`` sets the number of stops.
+"""
+
+import collections
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from campaigns.commands import COMMANDS, ONCE, World, digest, run, world
+
+from ncl_bench.cli.interruption import GOES_ON
+from ncl_bench.files import sole_owner
+
+__all__ = ["world"]
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+OUTPUTS = {
+    "prepare": ("data/flickr30k", 2_000),
+    "prepare digits": ("data/digits", 100_000),
+    "features": ("features", 10_000),
+    "noise make": ("noise.npy", 20_000),
+    "submission init": ("submissions/x", 1_000),
+    "train": ("runs/a", 20_000),
+    "plot": ("runs/a/plots", 1_000),
+    "sweep": ("sweep", 20_000),
+    "score": ("submissions/a", 100_000),
+    "evaluate": ("submissions/a", 2_000),
+    "leaderboard add": ("board", 1_000),
+    "leaderboard build": ("board", 2_000),
+}
+"""The place that each command owns, and bytes that are too few for its largest file."""
+
+
+def stopped(command: str, stop: str, share: float, world: World) -> bool:
+    """Stop a command after a share of its time, run it again, and compare; whether the signal met it at work."""
+    expected, seconds = world.undisturbed(command)
+    folder = world.fresh(command, f"{stop} {share:.4f}")
+    first, number = run(folder, command, stop, share * seconds), getattr(signal, stop)
+    assert first.code in (0, -number) or (first.code == 128 + number and stop != "SIGKILL"), first.output
+    assert "Traceback" not in first.output, first.output
+    if first.code > 0:
+        how = "goes on from here" if command.split()[0] in GOES_ON else "starts over"
+        assert first.output.rstrip().endswith(f"the same command {how}"), first.output
+    deadline = time.monotonic() + 60
+    while (
+        again := run(folder, command)
+    ).code == 2 and "is in use" in again.output:  # a worker is still ending
+        assert time.monotonic() < deadline, "a process outlives its command"
+    found = digest(folder)
+    assert found == expected, ({name for name, _ in found.items() ^ expected.items()}, again.output)
+    refused = again.code == 2 and command in ONCE  # it was done before the signal came
+    assert again.code == 0 or refused, again.output
+    shutil.rmtree(folder)
+    return first.code != 0
+
+
+@pytest.mark.parametrize(("stop", "share"), [("SIGKILL", 0.5), ("SIGINT", 0.7), ("SIGTERM", 0.9)])
+def test_a_stopped_command_is_finished_by_the_same_command(stop: str, share: float, world: World) -> None:
+    stopped("prepare", stop, share, world)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_stops_at_random_moments(world: World) -> None:
+    chance = random.Random(0)
+    met, tried = collections.Counter[tuple[str, str]](), collections.Counter[tuple[str, str]]()
+    failures = []
+    for number in range(int(os.environ.get("NCL_KILLS", "252"))):
+        command = list(COMMANDS)[number % len(COMMANDS)]
+        stop, share = SIGNALS[number // len(COMMANDS) % len(SIGNALS)], chance.random()
+        tried[command, stop] += 1
+        try:
+            met[command, stop] += stopped(command, stop, share, world)
+        except AssertionError as failure:
+            failures.append(f"{command}, {stop} at {share:.4f}: {str(failure)[:1500]}")
+    for (command, stop), count in sorted(tried.items()):
+        print(f"{command:<18}{stop:<9}{count:>4} stops, {met[command, stop]} of them met it at work")
+    assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures)
+
+
+def refused(folder: Path, command: str, words: str, largest_file: int | None = None) -> None:
+    ended = run(folder, command, largest_file=largest_file)
+    assert ended.code == 2, ended.output
+    assert "Traceback" not in ended.output
+    assert ended.output.splitlines()[-1].startswith("ncl-bench: ")
+    assert words in ended.output.splitlines()[-1], ended.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [name if name == "prepare" else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS],
+)
+def test_a_full_disk_and_a_place_in_use_are_said_and_the_same_command_finishes_later(
+    command: str, world: World
+) -> None:
+    (output, too_few), folder = OUTPUTS[command], world.fresh(command, "refused")
+    with sole_owner(folder / output):
+        before = digest(folder)
+        refused(folder, command, "is in use by another ncl-bench process")
+        assert digest(folder) == before
+    refused(folder, command, "File too large", too_few)
+    ended = run(folder, command)
+    assert ended.code == 0, ended.output
+    assert digest(folder) == world.undisturbed(command)[0]

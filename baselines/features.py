@@ -32,7 +32,7 @@ from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Proj
 from ncl_bench.data.image_table import Splits, draw_splits, note_split, noted_splits, open_table
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
-from ncl_bench.files import atomic_path, sole_owner, write_text
+from ncl_bench.files import atomic_path, readable, sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
 CHUNK = 1000
@@ -128,7 +128,7 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
     split_of: dict[str, str] = {}
     for split, file in files.items():
         try:
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
+            lines = readable(file, DataError, "a text").read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{file} cannot be read ({error}); give a text with an image's name per line"

@@ -13,7 +13,7 @@ from leaderboard.methods import Family, commands, family_of
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import as_csv, write_text
+from ncl_bench.files import as_csv, readable, write_text
 from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -98,8 +98,7 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
     rules_path = folder / "notes.yaml"
     listed = read_yaml(rules_path).get("rules", [])
     rules = [checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
-    with path.open(encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
+    lines = _read_csv(path)
     used: set[int] = set()
     entries = []
     for line, facts in enumerate(lines, start=2):
@@ -117,6 +116,14 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
                 f"{rules_path}: rule {n + 1} fits no line of results.csv; correct its `where`, {rule.where}"
             )
     return _with_disagreements(entries, papers)
+
+
+def _read_csv(path: Path) -> list[dict[str, str]]:
+    try:
+        with readable(path, SubmissionError, "a CSV file").open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SubmissionError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
 
 
 def _repeats(facts: dict[str, str], original: Original, lines: list[dict[str, str]], where: str) -> bool:
@@ -267,10 +274,7 @@ def import_published(collected: Path, target: Path) -> int:
     Raises:
         SubmissionError: a column is missing or a row stands twice.
     """
-    with collected.open(encoding="utf-8", newline="") as stream:
-        rows = [
-            _facts(row, f"{collected}:{line}") for line, row in enumerate(csv.DictReader(stream), start=2)
-        ]
+    rows = [_facts(row, f"{collected}:{line}") for line, row in enumerate(_read_csv(collected), start=2)]
     seen: dict[tuple[str, ...], int] = {}
     for line, row in enumerate(rows, start=2):
         key = tuple(row[name] for name in COLUMNS)

@@ -70,7 +70,14 @@ def as_csv(rows: Iterable[Iterable[object]]) -> str:
     return out.getvalue()
 
 
-def readable(path: Path, error: type[NclBenchError], expected: str, *, inside: Path | None = None) -> Path:
+def readable(
+    path: Path,
+    error: type[NclBenchError],
+    expected: str,
+    *,
+    inside: Path | None = None,
+    fix: str = "correct its name or put the file there",
+) -> Path:
     """The path of a user's file, if it can be opened: to open a pipe would wait without end.
 
     Args:
@@ -78,6 +85,7 @@ def readable(path: Path, error: type[NclBenchError], expected: str, *, inside: P
         error: class of what is raised.
         expected: what the file should be, such as "an .npy file".
         inside: folder that a symbolic link must not leave.
+        fix: what the user should do, in words that end the sentence.
 
     Raises:
         NclBenchError: of the given class, if it is missing, no regular file, or a link out of ``inside``.
@@ -95,7 +103,7 @@ def readable(path: Path, error: type[NclBenchError], expected: str, *, inside: P
     if leaves:
         problem = f"is a link out of the folder {inside}"
     if problem:
-        raise error(f"{path} {problem}, expected {expected}; correct its name or put the file there")
+        raise error(f"{path} {problem}, expected {expected}; {fix}")
     return path
 
 

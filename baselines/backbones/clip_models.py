@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ncl_bench.errors import TrainingError
 from ncl_bench.extras import install_command
+from ncl_bench.files import readable
 
 
 class Architecture(BaseModel):
@@ -146,11 +147,7 @@ def weights_file(config: CLIPConfig) -> Path | None:
         TrainingError: there is no such file, or it cannot be fetched.
     """
     if config.weights:
-        if not Path(config.weights).is_file():
-            raise TrainingError(
-                f"backbone.weights is {config.weights}, which is no file; give a safetensors file"
-            )
-        return Path(config.weights)
+        return readable(Path(config.weights), TrainingError, "a safetensors file with backbone.weights")
     if not config.pretrained:
         return None
     found = _known_weights(config)

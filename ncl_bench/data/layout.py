@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.errors import DataError, first_problem
-from ncl_bench.files import sha256_of_file, write_text
+from ncl_bench.files import readable, sha256_of_file, write_text
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import FileName, Record
 
@@ -163,13 +163,13 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: it is missing, damaged or of another layout version.
     """
     path = folder / MANIFEST
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError:
+    if not path.is_file():
         raise DataError(
             f"{folder} is not a prepared dataset (no manifest.json); run `{command_name()} prepare`"
-        ) from None
-    except (ValueError, RecursionError):
+        )
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         content = None
     found = content.get("layout_version") if isinstance(content, dict) else None
     if found is not None and found != LAYOUT_VERSION:
@@ -191,11 +191,13 @@ def read_image_files(folder: Path) -> ImageFiles:
     place = folder / IMAGE_FILES
     if not place.exists():
         return ImageFiles(parts={}, files=())
+    path, fix = place / MANIFEST, f"delete {place} and add the images again"
+    readable(path, DataError, "a manifest", fix=fix)
     try:
-        found = ImageFiles.model_validate_json((place / MANIFEST).read_bytes())
+        found = ImageFiles.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        raise DataError(f"{place / MANIFEST} is damaged; delete {place} and add the images again") from None
-    check_sizes(place, found.files, f"delete {place} and add the images again")
+        raise DataError(f"{path} is damaged; {fix}") from None
+    check_sizes(place, found.files, fix)
     return found
 
 

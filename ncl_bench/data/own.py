@@ -20,7 +20,7 @@ from ncl_bench.data.image_table import Splits, draw_splits, note_split, noted_sp
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.errors import DataError, ScoresError
-from ncl_bench.files import sole_owner, write_text
+from ncl_bench.files import readable, sole_owner, write_text
 from ncl_bench.npy import map_npy, read_header
 from ncl_bench.progress import Progress, silent
 
@@ -120,7 +120,7 @@ def new_dataset(
         arrays = _arrays(features, table, options)
         spec = _spec(name, table, arrays, options)
         text = _module_text(spec, features, captions)
-        if module.exists() and module.read_text(encoding="utf-8") != text:
+        if module.exists() and readable(module, DataError, "a module").read_bytes() != text.encode():
             raise DataError(f"{module} exists and says something else; delete it or choose another --module")
         try:
             _gather(work, spec, table, arrays, progress)

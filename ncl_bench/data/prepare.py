@@ -39,7 +39,7 @@ from ncl_bench.data.verify import (
 )
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError
-from ncl_bench.files import Journal, sha256_of_file, sole_owner, write_text
+from ncl_bench.files import Journal, readable, sha256_of_file, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, silent
 
 BLOCK_ROWS = 128
@@ -204,7 +204,7 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
         "source": material.identity,
         "dtype": dtype,
         "tokenizers": options.text.tokenizers,
-        "files": [file and hashlib.sha256(file.read_bytes()).hexdigest() for file in files],
+        "files": [file and sha256_of_file(readable(file, DataError, "a json file")) for file in files],
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 

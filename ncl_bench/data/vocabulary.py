@@ -108,12 +108,11 @@ def load_vocabulary(path: Path) -> Vocabulary:
     Raises:
         DataError: the file is missing or not in the published format.
     """
-    if path.exists() and not path.is_file():
-        raise DataError(f"vocabulary {path} is no regular file; give an existing json file")
+    readable(path, DataError, "a vocabulary, a json file")
     try:
-        return parse_vocabulary(readable(path, DataError, "a vocabulary").read_bytes(), str(path))
+        return parse_vocabulary(path.read_bytes(), str(path))
     except OSError as error:
-        raise DataError(f"vocabulary {path}: {error.strerror}; give an existing json file") from None
+        raise DataError(f"vocabulary {path}: {error.strerror}; give a readable json file") from None
 
 
 def parse_vocabulary(content: bytes, name: str) -> Vocabulary:

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import write_text
+from ncl_bench.files import readable, write_text
 from ncl_bench.schema import Record
 
 if TYPE_CHECKING:
@@ -226,17 +226,14 @@ def read_result(folder: str | Path) -> Result:
     Raises:
         SubmissionError: it is missing, damaged or of another protocol version.
     """
-    path = Path(folder) / RESULT_FILE
+    path, command = Path(folder) / RESULT_FILE, f"run `ncl-bench evaluate {folder}`"
+    readable(path, SubmissionError, "the numbers of a submission", fix=command)
     try:
         return Result.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise SubmissionError(
-            f"cannot read {path}: {error.strerror}; run `ncl-bench evaluate {folder}`"
-        ) from None
+        raise SubmissionError(f"cannot read {path}: {error.strerror}; {command}") from None
     except ValidationError as error:
-        raise SubmissionError(
-            f"{path}: {first_problem(error)}; run `ncl-bench evaluate {folder}` again"
-        ) from None
+        raise SubmissionError(f"{path}: {first_problem(error)}; {command} again") from None
 
 
 COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")

@@ -5,11 +5,17 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from leaderboard.published import import_published
+from ncl_bench.data.image_table import open_table
+from ncl_bench.data.layout import read_image_files
+from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
+from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
 from ncl_bench.files import readable, sole_owner, write_bytes
 from ncl_bench.npy import read_header
@@ -56,7 +62,18 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stay
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
 def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
-    for name, read in (("a.npy", read_header), ("a.pt", as_array), ("a.yaml", read_yaml)):
+    readers: dict[str, Callable[[Path], object]] = {
+        "a.npy": read_header,
+        "a.pt": as_array,
+        "a.yaml": read_yaml,
+        "vocabulary.json": load_vocabulary,
+        "result.json": lambda path: read_result(path.parent),
+        "image_files/manifest.json": lambda path: read_image_files(path.parents[1]),
+        "images.csv": lambda path: open_table(path).__enter__(),
+        "published.csv": lambda path: import_published(path, tmp_path / "target.csv"),
+    }
+    for name, read in readers.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         os.mkfifo(tmp_path / name)
         with pytest.raises(NclBenchError, match=f"{name} is no regular file, expected"):
             read(tmp_path / name)

@@ -234,7 +234,7 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
         path.write_bytes(path.read_bytes()[:50])
     elif damage == "absent":
         path.unlink()
-    wanted = {"bytes": "is no safetensors file", "absent": "is no file; give"}.get(
+    wanted = {"bytes": "is no safetensors file", "absent": "does not exist, expected a safetensors file"}.get(
         damage, "does not fit CLIP: "
     )
     with pytest.raises(TrainingError, match=wanted):

@@ -29,7 +29,7 @@ from PIL import Image
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
-from ncl_bench.data.image_table import Splits, draw_splits, note_split, noted_splits, open_table
+from ncl_bench.data.own_tables import Splits, draw_splits, note_split, noted_splits, open_table
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 from ncl_bench.files import atomic_path, readable, sole_owner, write_text

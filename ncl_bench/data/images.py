@@ -3,17 +3,17 @@
 They are copied into the prepared folder, so that it stands alone.
 """
 
-import csv
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
+from ncl_bench.data.own_tables import read_file_names
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
-from ncl_bench.files import Journal, readable, sole_owner
+from ncl_bench.files import Journal, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
@@ -49,7 +49,7 @@ def add_images(
         target, work = folder / IMAGE_FILES, folder / f".{IMAGE_FILES}.partial"
         if target.exists():
             raise DataError(f"{spec.name} has its images already; delete {target} to add others")
-        table = None if names is None else _read_names(names)
+        table = None if names is None else read_file_names(names)
         if table is not None and (unnamed := [i for split in ids for i in ids[split] if i not in table]):
             raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
         paths = {split: [_path(source, image_id, table) for image_id in ids[split]] for split in ids}
@@ -63,19 +63,6 @@ def add_images(
         os.rename(result, target)
         shutil.rmtree(work)
     return target
-
-
-def _read_names(path: Path) -> dict[str, str]:
-    try:
-        with readable(path, DataError, "a table").open(encoding="utf-8-sig", newline="") as stream:
-            rows = csv.DictReader(stream, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-            if not {"image_id", "file"} <= set(rows.fieldnames or ()):
-                raise DataError(
-                    f"{path} lacks a column image_id or file; name its columns so in the first line"
-                )
-            return {row["image_id"]: row["file"] for row in rows}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
 
 
 def _path(source: Path, image_id: str, names: Mapping[str, str] | None) -> Path:

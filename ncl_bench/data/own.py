@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout, read_lines
 from ncl_bench.data.encoding import ENCODING_FILE
-from ncl_bench.data.image_table import Splits, draw_splits, note_split, noted_splits, open_table
+from ncl_bench.data.own_tables import CaptionTable, draw_splits, read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.errors import DataError, ScoresError
@@ -59,23 +59,6 @@ class OwnOptions:
     noise: Literal["synthetic", "natural"] = "synthetic"
 
 
-@dataclass(frozen=True)
-class CaptionTable:
-    """A table with one row per caption.
-
-    Attributes:
-        path: of the file.
-        languages: its columns of captions, in their order.
-        captions: id of an image to its captions, each in every language; images in order of first appearance.
-        splits: split to images, or None where the table has no column ``split``.
-    """
-
-    path: Path
-    languages: tuple[str, ...]
-    captions: Mapping[str, list[tuple[str, ...]]]
-    splits: Splits | None
-
-
 def new_dataset(
     name: str,
     features: Path,
@@ -93,7 +76,7 @@ def new_dataset(
         features: a folder with ``{split}_ims.npy`` or ``{split}.npy`` for each split, ``(images, dim)`` or ``(images,
             regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or with an ``.npy`` file per image,
             named by its id, ``(dim,)`` or ``(regions, dim)``. Numbers of 64 bits are stored with 32.
-        captions: a ``.csv`` or ``.tsv`` file, see :func:`read_captions`.
+        captions: a ``.csv`` or ``.tsv`` file, see :func:`ncl_bench.data.own_tables.read_captions`.
         root: folder of prepared datasets; gets a folder of this name.
         module: the Python file to write.
         options: what the files do not say.
@@ -134,49 +117,6 @@ def new_dataset(
         write_text(module, text)
         shutil.rmtree(work)
     return spec, len(table.captions) - sum(spec.images.values())
-
-
-def read_captions(path: Path) -> CaptionTable:
-    """A table with a column ``image`` of ids, one column of captions per language, and perhaps one ``split``.
-
-    Args:
-        path: a ``.csv`` file, or ``.tsv`` with tabs, in UTF-8, with a heading. The captions' columns are named by
-            language, such as ``en`` and ``zh``; a single one may be called ``caption``, and is English.
-
-    Raises:
-        DataError: the file cannot be read, a cell is empty, or an image is in two splits.
-    """
-    captions: dict[str, list[tuple[str, ...]]] = {}
-    split_of: dict[str, str] = {}
-    with open_table(path) as rows:
-        columns = list(rows.fieldnames or ())
-        languages = [column for column in columns if column not in ("image", "split")]
-        if "image" not in columns or not languages:
-            raise DataError(
-                f"{path} has the columns {', '.join(columns) or 'none'}, expected image and one of captions per "
-                "language, such as image,en; name them so in its first line"
-            )
-        for row in rows:
-            where = f"{path} line {rows.line_num}"
-            cells = {column: " ".join((row[column] or "").split()) for column in columns}
-            cells["image"] = (row["image"] or "").strip()
-            empty = [column for column in columns if not cells[column]]
-            if empty or None in row:
-                fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
-                raise DataError(f"{where}: {fault}; every row is an image and its caption in every language")
-            image, split = cells["image"], cells.get("split", "")
-            if len(image.splitlines()) > 1:
-                raise DataError(f"{where}: the image {image!r} has a line end in its name; rename it")
-            if "split" in columns and split not in SPLITS:
-                raise DataError(
-                    f"{where}: split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
-                )
-            note_split(split_of, image, split, where)
-            captions.setdefault(image, []).append(tuple(cells[language] for language in languages))
-    if not captions:
-        raise DataError(f"{path} holds no captions; write one row per caption")
-    named = ("en",) if languages == ["caption"] else tuple(languages)
-    return CaptionTable(path, named, captions, noted_splits(split_of) if "split" in columns else None)
 
 
 @dataclass(frozen=True)

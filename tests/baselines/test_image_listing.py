@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.features import list_images
-from ncl_bench.data.image_table import draw_splits
+from ncl_bench.data.own_tables import draw_splits
 from ncl_bench.errors import DataError
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from leaderboard.published import import_published
-from ncl_bench.data.image_table import open_table
 from ncl_bench.data.layout import read_image_files
+from ncl_bench.data.own_tables import open_table
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.results import read_result

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from ncl_bench import load_dataset
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, register
-from ncl_bench.data.own import OwnOptions, new_dataset, read_captions
+from ncl_bench.data.own import OwnOptions, new_dataset
+from ncl_bench.data.own_tables import read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import protocol_images
 from ncl_bench.errors import DataError

@@ -47,7 +47,8 @@ benchmark: .venv/installed-test
 	$(PIP) --editable '.[baselines,test]'
 	touch $@
 
-.venv/installed-docs: .venv/installed
+.venv/installed-docs: pyproject.toml constraints.txt # reads the sources, so it needs no torch
+	$(PYTHON) -m venv .venv
 	$(PIP) --editable '.[docs]'
 	touch $@
 

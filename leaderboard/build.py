@@ -8,7 +8,7 @@ from leaderboard.board import Content, published_folder, read_content
 from leaderboard.cells import REPRODUCED
 from leaderboard.exports import bibtex_text, csv_text, rows_in, tables, with_tables
 from leaderboard.figures import plain_chart
-from leaderboard.site import site_files
+from leaderboard.site import repository_link, site_files
 from leaderboard.table import latex_text, tables_of
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -18,6 +18,8 @@ HERE = Path(__file__).parent
 CARDS = HERE.parent / "dataset_cards"
 PLOT = "rsum_vs_noise.svg"
 README = "README.md"
+DOCS = "docs/index.html"
+"""Where the documentation site lies below the site's folder, if it was built first."""
 _TITLE = "# Leaderboard\n"
 
 
@@ -41,7 +43,8 @@ def build(
 ) -> Built:
     """Check every entry and write the site.
 
-    Two builds of the same entries give the same bytes on every machine.
+    Two builds of the same entries give the same bytes on every machine. The header links to the documentation if
+    it lies in ``to/docs``.
 
     Args:
         root: the leaderboard's folder; ``root/results`` is read.
@@ -55,7 +58,8 @@ def build(
     """
     with sole_owner(root), sole_owner(to):
         content = read_content(root, published=published, progress=progress)
-        files = _site(content)
+        docs = [("Documentation", DOCS)] if (to / DOCS).is_file() else []
+        files = _site(content, docs)
         for path, text in files.items():
             write_text(to / path, text)
         if tables:
@@ -74,7 +78,7 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     """
     with sole_owner(root):
         content = read_content(root, published=published, progress=progress)
-        files = _site(content)
+        files = _site(content, [])
         behind = _behind(root)
         if not behind and _readme(content, root) != _text(root):
             raise SubmissionError(
@@ -84,8 +88,8 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     return Built(len(content.entries), tuple(files), behind)
 
 
-def _site(content: Content) -> dict[Path, str]:
-    files = site_files(content, CARDS)
+def _site(content: Content, docs: list[tuple[str, str]]) -> dict[Path, str]:
+    files = site_files(content, CARDS, [*docs, *repository_link()])
     files["data/leaderboard.csv"] = csv_text(content.boards)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in content.boards:

@@ -90,7 +90,7 @@ def bibtex_text(papers: Mapping[str, Paper]) -> str:
             "howpublished": paper.venue,
             "doi": paper.doi,
             "eprint": paper.arxiv,
-            "url": paper.link,
+            "url": paper.link or paper.code,
         }
         body = "".join(f"  {name} = {{{_bib(value)}}},\n" for name, value in fields.items() if value)
         items.append(f"@misc{{{key},\n{body}}}\n")

@@ -1,4 +1,4 @@
-"""The figures of the site: rSum against noise ratio, and recalls with their intervals.
+"""The figures of the site: rSum against noise ratio, during training, and with intervals.
 
 They are SVG from our own templates rather than matplotlib's, because they stand inside the pages: their colours
 follow the page's light or dark theme through its style sheet, every point has a title for screen readers and the
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, TypeVar
 
+import numpy as np
+
 from leaderboard.board import Board
 from leaderboard.entries import Cell, Entry
 from leaderboard.measured import MeasuredTable, Place, mean_curve
 from leaderboard.published import Paper
 from leaderboard.rendering import markup, render
-from ncl_bench.evaluation.metrics import RECALLS
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8
@@ -41,16 +42,6 @@ class Curve:
     points: tuple[tuple[float, float, float], ...]
     solid: bool = True
     marks: bool = True
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar: a label, a value in percent, and the ends of its whisker (equal to the value for none)."""
-
-    label: str
-    value: float
-    low: float
-    high: float
 
 
 def method_charts(boards: Iterable[Board], papers: Mapping[str, Paper]) -> Charts:
@@ -94,25 +85,6 @@ def by_reference(lines: Mapping[Key, Mapping[float, Entry]]) -> list[Key]:
         return at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
 
     return sorted(sorted(lines), key=key)
-
-
-def bar_charts(entries: Iterable[Entry]) -> Charts:
-    """One bar chart per measured entry: six recalls, with bootstrap intervals or the deviation over seeds."""
-    measured = sorted(
-        (entry for entry in entries if entry.intervals or entry.spread), key=lambda entry: entry.cell.order
-    )
-    return [
-        (
-            f"{entry.label} {entry.backbone}, {entry.cell.title}. Whiskers: "
-            + (
-                f"standard deviation over {len(entry.seeds)} seeds."
-                if entry.spread
-                else "95 % bootstrap interval."
-            ),
-            markup(_recall_bars(entry)),
-        )
-        for entry in measured
-    ]
 
 
 def plain_chart(boards: Sequence[Board], papers: Mapping[str, Paper]) -> str:
@@ -192,21 +164,10 @@ def _measured(entries: Iterable[Entry]) -> bool:
     return any(entry.status != "reported" for entry in entries)
 
 
-def _recall_bars(entry: Entry) -> str:
-    members: dict[str, list[Bar]] = {"Image to text": [], "Text to image": []}
-    for name in RECALLS:
-        value = getattr(entry.recalls, name) or 0.0
-        deviation = entry.spread.get(name, 0.0)
-        low, high = entry.intervals.get(name, (max(value - deviation, 0.0), min(value + deviation, 100.0)))
-        group = "Image to text" if name.startswith("i2t") else "Text to image"
-        members[group].append(Bar(name[4:].replace("r", "R@"), value, low, high))
-    return bars(members, title=f"Recalls of {entry.label}, {entry.cell.title}")
-
-
 def curves(
     series: Sequence[Curve], *, title: str, x_title: str, y_title: str, standalone: bool = False
 ) -> str:
-    """A line chart as SVG text.
+    """A line chart as SVG text. A curve that falls below the axis ends at its edge, and its name says so by ↓.
 
     Args:
         series: at least one curve; colours and dashes repeat after ``N_COLOURS``.
@@ -217,7 +178,7 @@ def curves(
     """
     xs = sorted({point[0] for curve in series for point in curve.points})
     ends = [y + sign * spread for curve in series for _, y, spread in curve.points for sign in (-1, 1)]
-    y_ticks = ticks(max(min(ends), 0.0), max(ends))
+    y_ticks = ticks(max(without_outliers(ends), 0.0), max(ends))
     x_low, x_high = (xs[0], xs[-1]) if len(xs) > 1 else (xs[0] - 10, xs[0] + 10)
     plot_width, plot_height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
@@ -227,9 +188,12 @@ def curves(
     def y(value: float) -> str:
         return _number(_TOP + plot_height * (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]))
 
+    def falls(curve: Curve) -> bool:
+        return any(value < y_ticks[0] for _, value, _ in curve.points)
+
     lines = [
         {
-            "name": curve.name,
+            "name": curve.name + " ↓" * falls(curve),
             "colour": number % N_COLOURS,
             "dashed": not curve.solid,
             "marks": curve.marks,
@@ -252,26 +216,6 @@ def curves(
         box={"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _WIDTH - _RIGHT, "top": _TOP}
         | {"bottom": _HEIGHT - _BOTTOM},
     ).strip()
-
-
-def bars(groups: Mapping[str, Sequence[Bar]], *, title: str) -> str:
-    """Recall bars with whiskers as SVG text; one row of bars per label, one block per group.
-
-    Args:
-        groups: block title to bars; values in [0, 100].
-        title: read by screen readers and shown on hover.
-    """
-    left, width, step, gap = 52, 250, 22, 30
-    blocks, top = [], 4
-    for name, members in groups.items():
-        placed = []
-        for number, bar in enumerate(members):
-            scale = [_number(left + width * value / 100) for value in (bar.value, bar.low, bar.high)]
-            length = _number(width * bar.value / 100)
-            placed.append({"bar": bar, "y": top + gap + step * number, "length": length, "ends": scale})
-        blocks.append({"name": name, "y": top + 18, "bars": placed})
-        top += gap + step * len(members) + 8
-    return render("bars.svg.j2", blocks=blocks, title=title, left=left, width=width, height=top + 4).strip()
 
 
 def forest(table: MeasuredTable, cell: Cell) -> object:
@@ -303,7 +247,7 @@ def forest_chart(
     sums = [place.entry.r_sum or 0.0 for place in places]
     ends = [end for place in places for end in (place.interval or ())]
     ends += [place.entry.last_epoch for place in places if place.entry.last_epoch is not None]
-    scale = ticks(max(min([*sums, *ends]), 0.0), min(max([*sums, *ends]), 600.0))
+    scale = ticks(max(without_outliers([*sums, *ends]), 0.0), min(max([*sums, *ends]), 600.0))
 
     def x(value: float) -> str:
         share = (min(max(value, scale[0]), scale[-1]) - scale[0]) / (scale[-1] - scale[0])
@@ -319,6 +263,7 @@ def forest_chart(
                 "control": place.rank is None,
                 "y": _number(top + step * (index + 0.5)),
                 "x": x(value),
+                "below": value < scale[0],
                 "text": f"{value:.1f}",
                 "low": None if low is None else x(low),
                 "high": None if high is None else x(high),
@@ -354,11 +299,11 @@ def epoch_curves(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"]) 
     """Under one noise, over the steps: AUROC of the detection in per cent, or rSum on dev; of the best lines with one.
 
     Returns:
-        For the recipes as they are and for the tuned ones, if there are any: which, and the markup.
+        For the default and the tuned recipes, if there are any: which, and the markup.
     """
     return [
         (kind, picture)
-        for tuned, kind in ((False, "recipes as they are"), (True, "tuned recipes"))
+        for tuned, kind in ((False, "default recipes"), (True, "tuned recipes"))
         if (picture := _epoch_curve(table, cell, of, tuned)) is not None
     ]
 
@@ -378,6 +323,15 @@ def _epoch_curve(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"], 
         return None
     shown = series[:MOST_CURVES]
     return markup(curves(shown, title=f"{title}, {cell.title}", x_title="steps", y_title=title))
+
+
+def without_outliers(values: Sequence[float]) -> float:
+    """The smallest value that is no low outlier, so that an axis which starts there shows how the best differ.
+
+    An outlier lies more than three times the interquartile range below the first quartile (Tukey's outer fence).
+    """
+    first, third = np.quantile(values, [0.25, 0.75])
+    return min(value for value in values if value >= first - 3 * (third - first))
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -400,7 +354,7 @@ def _place_labels(lines: list[dict[str, object]]) -> None:
     wanted = sorted(lines, key=lambda line: float(line["points"][-1][1]))  # type: ignore[index]
     placed: list[float] = []
     for line in wanted:
-        at = float(line["points"][-1][1])  # type: ignore[index]
+        at = min(float(line["points"][-1][1]), _HEIGHT - _BOTTOM)  # type: ignore[index]
         placed.append(max(at, placed[-1] + step) if placed else at)
     overflow = (placed[-1] if placed else 0.0) - (_HEIGHT - 8)
     for number in range(len(placed) - 1, -1, -1):

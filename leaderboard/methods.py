@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from baselines.recipes import beginning, recipe_names, split_name
 from leaderboard.entries import Cell, Entry, checked
@@ -19,6 +19,25 @@ from ncl_bench.schema import Record, read_yaml
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
 
 
+class Reference(Record):
+    """A paper, by its first author, and where to read it: the first address that is known."""
+
+    authors: str
+    title: str
+    venue: str
+    year: int
+    doi: str = ""
+    arxiv: str = ""
+    url: Annotated[str, StringConstraints(pattern=r"^(https://\S+)?$")] = ""
+
+    @property
+    def link(self) -> str:
+        """Address of the paper; empty where none is known."""
+        if self.doi:
+            return f"https://doi.org/{self.doi}"
+        return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
+
+
 class Family(Record):
     """One page: a method in all its published spellings.
 
@@ -26,7 +45,8 @@ class Family(Record):
         title, summary: for readers.
         names: that results give it.
         single, ensemble: those that stand for one network, and for an average of several.
-        source: key in ``published/sources.yaml`` of the paper that introduced it.
+        source: key in ``published/sources.yaml`` of the paper that introduced it; empty where we copied no table of it.
+        paper: that paper, where ``source`` is empty.
         recipes: the method that its recipes are of; empty where there are none.
         ensemble_recipes: likewise, of an average of several networks.
         recipe_suffixes: how the recipe of a name ends; None where it has none.
@@ -40,6 +60,7 @@ class Family(Record):
     single: tuple[str, ...] = ()
     ensemble: tuple[str, ...] = ()
     source: str = ""
+    paper: Reference | None = None
     recipes: str = ""
     ensemble_recipes: str = ""
     recipe_suffixes: dict[str, str | None] = Field(default_factory=dict)

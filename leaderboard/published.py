@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from leaderboard.entries import Cell, Entry, checked
-from leaderboard.methods import Family, commands, family_of
+from leaderboard.methods import Family, Reference, commands, family_of
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
@@ -21,28 +21,13 @@ DISAGREEMENT = "Printed with another rSum too"
 """Begins the remark on papers that print other numbers for the same row."""
 
 
-class Paper(Record):
+class Paper(Reference):
     """A paper, repository or poster that prints numbers."""
 
     short: str
     method: str
-    authors: str
-    title: str
-    venue: str
-    year: int
     read_from: str
-    doi: str = ""
-    arxiv: str = ""
     code: str = ""
-
-    @property
-    def link(self) -> str:
-        """Where to read it: DOI, arXiv or code; empty where none is known."""
-        return (
-            (self.doi and f"https://doi.org/{self.doi}")
-            or (self.arxiv and f"https://arxiv.org/abs/{self.arxiv}")
-            or self.code
-        )
 
 
 class Original(Record):

@@ -1,23 +1,26 @@
 """The static site: pages from templates, one style sheet, one script; no server, no external request."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from leaderboard.board import Board, Content, Division, boards_of
 from leaderboard.entries import PROTOCOLS, RECALL_TITLES, STATUSES, Cell, Entry
-from leaderboard.figures import bar_charts, epoch_curves, forest, method_charts, overview_charts
+from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import detection, drops, measured_tables
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")
-_UNITS = {"none": "no noise", "unknown": "unit unknown"}
+"""Groups of a table whose best row is named."""
 
 
 @dataclass(frozen=True)
@@ -31,68 +34,72 @@ class Gap:
     def remarks(self) -> list[str]:
         """What explains the gap, as far as the two entries say."""
         chosen = self.paper.selection == "test" != self.ours.selection
-        remarks = ["The printed row was chosen on the test split."] if chosen else []
+        remarks = ["The printed checkpoint was chosen on the test split."] if chosen else []
         if self.paper.noise != self.ours.noise:
             noises = [entry.noise or "the standard draw" for entry in (self.paper, self.ours)]
-            remarks.append(f"The printed row has other noise ({noises[0]}) than ours ({noises[1]}).")
+            remarks.append(f"Different noise: printed {noises[0]}, ours {noises[1]}.")
         return [*remarks, *self.ours.notes]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the picker: a dataset under one protocol, its units, and the cells of each."""
+    """A dataset under one protocol in the picker, with its tables in order."""
 
-    dataset: str
+    key: str
     title: str
-    protocol: str
-    units: list[tuple[str, list[tuple[Cell, str]]]]
+    cells: list[Cell]
 
 
-def site_files(content: Content, cards: Path) -> dict[str, str]:
+def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Text of every page, by path below the site's folder.
 
     Args:
         content: all entries and what they refer to.
         cards: folder with the dataset cards.
+        links: label and address of further links in the header; an address on the site is relative to its folder.
     """
-    boards, families = content.boards, content.families
-    of_family = Counter(entry.family for entry in content.entries)
-    used = [key for key in families if of_family[key]]
-    pages = {"site.css": _static("site.css"), "site.js": _static("site.js"), "index.html": _index(content)}
-    pages["methods/index.html"] = _page(
-        "methods.html",
-        "methods/index.html",
-        methods=[(key, families[key], of_family[key]) for key in used],
-        has_recipes={key: bool(family_recipes(families[key])) for key in used},
-    )
-    for key in used:
-        pages[f"methods/{key}.html"] = _method(key, families[key], content)
+    families, of_family = content.families, Counter(entry.family for entry in content.entries)
     of_dataset = Counter(entry.cell.dataset for entry in content.entries)
-    specs = [(spec, of_dataset[spec.name]) for spec in DATASETS.values()]
-    pages["datasets/index.html"] = _page("datasets.html", "datasets/index.html", datasets=specs)
-    for spec, _ in specs:
-        own = [board for board in boards if board.cell.dataset == spec.name]
-        pages[f"datasets/{spec.name}.html"] = _page(
-            "dataset.html",
-            "datasets/page",
-            spec=spec,
-            card=card_html(cards / f"{spec.name}.md"),
-            lines=_picker(own),
-            charts=overview_charts(own, content.papers),
-        )
-    pages |= _measured(content)
-    pages["downloads.html"] = _page(
-        "downloads.html",
-        "downloads.html",
-        cells=[board.cell for board in boards],
-        papers=content.papers,
-        rows_of=Counter(entry.source for entry in content.entries),
-    )
-    pages["submit.html"] = _page("submit.html", "submit.html")
-    return pages
+    used = [key for key in families if of_family[key]]
+    pages: dict[str, tuple[str, dict[str, Any]]] = {
+        "index.html": ("index.html", _index(content)),
+        "methods/index.html": (
+            "methods.html",
+            {
+                "methods": [(key, families[key], of_family[key]) for key in used],
+                "has_recipes": {key: bool(family_recipes(families[key])) for key in used},
+            },
+        ),
+        "datasets/index.html": (
+            "datasets.html",
+            {"datasets": [(spec, of_dataset[spec.name]) for spec in DATASETS.values()]},
+        ),
+        "papers.html": (
+            "papers.html",
+            {"papers": content.papers, "rows_of": Counter(entry.source for entry in content.entries)},
+        ),
+        "downloads.html": ("downloads.html", {"cells": [board.cell for board in content.boards]}),
+        "submit.html": ("submit.html", {}),
+        **_measured(content),
+    }
+    for key in used:
+        pages[f"methods/{key}.html"] = ("method.html", _method(key, families[key], content))
+    for spec in DATASETS.values():
+        pages[f"datasets/{spec.name}.html"] = ("dataset.html", _dataset(spec, content, cards))
+    rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
+    return {"site.css": _static("site.css"), "site.js": _static("site.js"), **rendered}
 
 
-def _measured(content: Content) -> dict[str, str]:
+def repository_link() -> list[tuple[str, str]]:
+    """Label and address of the source code, from ``[project.urls]`` of pyproject.toml; empty where it names none."""
+    try:
+        urls = [line.partition(", ") for line in metadata("ncl-bench").get_all("Project-URL", [])]
+    except PackageNotFoundError:
+        return []
+    return [(label, url) for label, _, url in urls if label == "Repository"]
+
+
+def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
     """The pages of the measured tables and of what their methods detect."""
     tables = measured_tables(content)
     noisy = [
@@ -100,20 +107,26 @@ def _measured(content: Content) -> dict[str, str]:
         for table in tables
     ]
     return {
-        "measured.html": _page(
+        "measured.html": (
             "measured.html",
-            "measured.html",
-            tables=tables,
-            forests={(table.slug, cell): forest(table, cell) for table in tables for cell in table.cells},
-            curves={(t.slug, cell): epoch_curves(t, cell, "dev") for t in tables for cell in t.cells},
-            drops={table.slug: drops(table, content) for table in tables},
+            {
+                "tables": tables,
+                "forests": {
+                    (table.slug, cell): forest(table, cell) for table in tables for cell in table.cells
+                },
+                "curves": {(t.slug, cell): epoch_curves(t, cell, "dev") for t in tables for cell in t.cells},
+                "drops": {table.slug: drops(table, content) for table in tables},
+            },
         ),
-        "detection.html": _page(
+        "detection.html": (
             "detection.html",
-            "detection.html",
-            tables=[(table, cells) for table, cells in noisy if cells],
-            detection=detection,
-            curves={(t.slug, cell): epoch_curves(t, cell, "auroc") for t, cells in noisy for cell in cells},
+            {
+                "tables": [(table, cells) for table, cells in noisy if cells],
+                "detection": detection,
+                "curves": {
+                    (t.slug, cell): epoch_curves(t, cell, "auroc") for t, cells in noisy for cell in cells
+                },
+            },
         ),
     }
 
@@ -123,11 +136,12 @@ def value_of(entry: Entry, name: str) -> float | None:
     return entry.r_sum if name == "r_sum" else getattr(entry.recalls, name)
 
 
-def _page(template: str, here: str, **values: Any) -> str:
+def _page(template: str, path: str, links: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> str:
     return render(
         template,
-        here=here,
-        up="../" * here.count("/"),
+        here=path,
+        up="../" * path.count("/"),
+        links=links,
         protocol_version=PROTOCOL_VERSION,
         recall_titles=list(RECALL_TITLES.items()),
         value_of=value_of,
@@ -141,18 +155,25 @@ def _static(name: str) -> str:
     return text.replace("/* figure.css */", figure.rstrip("\n"))
 
 
-def _index(content: Content) -> str:
+def _index(content: Content) -> dict[str, Any]:
     of_status = Counter(entry.status for entry in content.entries)
-    return _page(
-        "index.html",
-        "index.html",
-        boards=content.boards,
-        shown_first=_shown_first(content.boards),
-        counts=[(name, of_status[name]) for name in STATUSES],
-        lines=_picker(content.boards),
-        answers={board.cell.slug: _answers(board) for board in content.boards},
-        papers=content.papers,
-    )
+    return {
+        "boards": content.boards,
+        "shown_first": _shown_first(content.boards),
+        "copied": _copied(content.boards),
+        "counts": [(name, of_status[name]) for name in STATUSES],
+        "lines": _picker(content.boards),
+        "answers": {board.cell.slug: _answers(board) for board in content.boards},
+        "papers": content.papers,
+    }
+
+
+def _copied(boards: Sequence[Board]) -> list[str]:
+    """Titles of the datasets whose rows all come from papers."""
+    statuses: dict[str, set[str]] = {}
+    for board in boards:
+        statuses.setdefault(board.cell.dataset, set()).update(entry.status for entry in board.entries)
+    return [DATASETS[name].title for name, found in statuses.items() if found == {"reported"}]
 
 
 def _shown_first(boards: Sequence[Board]) -> str:
@@ -170,41 +191,47 @@ def _answers(board: Board) -> list[tuple[Division, Entry]]:
 
 
 def _picker(boards: Sequence[Board]) -> list[Line]:
-    lines: dict[tuple[str, str], dict[str, list[tuple[Cell, str]]]] = {}
+    lines: dict[str, Line] = {}
     for cell in (board.cell for board in boards):
-        units = lines.setdefault((cell.dataset, cell.protocol), {})
-        unit = _UNITS.get(cell.noise_unit, cell.noise_unit)
-        if cell.percent:
-            units.setdefault(f"{unit} {cell.text}".strip(), []).append((cell, f"{cell.percent} %"))
-        else:
-            units.setdefault(unit, []).append((cell, cell.text or "all"))
-    return [
-        Line(
-            dataset,
-            DATASETS[dataset].title,
-            PROTOCOLS.get(protocol, protocol),
-            list(units.items()),
-        )
-        for (dataset, protocol), units in lines.items()
-    ]
+        key = f"{cell.dataset}-{cell.protocol}"
+        lines.setdefault(key, Line(key, _dataset_title(cell), [])).cells.append(cell)
+    return list(lines.values())
 
 
-def _method(key: str, family: Family, content: Content) -> str:
+def _dataset_title(cell: Cell) -> str:
+    return f"{DATASETS[cell.dataset].title}, {PROTOCOLS.get(cell.protocol, cell.protocol)}"
+
+
+def _dataset(spec: DatasetSpec, content: Content, cards: Path) -> dict[str, Any]:
+    boards = [board for board in content.boards if board.cell.dataset == spec.name]
+    return {
+        "spec": spec,
+        "boards": boards,
+        "protocols": PROTOCOLS,
+        "answers": {board.cell.slug: _answers(board) for board in boards},
+        "charts": overview_charts(boards, content.papers),
+        "card": card_html(cards / f"{spec.name}.md"),
+    }
+
+
+def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
     entries = [entry for entry in content.entries if entry.family == key]
     boards = boards_of(entries)
-    return _page(
-        "method.html",
-        "methods/page",
-        family=family,
-        paper=content.papers.get(family.source),
-        recipes=family_recipes(family),
-        gaps=_gaps(entries, family),
-        charts=method_charts(boards, content.papers),
-        bar_charts=bar_charts(entries),
-        runs=[entry for entry in content.unmerged if entry.family == key and entry.status != "reported"],
-        boards=boards,
-        papers=content.papers,
-    )
+    source = content.papers.get(family.source)
+    datasets = [
+        (title, list(members)) for title, members in groupby(boards, lambda board: _dataset_title(board.cell))
+    ]
+    return {
+        "family": family,
+        "paper": family.paper or source,
+        "code": source.code if source else "",
+        "recipes": family_recipes(family),
+        "gaps": _gaps(entries, family),
+        "charts": method_charts(boards, content.papers),
+        "runs": [entry for entry in content.unmerged if entry.family == key and entry.status != "reported"],
+        "datasets": [(title, found, sum(len(board.entries) for board in found)) for title, found in datasets],
+        "papers": content.papers,
+    }
 
 
 def _gaps(entries: Sequence[Entry], family: Family) -> list[Gap]:

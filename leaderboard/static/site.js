@@ -27,7 +27,7 @@
     }
   }
 
-  // ---- sorting: within each division, by the column whose header is pressed ----
+  // ---- sorting: within each group by rank, across all groups by another column ----
   const text = (row, index) => row.cells[index].childNodes.length ? row.cells[index].firstChild.textContent.trim() : "";
   const key = (row, index) => {
     const value = text(row, index), number = Number.parseFloat(row.cells[index].dataset.v ?? value);
@@ -37,11 +37,15 @@
     if (typeof a === typeof b) return typeof a === "number" ? a - b : a.localeCompare(b);
     return typeof a === "number" ? -1 : 1;
   };
+  const homes = new Map(); // row of a board to its group
   const sort = (table, column, direction) => {
     const heads = [...table.tHead.rows[1].cells], index = heads.findIndex((head) => head.dataset.sort === column);
     if (index < 0) return;
     for (const head of heads) head.removeAttribute("aria-sort");
     heads[index].setAttribute("aria-sort", direction < 0 ? "descending" : "ascending");
+    const flat = table.querySelector("tbody.flat"), across = flat && column !== "rank";
+    table.classList.toggle("across", Boolean(across));
+    if (flat) for (const row of table.querySelectorAll("tr[data-status]")) (across ? flat : homes.get(row)).append(row);
     for (const body of table.tBodies) {
       const rows = [...body.rows].filter((row) => !row.classList.contains("division"));
       const known = (row) => !["", "–"].includes(text(row, index));
@@ -62,16 +66,31 @@
         const direction = now ? (now === "descending" ? 1 : -1) : (descending(column) ? -1 : 1);
         if (form) { state.sort = `${column}:${direction < 0 ? "desc" : "asc"}`; write(); }
         sort(table, column, direction);
+        if (form) filter();
       });
     }
   }
 
   // ---- the front page: one table at a time, filters, and a link for every view ----
-  const form = document.querySelector(".filters"), boards = [...document.querySelectorAll("section.board")];
+  const form = document.querySelector(".pickers"), boards = [...document.querySelectorAll("section.board")];
   const state = { board: "", sort: "" };
   if (!form || !boards.length) return;
   const FIELDS = ["q", "features", "networks", "status"];
-  const fallback = form.dataset.first;
+  const lists = [...form.querySelectorAll(".noise")];
+  const found = document.querySelector(".found"), missing = document.querySelector(".missing");
+
+  for (const table of document.querySelectorAll("table.board")) {
+    for (const row of table.querySelectorAll("tr[data-status]")) homes.set(row, row.parentElement);
+    table.createTBody().className = "flat";
+  }
+  // A row says its group where rows of all groups stand in one list.
+  const name = (row) => {
+    if (row.querySelector(".group")) return;
+    const group = document.createElement("small");
+    group.className = "group";
+    group.textContent = homes.get(row).querySelector(".division").textContent;
+    row.querySelector("th").append(group);
+  };
 
   const write = () => {
     const parameters = new URLSearchParams();
@@ -82,6 +101,7 @@
     history.replaceState(null, "", `#${state.board}${rest ? `&${rest}` : ""}`);
   };
 
+  const searched = (row) => [...row.querySelectorAll("th > a, th > .soft, td.source > a")].map((one) => one.textContent).join(" ").toLowerCase();
   const filter = () => {
     const words = form.q.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0, all = 0;
@@ -91,21 +111,25 @@
         if (row.classList.contains("division")) continue;
         const fits = ["features", "networks", "status"].every((name) => !form[name].value || row.dataset[name] === form[name].value)
           && !(form.trusted.checked && "doubtful" in row.dataset)
-          && words.every((word) => row.textContent.toLowerCase().includes(word));
+          && (!words.length || words.every((word) => searched(row).includes(word)));
         row.hidden = !fits;
         here += fits;
         all += 1;
+        if (body.className === "flat") name(row);
       }
       body.hidden = !here;
       shown += here;
     }
-    form.querySelector(".shown").textContent = `${shown} of ${all} rows`;
+    found.hidden = shown === all;
+    found.querySelector("output").textContent = shown ? `${shown} of ${all} rows match.` : "No row of this table matches.";
   };
 
   const show = () => {
     for (const board of boards) board.hidden = board.id !== state.board;
-    for (const link of document.querySelectorAll(".picker .unit a")) {
-      if (link.hash === `#${state.board}`) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+    for (const list of lists) {
+      const here = [...list.options].some((option) => option.value === state.board);
+      list.hidden = !here;
+      if (here) { list.value = state.board; form.line.value = list.dataset.line; }
     }
     const [column, order] = (state.sort || "rank:asc").split(":");
     sort(document.getElementById(state.board).querySelector("table"), column, order === "desc" ? -1 : 1);
@@ -114,28 +138,49 @@
 
   const read = () => {
     const [board, ...rest] = location.hash.slice(1).split("&");
-    const parameters = new URLSearchParams(rest.join("&"));
     const known = boards.some((section) => section.id === board);
-    state.board = known ? board : fallback;
+    if (!known && board && document.getElementById(board)) return; // such as the link that skips to the content
+    const parameters = new URLSearchParams(rest.join("&"));
+    state.board = known ? board : form.dataset.first;
+    missing.hidden = known || !board;
+    missing.textContent = `There is no table “${board}”. Choose a dataset and a noise above; the first table is shown.`;
     state.sort = /^[a-z0-9_]+:(asc|desc)$/.test(parameters.get("sort") ?? "") ? parameters.get("sort") : "";
     for (const name of FIELDS) form[name].value = parameters.get(name) ?? "";
     form.trusted.checked = parameters.get("trusted") === "1";
     show();
   };
 
+  const go = (board) => {
+    state.board = board;
+    missing.hidden = true;
+    history.pushState(null, "", `#${board}`);
+    write();
+    show();
+  };
+
   form.hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", () => { write(); filter(); });
-  for (const link of document.querySelectorAll(".picker .unit a")) {
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      state.board = link.hash.slice(1);
-      history.pushState(null, "", `#${state.board}`);
+  form.addEventListener("input", (event) => {
+    if (event.target.name === "line") {
+      // The same noise of the other dataset, or its first table.
+      const options = [...lists.find((one) => one.dataset.line === form.line.value).options];
+      const now = lists.find((one) => !one.hidden).selectedOptions[0].text;
+      go((options.find((option) => option.text === now) ?? options[0]).value);
+    } else if (event.target.className === "noise") {
+      go(event.target.value);
+    } else {
       write();
-      show();
-    });
-  }
+      filter();
+    }
+  });
+  found.querySelector("button").addEventListener("click", () => {
+    for (const name of FIELDS) form[name].value = "";
+    form.trusted.checked = false;
+    write();
+    filter();
+  });
   addEventListener("hashchange", read);
   addEventListener("popstate", read);
+  state.board = form.dataset.first;
   read();
 })();

@@ -91,7 +91,7 @@ def open_page(page: Any, site: Path, name: str = "index.html", fragment: str = "
 
 
 def column(page: Any, number: int) -> list[str]:
-    """First line of a column's cells, in the first division that is shown."""
+    """First line of a column's cells, in the first group that is shown."""
     body = page.locator("section.board:not([hidden]) tbody:not([hidden])").first
     return [
         row.locator("th, td").nth(number).inner_text().split("\n")[0]
@@ -104,56 +104,121 @@ def test_one_table_is_shown_first_and_answers_the_usual_question(page: Any, site
     shown = page.locator("section.board:not([hidden])")
     assert shown.count() == 1
     assert shown.get_attribute("id") == BOARD[1:]
-    answer = shown.locator(".answer").nth(1).inner_text()
-    assert "CRCL-SGRAF" in answer
-    assert "505.2" in answer
-    assert "reported" in answer
-    assert "We have reproduced no row" in answer
-    assert "ncl-bench train crcl/flickr30k_sgr --noise-ratio 0.4 --noise-unit caption" in answer
+    answer = shown.locator(".answer").nth(1)
+    assert "Reproduce CRCL-SGRAF, 505.2" in answer.locator("summary").inner_text()
+    assert not answer.locator(".command").is_visible()
+    answer.locator("summary").click()
+    assert "reported in CRCL, NeurIPS 2023" in answer.inner_text()
+    assert "We have reproduced no row of this group" in answer.inner_text()
+    assert "ncl-bench train crcl/flickr30k_sgr --noise-ratio 0.4 --noise-unit caption" in answer.inner_text()
     assert shown.locator("a[href='submit.html']").is_visible()
+
+
+@pytest.mark.parametrize(("width", "height", "top"), [(1280, 800, 350), (390, 844, 600)])
+@pytest.mark.parametrize("name", ["index.html", "datasets/flickr30k.html"])
+def test_the_table_stands_in_the_first_screen(
+    page: Any, site: Path, name: str, width: int, height: int, top: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": height})
+    open_page(page, site, name)
+    assert page.locator("table:visible").first.bounding_box()["y"] < top
+    if name == "index.html":
+        rows = [row.bounding_box() for row in page.locator(ROWS).all()[:3]]
+        assert all(row["y"] + row["height"] <= height for row in rows)
+
+
+def test_the_pickers_stand_in_one_line(page: Any, site: Path) -> None:
+    open_page(page, site)
+    controls = [one.bounding_box() for one in page.locator(".pickers > *").all() if one.is_visible()]
+    assert len(controls) == 7
+    middles = [box["y"] + box["height"] / 2 for box in controls]
+    assert max(middles) - min(middles) < 5
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_all_of_the_navigation_is_in_sight(page: Any, site: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    open_page(page, site)
+    links = [link.bounding_box() for link in page.locator(".topbar nav a").all()]
+    assert len(links) == 8
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] < 150 for box in links)
+
+
+def test_method_pages_are_shorter_than_six_screens(page: Any, site: Path) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    for path in sorted((site / "methods").glob("*.html")):
+        open_page(page, site, f"methods/{path.name}")
+        assert page.evaluate("document.documentElement.scrollHeight") < 6 * 800, path.name
 
 
 def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> None:
     open_page(page, site)
+    groups = column(page, 1), page.locator("section.board:not([hidden]) .division:visible").count()
     head = page.locator("section.board:not([hidden]) th[data-sort=t2i_r1]")
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
-    values = [float(value) for value in column(page, 6)]
+    values = [float(value) for value in column(page, 6) if value != "–"]
     assert values == sorted(values, reverse=True)
+    assert len(column(page, 6)) == page.locator(ROWS).count()  # rows of all groups stand in one list
+    assert page.locator(ROWS).first.locator(".group").is_visible()
     head.locator("button").focus()
     page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
-    values = [float(value) for value in column(page, 6)]
+    values = [float(value) for value in column(page, 6) if value != "–"]
     assert values == sorted(values)
     page.locator("section.board:not([hidden]) th[data-sort=method] button").click()
-    names = column(page, 1)
-    assert names == sorted(names, key=str.lower)
+    initials = [name[0].lower() for name in column(page, 1)]
+    assert initials == sorted(initials)
     assert page.locator("section.board:not([hidden]) th[aria-sort]").count() == 1
+    page.locator("section.board:not([hidden]) th[data-sort=rank] button").click()
+    assert (column(page, 1), page.locator("section.board:not([hidden]) .division:visible").count()) == groups
+    assert page.locator(".group:visible").count() == 0
 
 
 def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
     open_page(page, site, fragment="#coco-5k-none-0&sort=i2t_r5:asc")
-    for body in page.locator("section.board:not([hidden]) tbody").all():
-        shown = [row.locator("td").nth(3).inner_text() for row in body.locator("tr:not(.division)").all()]
-        missing = [value == "–" for value in shown]
-        assert missing == sorted(missing)
+    missing = [value == "–" for value in column(page, 4)]
+    assert any(missing)
+    assert missing == sorted(missing)
 
 
-def test_filters_and_search_hide_rows_and_empty_divisions(page: Any, site: Path) -> None:
+def test_filters_and_search_hide_rows_and_empty_groups(page: Any, site: Path) -> None:
     open_page(page, site)
     every = page.locator(ROWS).count()
+    assert not page.locator(".found").is_visible()
     page.locator("[name=q]").fill("crcl sgr")
     found = page.locator(ROWS)
     assert 0 < found.count() < every
     assert all("crcl" in row.inner_text().lower() for row in found.all())
-    assert page.locator(".shown").inner_text() == f"{found.count()} of {every} rows"
+    assert page.locator(".found output").inner_text() == f"{found.count()} of {every} rows match."
     page.locator("[name=q]").fill("")
     page.locator("[name=networks]").select_option("ensemble")
     titles = page.locator("section.board:not([hidden]) tbody:not([hidden]) .division").all_inner_texts()
     assert "Region features, several networks averaged" in titles
     assert "Region features, single network" not in titles
+
+
+def test_search_reads_method_paper_and_backbone_and_no_remark(page: Any, site: Path) -> None:
+    open_page(page, site)
+    for word, cells in (("crcl", "th > a, td.source > a"), ("sgraf", "th > a, th > .soft")):
+        page.locator("[name=q]").fill(word)
+        rows = page.locator(ROWS).all()
+        assert rows
+        for row in rows:
+            assert any(word in one.inner_text().lower() for one in row.locator(cells).all())
+    page.locator("[name=q]").fill("reproducible")  # of a note
+    assert page.locator(ROWS).count() == 0
+
+
+def test_nothing_found_says_so_and_offers_all_rows(page: Any, site: Path) -> None:
+    open_page(page, site)
+    every = page.locator(ROWS).count()
     page.locator("[name=status]").select_option("submitted")
     assert page.locator(ROWS).count() == 0
+    assert page.locator(".found output").inner_text() == "No row of this table matches."
+    page.locator(".found button").click()
+    assert page.locator(ROWS).count() == every
+    assert not page.locator(".found").is_visible()
 
 
 def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
@@ -166,7 +231,8 @@ def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
 
 def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
     open_page(page, site)
-    page.locator(".picker a[href='#digits-200-caption-40']").click()
+    page.locator("[name=line]").select_option("digits-200")
+    assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"  # the same noise
     page.locator("[name=q]").fill("triplet")
     page.locator("section.board:not([hidden]) th[data-sort=r_sum] button").click()
     address = page.url
@@ -180,29 +246,47 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
         page.locator("section.board:not([hidden]) th[data-sort=r_sum]").get_attribute("aria-sort")
         == "descending"
     )
-    assert page.locator(".picker [aria-current]").count() == 1
+    assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"
 
 
 def test_back_returns_to_the_table_before(page: Any, site: Path) -> None:
     open_page(page, site)
-    page.locator(".picker a[href='#coco-5k-caption-20']").click()
+    page.locator("[name=line]").select_option("coco-5k")
+    page.locator(".noise:visible").select_option("coco-5k-caption-20")
     assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-20"
+    page.go_back()
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-40"
     page.go_back()
     assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
 
 
 @pytest.mark.parametrize(
-    "fragment",
+    ("fragment", "missing"),
     [
-        "#nowhere",
-        "#flickr30k-1k-caption-40&sort=__proto__:asc&q=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E",
-        "#%",
+        ("#nowhere", "nowhere"),
+        ("#flickr30k-1k-caption-41", "flickr30k-1k-caption-41"),
+        ("#%", "%"),
+        ("#flickr30k-1k-caption-40&sort=__proto__:asc&q=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E", ""),
     ],
 )
-def test_a_strange_link_does_no_harm(page: Any, site: Path, fragment: str) -> None:
+def test_a_bad_address_says_so_and_does_no_harm(page: Any, site: Path, fragment: str, missing: str) -> None:
     open_page(page, site, fragment=fragment)
     assert page.locator("section.board:not([hidden])").get_attribute("id") == BOARD[1:]
     assert page.locator("img").count() == 0
+    said = page.locator(".missing")
+    assert said.is_visible() == bool(missing)
+    if missing:
+        assert f"There is no table “{missing}”." in said.inner_text()
+        page.locator(".noise:visible").select_option("flickr30k-1k-image-40")
+        assert not said.is_visible()
+
+
+def test_the_link_that_skips_to_the_content_keeps_the_table(page: Any, site: Path) -> None:
+    open_page(page, site, fragment="#coco-5k-caption-20")
+    page.evaluate("location.hash = '#main'")
+    page.wait_for_function("location.hash === '#main'")
+    assert page.locator("section.board:not([hidden])").get_attribute("id") == "coco-5k-caption-20"
+    assert not page.locator(".missing").is_visible()
 
 
 def test_the_theme_is_switched_and_kept(page: Any, site: Path) -> None:
@@ -234,7 +318,8 @@ def test_without_script_every_row_is_there(browser: Any, site: Path) -> None:
     assert view.locator("section.board").count() > 40
     assert view.locator("section.board").first.is_visible()
     assert view.locator("section.board").last.is_visible()
-    assert not view.locator(".filters").is_visible()
+    assert not view.locator(".pickers").is_visible()
+    assert view.locator("noscript a, .columns a").count() > 40
     context.close()
 
 

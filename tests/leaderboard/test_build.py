@@ -182,7 +182,7 @@ def test_every_published_row_is_on_the_front_page(whole: Path) -> None:
     text = (whole / "site" / "index.html").read_text(encoding="utf-8")
     rows = len(re.findall(r"<tr class=\"(?:muted)?\" data-status", text))
     folded = len(re.findall(r'<td class="source">', text))
-    sources = len(re.findall(r'href="downloads.html#', text))
+    sources = len(re.findall(r'href="papers.html#', text))
     assert rows == folded
     assert sources == 1058
 

@@ -1,11 +1,10 @@
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard.figures import Bar, Curve, bars, curves, ticks
+from leaderboard.figures import Curve, curves, ticks
 
 SERIES = [
     Curve("A & <B>", ((0.0, 520.0, 0.0), (40.0, 500.0, 3.0))),
@@ -43,13 +42,20 @@ def test_names_beside_curves_do_not_overlap() -> None:
     assert places[-1] <= 380
 
 
-def test_bars_are_as_long_as_their_values() -> None:
-    root = ElementTree.fromstring(
-        bars({"Image to text": [Bar("R@1", 50.0, 45.0, 55.0), Bar("R@5", 100.0, 100.0, 100.0)]}, title="T")
+def test_an_axis_shows_how_the_best_differ_and_names_a_curve_that_leaves_it() -> None:
+    """One collapsed curve stretched the axis over all 600 points."""
+    good = [
+        Curve(f"good {n}", tuple((x, 500.0 - x - n, 0.0) for x in (0.0, 20.0, 40.0, 60.0))) for n in range(4)
+    ]
+    collapsed = Curve(
+        "collapsed", ((0.0, 495.0, 0.0), (20.0, 490.0, 0.0), (40.0, 180.0, 0.0), (60.0, 20.0, 0.0))
     )
-    lengths = [float(element.get("width", "nan")) for element in root.iter() if element.get("class") == "bar"]
-    assert lengths[1] == pytest.approx(2 * lengths[0])
-    assert sum(element.get("class") == "whisker" for element in root.iter()) == 1
+    root = ElementTree.fromstring(curves([*good, collapsed], title="T", x_title="x", y_title="y"))
+    groups = [element for element in root.iter() if (element.get("class") or "").startswith("curve")]
+    assert [group[-1].text for group in groups] == ["good 0", "good 1", "good 2", "good 3", "collapsed ↓"]
+    heights = [float(circle.get("cy", "nan")) for circle in groups[0].iter() if circle.tag.endswith("circle")]
+    assert heights[-1] - heights[0] > 100  # of 320: 60 points of rSum
+    assert all(float(group[-1].get("y", "nan")) <= 372 for group in groups)
 
 
 @given(st.floats(0, 600), st.floats(0, 600))

@@ -228,11 +228,11 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
     assert (found.title, found.printed) == ("CRCL", [])
     assert found.here == found.tuned == drop_here(lines["CRCL"])
     assert [kind for kind, _ in epoch_curves(table, NOISY, "auroc")] == [
-        "recipes as they are",
+        "default recipes",
         "tuned recipes",
     ]
     assert [kind for kind, _ in epoch_curves(measured_tables(content)[0], NOISY, "dev")] == [
-        "recipes as they are"
+        "default recipes"
     ]
     mixed = Line("M", {CLEAN: entry(500, seeds=(0, 1)), NOISY: entry(400, seeds=(0, 1, 2))})
     assert mixed.seeds == "2–3"

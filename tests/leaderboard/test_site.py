@@ -36,7 +36,7 @@ def method_page(content: Content, added: list[Entry], family: str) -> list[str]:
     page = site_files(
         replace(content, unmerged=unmerged, entries=entries, boards=tuple(boards_of(entries))), CARDS
     )
-    table = re.search(r"Paper against this repository</h2>(.*?)<h2>", page[f"methods/{family}.html"], re.S)
+    table = re.search(r"Paper against this repository</h2>(.*?)</main>", page[f"methods/{family}.html"], re.S)
     assert table is not None
     lines = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", table[1], re.S)
     cells = (re.split(r"</t[hd]>", line) for line in lines)
@@ -76,14 +76,16 @@ def test_a_gap_names_what_the_two_rows_do_differently() -> None:
         if entry.selection == "test" and entry.source == "pc2_2024" and entry.kind == "method"
     )
     (line,) = method_page(content, [ours(chosen, -1.0, 0, selection="dev", notes=())], "pc2")
-    assert "The printed row was chosen on the test split." in line
+    assert "The printed checkpoint was chosen on the test split." in line
     moved = next(
         entry
         for entry in content.unmerged
         if entry.source == "rcl2023" and entry.family == "rcl" and entry.noise
     )
     lines = method_page(content, [ours(moved, -1.0, 0, noise="our draw, seed 0", notes=())], "rcl")
-    assert any("other noise (published image files) than ours (our draw, seed 0)." in line for line in lines)
+    assert any(
+        "Different noise: printed published image files, ours our draw, seed 0." in line for line in lines
+    )
 
 
 def test_without_a_number_of_ours_there_is_no_gap() -> None:
@@ -115,3 +117,35 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it() -> None:
         body = re.findall(r"<tr class=\"(?:muted)?\" data-status.*?</tr>", table, re.S)
         columns = 12 if table in with_it else 11
         assert {len(re.findall(r"<t[hd][ >]", row)) for row in body} == {columns}
+
+
+def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    pages = site_files(content, CARDS)
+    methods = {path: text for path, text in pages.items() if re.fullmatch(r"methods/(?!index).*", path)}
+    found = {path: re.findall(r'<a href="(https://[^"]+)">Paper</a>', text) for path, text in methods.items()}
+    assert {path for path, links in found.items() if not links} <= {
+        f"methods/{name}.html"
+        for name in ("cmcan", "gsl", "ucpm")  # whose address we do not know
+    }
+    assert not [link for links in found.values() for link in links if "github" in link]
+    assert all("<cite>" in text for text in methods.values())
+
+
+def test_the_first_page_says_which_datasets_have_rows_of_papers_alone() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    line = "No result on Flickr30K, MS-COCO, CC152K or Noise of Web was trained by this project"
+    assert line in site_files(content, CARDS)["index.html"]
+    mine = ours(next(entry for entry in content.unmerged if entry.cell.dataset == "coco"), -1.0, 0)
+    entries = (*content.entries, mine)
+    changed = replace(content, entries=entries, boards=tuple(boards_of(entries)))
+    assert line.replace("MS-COCO, ", "") in site_files(changed, CARDS)["index.html"]
+
+
+def test_the_header_has_the_links_that_a_build_knows() -> None:
+    content = read_content(Path("/nonexistent"), published=True)
+    links = [("Documentation", "docs/index.html"), ("Repository", "https://example.org/code")]
+    pages = site_files(content, CARDS, links)
+    assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
+    assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
+    assert ">Documentation<" not in site_files(content, CARDS)["index.html"]

@@ -114,7 +114,7 @@ def test_other_sources_are_refused(tmp_path):
     [
         (["train=one.txt"], "--split is missing for dev and test"),
         (["val=one.txt"], "--split val=one.txt is no SPLIT=FILE with one of train, dev, test"),
-        (["train=gone.txt", "dev=b.txt", "test=c.txt"], r"gone\.txt cannot be read"),
+        (["train=gone.txt", "dev=b.txt", "test=c.txt"], r"gone\.txt does not exist"),
         (["train=x.txt", "dev=b.txt", "test=c.txt"], r"x\.txt names x, which photos does not hold; fetch it"),
         (
             ["train=b.txt", "dev=b.txt", "test=c.txt"],

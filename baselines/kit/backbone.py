@@ -43,6 +43,11 @@ class Encoded:
         pooled = None if self.pooled is None else self.pooled[rows]
         return Encoded(self.vectors[rows], rows_of(self.lengths, rows), pooled)
 
+    def chosen(self, rows: Tensor) -> "Encoded":
+        """Rows in any order, int64 ``(n,)``; a row may come several times."""
+        pooled = None if self.pooled is None else self.pooled[rows]
+        return Encoded(self.vectors[rows], self.lengths[rows], pooled)
+
 
 class Backbone(nn.Module, ABC):
     """A matching network. ``similarities`` has images as rows and captions as columns.

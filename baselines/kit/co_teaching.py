@@ -5,7 +5,7 @@ A method gives the frame its losses and its way of training one network; what th
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, ClassVar, cast
 
 import torch
@@ -98,15 +98,37 @@ class CoTeaching(Method):
         probability = self.clean_probability[1 - k]
         ids = batches.pair_ids.to(probability.values.device)
         clean = self.is_clean(probability.read(ids))
-        clean_ids, noisy_ids = ids[clean], ids[~clean]
-        others: Iterator[Batch | None] = repeat(None)
-        if noisy and len(noisy_ids) > 1:
-            others = batches.endless("noisy", k, pair_ids=noisy_ids)
-        return zip(batches.shuffled("clean", k, pair_ids=clean_ids), others, strict=False)
+        others = ids[~clean] if noisy else ids[:0]
+        in_turn = batches_in_turn(k, batches, ids[clean], ids[:0], others)
+        return ((batch, noisy_batch) for batch, _, noisy_batch in in_turn)
 
     def estimates(self) -> dict[str, Tensor]:
         """The mean clean probability of both networks."""
         return {"clean_probability": mean_over(self.clean_probability)}
+
+
+def batches_in_turn(
+    k: int, batches: TrainingBatches, clean_ids: Tensor, middle_ids: Tensor, noisy_ids: Tensor
+) -> Iterator[tuple[Batch, Batch | None, Batch | None]]:
+    """One pass of network k over the surest pairs; every batch comes with one of each other set.
+
+    Args:
+        k: the network that is trained.
+        batches: of the epoch.
+        clean_ids: int64, the pairs that an epoch visits once.
+        middle_ids: int64, pairs that are visited once at most; None stands for their batch once they are spent.
+        noisy_ids: int64, pairs that are visited again and again.
+
+    Yields:
+        A batch of each set; None for one of fewer than two pairs.
+    """
+    middle: Iterator[Batch | None] = repeat(None)
+    noisy: Iterator[Batch | None] = repeat(None)
+    if len(middle_ids) > 1:
+        middle = chain(batches.shuffled("middle", k, pair_ids=middle_ids), middle)
+    if len(noisy_ids) > 1:
+        noisy = batches.endless("noisy", k, pair_ids=noisy_ids)
+    return zip(batches.shuffled("clean", k, pair_ids=clean_ids), middle, noisy, strict=False)
 
 
 def mean_over(memories: Sequence[PairMemory]) -> Tensor:

@@ -68,3 +68,9 @@ def info_nce(similarities: Tensor, temperature: float) -> Tensor:
     rows = logits.log_softmax(dim=1).diagonal()
     columns = logits.log_softmax(dim=0).diagonal()
     return -(rows + columns) / 2
+
+
+def matching_probability(similarities: Tensor, temperature: float) -> Tensor:
+    """Softmax probability of the given pair among the batch's, ``(B,)`` in [0, 1]: the mean of both directions."""
+    logits = similarities / temperature
+    return (logits.softmax(dim=1).diagonal() + logits.softmax(dim=0).diagonal()) / 2

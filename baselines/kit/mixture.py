@@ -79,15 +79,23 @@ def clean_posterior(losses: Tensor, *, random_state: RandomState | int) -> Tenso
     return torch.from_numpy(posterior).to(losses)
 
 
-def is_clean(probability: Tensor, threshold: float) -> Tensor:
-    """The division of the pairs, bool ``(n,)``: probability above the threshold.
+def exceeds(probability: Tensor, threshold: float) -> Tensor:
+    """The pairs with a probability above the threshold, bool ``(n,)``.
 
     If every pair exceeds the threshold, the lowest hundredth is counted as noisy all the same, so that both sides
-    exist (published code). If fewer than two do, the mixture has told nothing apart, and all are clean.
+    exist (published code).
     """
     if probability.min() > threshold:
         threshold = float(probability.sort().values[len(probability) // 100])
-    clean = probability > threshold
+    return probability > threshold
+
+
+def is_clean(probability: Tensor, threshold: float) -> Tensor:
+    """The division of the pairs, bool ``(n,)``: those that :func:`exceeds` names.
+
+    If these are fewer than two, the mixture has told nothing apart, and all are clean.
+    """
+    clean = exceeds(probability, threshold)
     return clean if clean.sum() > 1 else torch.ones_like(clean)
 
 

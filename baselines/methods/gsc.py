@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, IntraModal
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.losses import info_nce
+from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
 from baselines.kit.pair_memory import PairMemory
@@ -61,12 +61,6 @@ class GSCConfig(StepDecay):
     epochs: Annotated[int, Field(ge=1)] = 60
     lr_update: Annotated[int, Field(ge=1)] = 15
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.2
-
-
-def cross_modal_indicator(similarities: Tensor, temperature: float) -> Tensor:
-    """y_CM of Eq. 3, ``(B,)`` in [0, 1]: mean probability of the given pair over both directions."""
-    logits = similarities / temperature
-    return (logits.softmax(dim=1).diagonal() + logits.softmax(dim=0).diagonal()) / 2
 
 
 def intra_modal_indicator(agreement: Tensor, random_state: RandomState | int) -> Tensor:
@@ -180,7 +174,7 @@ class GSC(Method):
         ).mean()
         auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
         loss = cross_modal + c.intra_modal_weight * intra_modal + auxiliary
-        indicator = cross_modal_indicator(similarities, c.cross_modal_temperature)
+        indicator = matching_probability(similarities, c.cross_modal_temperature)  # y_CM of Eq. 3
         own.seen_cross_modal.write(batch.pair_ids, indicator)
         own.seen_agreement.write(batch.pair_ids, structural_agreement(image_structure, caption_structure))
         step(network, loss, batch, cross_modal=cross_modal, intra_modal=intra_modal)

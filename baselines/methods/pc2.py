@@ -161,11 +161,11 @@ def borrowed(captions: Encoded, rows: Tensor, longest: int, form: str) -> Encode
         longest: words of the noisy batch's longest caption.
         form: ``published`` or ``paper``.
     """
-    vectors, lengths = captions.vectors[rows], captions.lengths[rows]
-    if vectors.dim() == 2 or form == "paper":
-        return Encoded(vectors, lengths, None if captions.pooled is None else captions.pooled[rows])
-    lengths = lengths.clamp(max=longest)
-    return Encoded(resized(vectors, longest) * valid_items(lengths, longest)[..., None], lengths)
+    donors = captions.chosen(rows)
+    if donors.vectors.dim() == 2 or form == "paper":
+        return donors
+    lengths = donors.lengths.clamp(max=longest)
+    return Encoded(resized(donors.vectors, longest) * valid_items(lengths, longest)[..., None], lengths)
 
 
 def oscillation(before: Tensor, now: Tensor) -> Tensor:

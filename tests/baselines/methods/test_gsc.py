@@ -28,14 +28,13 @@ from torch import nn
 
 from baselines.backbones.vse_infinity import VSEInfinity, VSEInfinityConfig
 from baselines.kit.batches import Batch
-from baselines.kit.losses import info_nce
+from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import Setting
 from baselines.methods.gsc import (
     GSC,
     GSCConfig,
     GSCPlus,
     Indicators,
-    cross_modal_indicator,
     intra_modal_indicator,
     intra_modal_loss,
     structural_agreement,
@@ -79,7 +78,7 @@ def test_contrast_and_indicator_match_the_published_code(
         loss = info_nce(similarities, temperature)
         loss.sum().backward()
         assert_near(loss, expected["loss"], 1e-5, scale=1)
-        indicator = cross_modal_indicator(similarities.detach(), temperature)
+        indicator = matching_probability(similarities.detach(), temperature)
         assert_near(indicator, expected["preds"], 5e-6, scale=1)
         gradient = expected["grad_of_sum"]  # near probability 1, float32 leaves only rounding
         assert_near(similarities.grad, gradient, 2e-4, scale=0.1, name=matrix)

@@ -11,6 +11,7 @@ METHODS: "Registry[Method]" = Registry(
     "method",
     {
         "bicro": "baselines.methods.bicro:BiCro",
+        "cream": "baselines.methods.cream:CREAM",
         "crcl": "baselines.methods.crcl:CRCL",
         "decl": "baselines.methods.decl:DECL",
         "gsc": "baselines.methods.gsc:GSC",
@@ -22,6 +23,7 @@ METHODS: "Registry[Method]" = Registry(
         "pc2": "baselines.methods.pc2:PC2",
         "rcl": "baselines.methods.rcl:RCL",
         "rince": "baselines.methods.rince:RINCE",
+        "sps": "baselines.methods.sps:SPS",
         "triplet": "baselines.methods.triplet:Triplet",
     },
 )

@@ -1,6 +1,6 @@
-"""What the parity tests of DECL, RINCE, L2RM, BiCro and MSCN share: stored networks in either precision, and a step.
+"""What the parity tests of DECL, RINCE, L2RM, BiCro, MSCN, CREAM and SPS share: stored networks, and a step.
 
-Arrays of a float64 run end in ``__f64``. Tolerances are those of the index beside the golden files.
+In either precision: arrays of a float64 run end in ``__f64``. Tolerances are those of the index beside the files.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +25,11 @@ def tensor(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
     """An array as a tensor of its own; floating numbers in ``dtype``."""
     found = torch.from_numpy(np.array(array))
     return found.to(dtype) if dtype is not None and found.is_floating_point() else found
+
+
+def column(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
+    """Labels that are stored as ``(pairs, 1)``, ``(pairs,)``."""
+    return tensor(array, dtype)[:, 0]
 
 
 def names_between(stored: Arrays, start: str, end: str = "") -> list[str]:
@@ -65,6 +70,19 @@ def batch_of(stored: Arrays, prefix: str, dtype: torch.dtype, first_id: int = 0)
     )
     regions = torch.full((len(images),), images.shape[1])
     return Batch(images, regions, captions, lengths, first_id + torch.arange(len(images)))
+
+
+def network_batches(stored: Arrays, dtype: torch.dtype, letters: str) -> dict[str, list[Batch]]:
+    """The stored batches of each letter, in order; pairs are numbered from 0 through all of them."""
+    names = sorted(
+        names_between(stored, "batch.", ".images"), key=lambda name: (letters.index(name[0]), name)
+    )
+    found: dict[str, list[Batch]] = {letter: [] for letter in letters}
+    first = 0
+    for name in names:
+        found[name[0]].append(batch_of(stored, f"batch.{name}.", dtype, first))
+        first += len(found[name[0]][-1])
+    return found
 
 
 def in_our_names(base: Mapping[str, Tensor], part: Mapping[str, Tensor]) -> dict[str, Tensor]:

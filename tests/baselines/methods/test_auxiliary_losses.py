@@ -44,6 +44,18 @@ def crcl(method: Any, batch: Batch, step: GradientStep) -> None:
     first_epoch(method, batch, step)
 
 
+def cream(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.train_step(method.networks[0], batch, TRUST, 1.0, step)
+
+
+def sps_strict(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.strict_step(method.networks[0], batch, step)
+
+
+def sps_proxies(method: Any, batch: Batch, step: GradientStep) -> None:
+    method.proxy_step(method.networks[0], batch, batch, torch.arange(PAIRS), TRUST, step)
+
+
 def decl(method: Any, batch: Batch, step: GradientStep) -> None:
     method.train_step(batch, TRUST > 0.5, PAIRS, step)
 
@@ -75,6 +87,8 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
     "bicro, warm-up": ("bicro", first_epoch, EVERY_PAIR),
     "bicro": ("bicro", with_labels(TRUST), TRUST),
     "crcl": ("crcl", crcl, TRUST),
+    "cream, warm-up": ("cream", first_epoch, EVERY_PAIR),
+    "cream": ("cream", cream, TRUST),
     "decl": ("decl", decl, (TRUST > 0.5).float()),
     "gsc": ("gsc", gsc, TRUST),
     "gsc_plus": ("gsc_plus", gsc, TRUST),
@@ -83,6 +97,10 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
     "pc2, warm-up": ("pc2", pc2_warming_up, EVERY_PAIR),
     "pc2": ("pc2", pc2, TRUST),
     "pc2, borrowed captions": ("pc2", pc2_borrowing, torch.zeros(PAIRS)),
+    "sps, warm-up": ("sps", first_epoch, EVERY_PAIR),
+    "sps, strictly clean": ("sps", sps_strict, EVERY_PAIR),
+    "sps": ("sps", with_labels(TRUST), TRUST),
+    "sps, borrowed captions": ("sps", sps_proxies, torch.zeros(PAIRS)),
 }
 
 

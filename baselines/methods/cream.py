@@ -1,0 +1,273 @@
+"""CREAM: Cross-Modal Retrieval with Noisy Correspondence via Consistency Refining and Mining.
+
+Ma et al., IEEE Transactions on Image Processing 33 (2024). https://doi.org/10.1109/TIP.2024.3374221
+
+NCR's two networks, with InfoNCE in place of the triplet and one division for both: pairs that both networks call clean,
+pairs that one of them does (hard), and the rest (noisy). The labels of all three are refined with the networks' own
+predictions. What a label takes from the given pair goes to other captions and images of the batch (mining).
+
+The published code is followed; the paper's text was not at hand, so equations have no numbers here. Deviations:
+  * Both directions' cross entropies are added, as in the code, not averaged.
+  * A mined weight is a share of similarities, and the gradient runs through it.
+  * The code needs similarities in (0, 1). Cosines below 0 count as 0 where negatives are mined.
+  * After its last batch the hard set rests, but the filter goes on counting it. The code predicts that batch anew in
+    every iteration; here the last mean stands. ``faults: published`` keeps the code's way.
+  * Below epoch ``hard_from_epoch`` the filter does not depend on the labels, so only clean labels are predicted.
+  * The code stops where the hard or the noisy set is empty. Here an empty set takes no step and has no part in the
+    filter. If fewer than two pairs are clean, all are.
+  * A batch of one ends the code's epoch, or skips its step; we leave a single left-over pair out.
+  * The code goes back to the best epoch of the warm-up, which needs a new best dev rSum and six new best recalls at
+    once; if there is none, it takes untrained networks. Here training goes on from the end of the warm-up.
+  * ``negatives: even`` spreads what a label leaves over all others of the batch, an option that the code leaves off.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.co_teaching import CoTeaching, batches_in_turn, mean_over
+from baselines.kit.losses import info_nce, matching_probability
+from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
+from baselines.kit.mixture import exceeds
+
+SMALLEST_SUM = 1e-6
+
+
+class CREAMConfig(WarmUpThenStepDecay):
+    """Every constant of the published code.
+
+    Attributes:
+        temperature: tau of the softmax over the batch, above 0 (code: 0.07).
+        clean_threshold: a network calls pairs with a probability above it clean, in [0, 1) (code: 0.5).
+        trusted_share: with a larger share of clean pairs, clean and hard batches keep every mined weight, in [0, 1]
+            (code: 0.85).
+        negatives: ``mined``, or ``even`` (see Deviations).
+        hard_from_epoch: first epoch after the warm-up with hard batches (code: 10).
+        noisy_from_epoch: first epoch after the warm-up with noisy batches, not before the hard ones (code: 15).
+        faults: see Deviations.
+        warmup_epochs: (code: 5).
+        epochs: after the warm-up (README: 40 Flickr30K and CC152K, 20 COCO).
+        learning_rate: of Adam (code: 2e-4).
+        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
+        lr_update: epochs between decays, counted after the warm-up (code: 10).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    temperature: Annotated[float, Field(gt=0)] = 0.07
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    trusted_share: Annotated[float, Field(ge=0, le=1)] = 0.85
+    negatives: Literal["mined", "even"] = "mined"
+    hard_from_epoch: Annotated[int, Field(ge=0)] = 10
+    noisy_from_epoch: Annotated[int, Field(ge=0)] = 15
+    faults: Literal["repaired", "published"] = "repaired"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    lr_update: Annotated[int, Field(ge=1)] = 10
+
+
+@dataclass(frozen=True)
+class Division:
+    """The pairs of the three sets, int64 positions in the full training split."""
+
+    clean: Tensor
+    hard: Tensor
+    noisy: Tensor
+
+    @property
+    def clean_share(self) -> float:
+        """Of the clean set, in [0, 1]."""
+        return len(self.clean) / (len(self.clean) + len(self.hard) + len(self.noisy))
+
+
+class Targets(NamedTuple):
+    """What every query of a batch should find, float ``(B, B)`` each; given pairs on the diagonal."""
+
+    captions: Tensor
+    """Row i: of image i."""
+    images: Tensor
+    """Column j: of caption j."""
+
+
+def three_sets(probabilities: Sequence[Tensor], threshold: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Clean for both networks, for exactly one (hard), and for neither (noisy), bool ``(n,)`` each.
+
+    Args:
+        probabilities: of both networks, float ``(n,)``.
+        threshold: see :func:`~baselines.kit.mixture.exceeds`, which is asked of each network.
+    """
+    one, other = (exceeds(probability, threshold) for probability in probabilities)
+    return one & other, one ^ other, ~(one | other)
+
+
+def pair_loss(similarities: Tensor, temperature: float) -> Tensor:
+    """``l_i = -log r_ii - log q_ii``, ``(B,)``: the cross entropies of image and caption i, added."""
+    return 2 * info_nce(similarities, temperature)
+
+
+def refined_label(clean_probability: Tensor, prediction: Tensor) -> Tensor:
+    """``w + (1 - w) p``, ``(B,)``: of clean pairs with the peer's w, of hard pairs with the mean of both networks'."""
+    return clean_probability + (1 - clean_probability) * prediction
+
+
+def refined_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor:
+    """The mean of both networks' predictions, ``(B,)``."""
+    return (prediction + peer_prediction) / 2
+
+
+def expected_label(mean_labels: Mapping[str, Tensor], sets: Division) -> Tensor:
+    """f, scalar in [0, 1]: the mean label of a batch of each set, weighted with the size of the set.
+
+    Args:
+        mean_labels: ``clean``, ``hard`` and ``noisy`` to a scalar; sets that are not named do not count.
+        sets: whose sizes count.
+    """
+    sizes = {name: len(getattr(sets, name)) for name in mean_labels}
+    total = sum(sizes.values())
+    return torch.stack([mean * (sizes[name] / total) for name, mean in mean_labels.items()]).sum()
+
+
+def filters(
+    f: Tensor, clean_share: float, epoch: int, config: CREAMConfig
+) -> tuple[Tensor | float, Tensor | float]:
+    """The smallest mined weight that stays in a clean batch, and in a hard one; in a noisy batch it is f.
+
+    Args:
+        f: the expected label; it decides nothing below ``hard_from_epoch``.
+        clean_share: of the clean set, in [0, 1].
+        epoch: after the warm-up.
+        config: ``trusted_share`` and ``hard_from_epoch``.
+    """
+    if clean_share > config.trusted_share:
+        return 0.0, 0.0
+    if epoch < config.hard_from_epoch:
+        return float(config.hard_from_epoch - epoch), f
+    return f, f
+
+
+def mined_targets(similarities: Tensor, labels: Tensor, smallest: Tensor | float) -> Targets:
+    """Labels on the diagonal; ``1 - y`` shared out in proportion to the similarities beside it.
+
+    Image i gives caption j the weight ``(1 - y_i) S'_ij / sum_k S'_ik``, caption j gives image i
+    ``(1 - y_j) S'_ij / sum_k S'_kj``, where S' is S without its diagonal. Smaller weights than ``smallest`` become 0;
+    the others stay as they are.
+
+    Args:
+        similarities: S, float ``(B, B)``; the targets are differentiated through.
+        labels: y in [0, 1], ``(B,)``.
+        smallest: the filter.
+    """
+    others = similarities.where(similarities >= 0, 0.0)
+    others = others.masked_fill(torch.eye(len(labels), dtype=torch.bool, device=labels.device), 0.0)
+    left = 1 - labels
+    captions = left[:, None] * others / (others.sum(dim=1, keepdim=True) + SMALLEST_SUM)
+    images = left[None, :] * others / (others.sum(dim=0, keepdim=True) + SMALLEST_SUM)
+    return Targets(
+        *(weights.where(weights >= smallest, 0.0) + labels.diag() for weights in (captions, images))
+    )
+
+
+def even_targets(labels: Tensor) -> Targets:
+    """Labels ``(B,)`` on the diagonal; ``1 - y`` spread evenly beside it."""
+    spread = ((1 - labels) / max(len(labels) - 1, 1))[:, None].expand(-1, len(labels))
+    captions = spread.diagonal_scatter(labels)
+    return Targets(captions, captions.T)
+
+
+def cream_loss(similarities: Tensor, targets: Targets, temperature: float) -> Tensor:
+    """``-sum_j (a_ij log r_ij + b_ji log q_ji)``, ``(B,)``: image i and caption i against their targets a and b."""
+    logits = similarities / temperature
+    of_images = (targets.captions * logits.log_softmax(dim=1)).sum(dim=1)
+    of_captions = (targets.images * logits.log_softmax(dim=0)).sum(dim=0)
+    return -(of_images + of_captions)
+
+
+class CREAM(CoTeaching):
+    """Two networks that are trained on one division, one after the other."""
+
+    name = "cream"
+    title = "CREAM"
+    paper = "https://doi.org/10.1109/TIP.2024.3374221"
+    Config = CREAMConfig
+    config: CREAMConfig
+
+    @classmethod
+    def title_of(cls, config: CREAMConfig) -> str:
+        """Says where the code's fault is kept or no negative is mined."""
+        notes = ["the code's fault"] * (config.faults == "published")
+        notes += ["even negatives"] * (config.negatives == "even")
+        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
+
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """InfoNCE on all pairs."""
+        backbone = cast(Backbone, self.networks[k].train())
+        images, captions = backbone.encode(batch)
+        losses = pair_loss(backbone.compare(images, captions), self.config.temperature)
+        step(backbone, losses.mean() + backbone.auxiliary_losses(images, batch).mean(), batch)
+
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """InfoNCE."""
+        return pair_loss(similarities, self.config.temperature)
+
+    def divide(self, batches: TrainingBatches) -> Division:
+        """The three sets, the same for both networks; all pairs are clean if fewer than two would be."""
+        ids = batches.pair_ids.to(self.clean_probability[0].values.device)
+        both = [memory.read(ids) for memory in self.clean_probability]
+        clean, hard, noisy = three_sets(both, self.config.clean_threshold)
+        if clean.sum() < 2:
+            return Division(ids, ids[:0], ids[:0])
+        return Division(ids[clean], ids[hard], ids[noisy])
+
+    def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """A pass over the clean pairs, later with a hard and a noisy batch after each clean one."""
+        c, network, peer = self.config, self.networks[k], self.networks[1 - k]
+        w, v = self.clean_probability[1 - k].values, mean_over(self.clean_probability)
+        sets = self.divide(batches)
+        others = (
+            (sets.hard, sets.noisy) if plan.epoch >= c.hard_from_epoch else (sets.hard[:0], sets.noisy[:0])
+        )
+        mean_labels: dict[str, Tensor] = {}  # of each set's last batch
+        last_hard: Batch | None = None
+        for clean, hard, noisy in batches_in_turn(k, batches, sets.clean, *others):
+            # all labels stand before the first step moves the network
+            label = refined_label(w[clean.pair_ids], self.predict(network, clean))
+            mean_labels["clean"] = label.mean()
+            counted = last_hard if hard is None and c.faults == "published" else hard
+            if counted is not None:
+                last_hard, hard_label = (
+                    counted,
+                    refined_label(v[counted.pair_ids], self.predict(network, counted)),
+                )
+                mean_labels["hard"] = hard_label.mean()
+            if noisy is not None:
+                noisy_label = refined_noisy_label(self.predict(network, noisy), self.predict(peer, noisy))
+                mean_labels["noisy"] = noisy_label.mean()
+            f = expected_label(mean_labels, sets)
+            clean_filter, hard_filter = filters(f, sets.clean_share, plan.epoch, c)
+            self.train_step(network, clean, label, clean_filter, step)
+            if hard is not None:
+                self.train_step(network, hard, hard_label, hard_filter, step)
+            if noisy is not None and plan.epoch >= c.noisy_from_epoch:
+                self.train_step(network, noisy, noisy_label, f, step)
+
+    def train_step(
+        self, network: nn.Module, batch: Batch, labels: Tensor, smallest: Tensor | float, step: Step
+    ) -> None:
+        """A batch with labels ``(B,)``; mined weights below ``smallest`` are left out."""
+        c, backbone = self.config, cast(Backbone, network.train())
+        images, captions = backbone.encode(batch)
+        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        even = c.negatives == "even"
+        targets = even_targets(labels) if even else mined_targets(similarities, labels, smallest)
+        losses = cream_loss(similarities, targets, c.temperature)
+        mined = (targets.captions.sum() + targets.images.sum()) / len(labels) - 2 * labels.mean()
+        step(network, losses.mean() + (labels * auxiliary).mean(), batch, mined_weight=mined)
+
+    @torch.no_grad()
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """p of a batch in evaluation mode: how surely each pair finds itself among the batch."""
+        return matching_probability(network.eval()(batch), self.config.temperature)

@@ -1,0 +1,210 @@
+"""SPS: Seeking Proxy Point via Stable Feature Space for Noisy Correspondence Learning.
+
+Xie et al., IJCAI 2025. https://doi.org/10.24963/ijcai.2025/231
+
+NCR's two networks that divide the pairs for each other, with InfoNCE in place of the triplet and three sets of pairs:
+strictly clean, clean (partially matched) and noisy. Strictly clean pairs also make the feature space stable: their
+similarity matrix becomes symmetric (cross-transformation consistency), and distances within images become those within
+captions (metric consistency). A noisy image takes the caption of the strictly clean image nearest to it, its proxy.
+
+The published code is followed; the paper's text was not at hand, so equations have no numbers here. Deviations:
+  * Both directions' cross entropies are added, as in the code, not averaged.
+  * A proxy is searched for among the strictly clean pairs of the current batch, as in the code. If two images take the
+    same caption, its copies are negatives of each other.
+  * If every probability exceeds ``strict_threshold``, the lowest hundredth is noisy and strictly clean at once, and no
+    pair is clean. Here these pairs are noisy alone; ``faults: published`` keeps both.
+  * The code stops where the clean or the noisy set is empty. Here an empty set takes no step. If fewer than two pairs
+    are strictly clean, all are.
+  * A batch of one ends the code's epoch, or skips its step; we leave a single left-over pair out.
+  * The code goes back to the best epoch of the warm-up, and takes untrained networks if there is none. Here training
+    goes on from the end of the warm-up.
+  * Backbones that pool (none published): the mean over an image's regions or a caption's words is its pooled vector.
+"""
+
+from typing import Annotated, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.co_teaching import CoTeaching, batches_in_turn
+from baselines.kit.losses import matching_probability
+from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
+from baselines.kit.mixture import exceeds
+from baselines.methods.bicro import overall
+from baselines.methods.cream import pair_loss, refined_label
+
+SMALLEST_PRODUCT = 1e-8
+
+Faults = Literal["repaired", "published"]
+
+
+class SPSConfig(WarmUpThenStepDecay):
+    """Every constant of the published code.
+
+    Attributes:
+        temperature: tau of the softmax over the batch, above 0 (code: 0.07).
+        clean_threshold: pairs with a probability above it are clean or strictly clean, in [0, 1) (code: 0.5).
+        strict_threshold: pairs with a probability above it are strictly clean, in [0, 1) (code: 0.6).
+        label_threshold: smaller labels of noisy images with their proxies become 0, in [0, 1] (code: 0.5).
+        symmetry_weight: at least 0 (code: 25).
+        geometry_weight: at least 0 (code: 25).
+        clean_from_epoch: first epoch after the warm-up with clean batches (code: 10).
+        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 15).
+        faults: see Deviations.
+        warmup_epochs: (code: 5).
+        epochs: after the warm-up (README: 40 Flickr30K and CC152K, 20 COCO).
+        learning_rate: of Adam (code: 2e-4).
+        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
+        lr_update: epochs between decays, counted after the warm-up (code: 10).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    temperature: Annotated[float, Field(gt=0)] = 0.07
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    strict_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.6
+    label_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    symmetry_weight: Annotated[float, Field(ge=0)] = 25.0
+    geometry_weight: Annotated[float, Field(ge=0)] = 25.0
+    clean_from_epoch: Annotated[int, Field(ge=0)] = 10
+    noisy_from_epoch: Annotated[int, Field(ge=0)] = 15
+    faults: Faults = "repaired"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    lr_update: Annotated[int, Field(ge=1)] = 10
+
+
+def three_sets(
+    probability: Tensor, threshold: float, strict_threshold: float, faults: Faults = "repaired"
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Strictly clean, clean and noisy pairs by one network's probabilities ``(n,)``, bool ``(n,)`` each."""
+    above, strict = exceeds(probability, threshold), probability > strict_threshold
+    return strict if faults == "published" else strict & above, above & ~strict, ~above
+
+
+def cosines(items: Tensor, others: Tensor) -> Tensor:
+    """Cosine of every item with every other one, float ``(n, others)``; 0 for a vector without length."""
+    lengths, other_lengths = (torch.linalg.vector_norm(vectors, dim=1) for vectors in (items, others))
+    products: Tensor = lengths[:, None] * other_lengths[None, :]
+    return items @ others.T / products.clamp(min=SMALLEST_PRODUCT)
+
+
+def symmetry_loss(similarities: Tensor) -> Tensor:
+    """Mean squared difference of S ``(B, B)`` and its transpose, scalar."""
+    return (similarities - similarities.T).square().mean()
+
+
+def geometry_loss(images: Tensor, captions: Tensor) -> Tensor:
+    """Mean squared difference of the cosines within images ``(B, dim)`` and within captions ``(B, dim)``, scalar."""
+    return (cosines(images, images) - cosines(captions, captions)).square().mean()
+
+
+def proxy_label(prediction: Tensor, likeness: Tensor, threshold: float) -> Tensor:
+    """``p c``, ``(n,)``, of noisy images with their proxies' captions; smaller ones than the threshold become 0."""
+    label = prediction * likeness
+    return label.where(label >= threshold, 0.0)
+
+
+class SPS(CoTeaching):
+    """Two networks, each trained on the division that the other one makes, and on proxies that it finds itself."""
+
+    name = "sps"
+    title = "SPS"
+    paper = "https://doi.org/10.24963/ijcai.2025/231"
+    Config = SPSConfig
+    config: SPSConfig
+
+    @classmethod
+    def title_of(cls, config: SPSConfig) -> str:
+        """Says where the code's fault is kept."""
+        return cls.title if config.faults == "repaired" else f"{cls.title} (the code's fault)"
+
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """InfoNCE on all pairs."""
+        self.train_step(self.networks[k], batch, None, step)
+
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """InfoNCE."""
+        return pair_loss(similarities, self.config.temperature)
+
+    def divide(self, k: int, batches: TrainingBatches) -> tuple[Tensor, Tensor, Tensor]:
+        """The three sets for network k, int64 each; all pairs are strictly clean if fewer than two would be."""
+        c, probability = self.config, self.clean_probability[1 - k]
+        ids = batches.pair_ids.to(probability.values.device)
+        sets = three_sets(probability.read(ids), c.clean_threshold, c.strict_threshold, c.faults)
+        strict, clean, noisy = (ids[chosen] for chosen in sets)
+        return (strict, clean, noisy) if len(strict) > 1 else (ids, ids[:0], ids[:0])
+
+    def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """A pass over the strictly clean pairs, later with a clean and a noisy batch after each."""
+        c, network = self.config, self.networks[k]
+        w = self.clean_probability[1 - k]
+        strict_ids, clean_ids, noisy_ids = self.divide(k, batches)
+        clean_ids = clean_ids if plan.epoch >= c.clean_from_epoch else clean_ids[:0]
+        noisy_ids = noisy_ids if plan.epoch >= c.noisy_from_epoch else noisy_ids[:0]
+        for strict, clean, noisy in batches_in_turn(k, batches, strict_ids, clean_ids, noisy_ids):
+            # all labels stand before the first step moves the network
+            if clean is not None:
+                label = refined_label(w.read(clean.pair_ids), self.predict(network, clean))
+            if noisy is not None:
+                proxies, proxy_labels = self.proxies(network, strict, noisy)
+            self.strict_step(network, strict, step)
+            if clean is not None:
+                self.train_step(network, clean, label, step)
+            if noisy is not None:
+                self.proxy_step(network, strict, noisy, proxies, proxy_labels, step)
+
+    def strict_step(self, network: nn.Module, batch: Batch, step: Step) -> None:
+        """A strictly clean batch: every pair counts in full, under both constraints."""
+        c, backbone = self.config, cast(Backbone, network.train())
+        images, captions = backbone.encode(batch)
+        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        contrast = pair_loss(similarities, c.temperature).mean()
+        symmetry = symmetry_loss(similarities)
+        geometry = geometry_loss(overall(images), overall(captions))
+        loss = contrast + c.symmetry_weight * symmetry + c.geometry_weight * geometry + auxiliary.mean()
+        step(backbone, loss, batch, contrast=contrast, symmetry=symmetry, geometry=geometry)
+
+    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor | None, step: Step) -> None:
+        """A batch with labels ``(B,)``, or one of the warm-up where there are none."""
+        backbone = cast(Backbone, network.train())
+        images, captions = backbone.encode(batch)
+        losses = pair_loss(backbone.compare(images, captions), self.config.temperature)
+        losses = losses + backbone.auxiliary_losses(images, batch)
+        step(backbone, (losses if labels is None else labels * losses).mean(), batch)
+
+    def proxy_step(
+        self, network: nn.Module, strict: Batch, noisy: Batch, proxies: Tensor, labels: Tensor, step: Step
+    ) -> None:
+        """The noisy images with the captions of their proxies."""
+        backbone = cast(Backbone, network.train())
+        images = backbone.encode_images(noisy.image_features, noisy.image_lengths)
+        captions = backbone.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
+        losses = labels * pair_loss(backbone.compare(images, captions), self.config.temperature)
+        step(backbone, losses.mean(), noisy)
+
+    @torch.no_grad()
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """p of a batch in evaluation mode: how surely each pair finds itself among the batch."""
+        return matching_probability(network.eval()(batch), self.config.temperature)
+
+    @torch.no_grad()
+    def proxies(self, network: nn.Module, strict: Batch, noisy: Batch) -> tuple[Tensor, Tensor]:
+        """The strictly clean pair nearest to each noisy image, and the image's label with that pair's caption.
+
+        Args:
+            network: put into evaluation mode.
+            strict: B strictly clean pairs.
+            noisy: n noisy pairs, of which only the images are read.
+
+        Returns:
+            Rows of ``strict``, int64 ``(n,)``, and labels in [0, 1], ``(n,)``.
+        """
+        c, backbone = self.config, cast(Backbone, network.eval())
+        donors, captions = backbone.encode(strict)
+        images = backbone.encode_images(noisy.image_features, noisy.image_lengths)
+        likeness, nearest = cosines(overall(images), overall(donors)).max(dim=1)
+        similarities = backbone.compare(images, captions.chosen(nearest))
+        prediction = matching_probability(similarities, c.temperature)
+        return nearest, proxy_label(prediction, likeness, c.label_threshold)

@@ -25,7 +25,8 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.submission import Submission, TrainingRecord
+from ncl_bench.evaluation.statement import TrainingRecord
+from ncl_bench.evaluation.submission import Submission
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
@@ -123,7 +124,7 @@ def new_row(
 
 def scores_sha256(submission: Submission) -> str:
     """Hash of the scores of the test split; of several files that of their hashes."""
-    hashes = [array.sha256 for array in submission.files_of("test")]
+    hashes = [array.sha256 for array in submission.scores["test"].files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 

@@ -23,7 +23,8 @@ from leaderboard.methods import known_recipes
 from ncl_bench.data import DATASETS
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
+from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
+from ncl_bench.evaluation.submission import Submission
 from ncl_bench.noise.draw import standard_seed
 from ncl_bench.schema import Record, Sha256, Text, read_yaml
 

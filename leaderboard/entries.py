@@ -17,7 +17,7 @@ from pydantic import (
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.submission import TrainingCurve
+from ncl_bench.evaluation.statement import TrainingCurve
 from ncl_bench.precision import Precision
 from ncl_bench.schema import Record
 

@@ -16,7 +16,7 @@ from leaderboard.board import Content, Ranked, ranked
 from leaderboard.entries import PROTOCOLS, UNITS, Cell, Entry
 from leaderboard.published import Paper
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation.submission import TrainingCurve
+from ncl_bench.evaluation.statement import TrainingCurve
 
 REFERENCE = ("caption", 0.6)
 """Unit and ratio of the noise by which lines are ordered, and drops from the clean score are taken."""

@@ -15,7 +15,8 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
-from ncl_bench.evaluation.submission import Noise, Scores, Submission, Training, TrainingCurve
+from ncl_bench.evaluation.statement import Noise, Training, TrainingCurve
+from ncl_bench.evaluation.submission import Scores, Submission
 from ncl_bench.noise.draw import NoiseRecord
 
 CLEAN_PROBABILITY = "clean_probability"

@@ -31,9 +31,9 @@ from baselines.kit.method import Method
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.statement import ArrayFile
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
-    ArrayFile,
     EmbeddingScores,
     MatrixScores,
     Scores,

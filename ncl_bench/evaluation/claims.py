@@ -12,7 +12,8 @@ from ncl_bench.data.order import order_fingerprint
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Noise, Submission
+from ncl_bench.evaluation.statement import Noise
+from ncl_bench.evaluation.submission import Submission
 from ncl_bench.evaluation.submission_scores import check_sha256, open_file
 from ncl_bench.noise.draw import (
     NoiseRecord,

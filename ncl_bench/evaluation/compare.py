@@ -14,7 +14,7 @@ from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
-from ncl_bench.evaluation.submission import Split
+from ncl_bench.evaluation.statement import Split
 from ncl_bench.progress import bar
 from ncl_bench.schema import Record
 
@@ -134,7 +134,7 @@ def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Sp
     for side in sides:
         seen: dict[tuple[str, ...], Path] = {}
         for opened in side:
-            scores = tuple(file.sha256 for file in opened.submission.files_of(split))
+            scores = tuple(file.sha256 for file in opened.submission.scores[split].files)
             if scores in seen:
                 raise SubmissionError(
                     f"{opened.folder} holds the scores of {seen[scores]}; every training run counts once"

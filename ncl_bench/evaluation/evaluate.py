@@ -31,13 +31,8 @@ from ncl_bench.evaluation.protocol import (
 from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Evaluation, Result, write_result
 from ncl_bench.evaluation.scores import Similarity, as_array
-from ncl_bench.evaluation.submission import (
-    SUBMISSION_FILE,
-    ArrayFile,
-    MatrixScores,
-    Submission,
-    read_submission,
-)
+from ncl_bench.evaluation.statement import ArrayFile
+from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, Submission, read_submission
 from ncl_bench.evaluation.submission_scores import (
     SplitScores,
     check_sha256,

@@ -16,7 +16,8 @@ from ncl_bench.evaluation.eccv import Placer, places_in_rows
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape
 from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
-from ncl_bench.evaluation.submission import ArrayFile, EmbeddingScores, MatrixScores, Scores
+from ncl_bench.evaluation.statement import ArrayFile
+from ncl_bench.evaluation.submission import EmbeddingScores, MatrixScores, Scores
 from ncl_bench.files import readable
 from ncl_bench.npy import NpyHeader, map_npy, read_header
 

@@ -12,7 +12,8 @@ from leaderboard.add import add
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.evaluation.scores import write_scores
-from ncl_bench.evaluation.submission import ArrayFile, MatrixScores, Noise, Submission, write_submission
+from ncl_bench.evaluation.statement import ArrayFile, Noise
+from ncl_bench.evaluation.submission import MatrixScores, Submission, write_submission
 from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import draw_noise
 

@@ -21,7 +21,8 @@ from leaderboard.results import noise_used, read_measured, recipe_commands
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
-from ncl_bench.evaluation.submission import Noise, read_submission
+from ncl_bench.evaluation.statement import Noise
+from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import sha256_of_file
 
 Maker = Callable[..., Path]

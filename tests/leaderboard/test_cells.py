@@ -15,7 +15,8 @@ from leaderboard.cells import Header, cell_name, header_of, read_cell, read_resu
 from leaderboard.evidence import read_ranks
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, SubmissionError
-from ncl_bench.evaluation.submission import Training, read_submission
+from ncl_bench.evaluation.statement import Training
+from ncl_bench.evaluation.submission import read_submission
 
 Maker = Callable[..., Path]
 

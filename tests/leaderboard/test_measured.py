@@ -30,7 +30,7 @@ from leaderboard.measured import (
 from leaderboard.published import Paper
 from leaderboard.significance import ToldApart
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import Training, TrainingCurve
+from ncl_bench.evaluation.statement import Training, TrainingCurve
 
 RECIPE = "crcl/digits_vse_infinity"
 CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)

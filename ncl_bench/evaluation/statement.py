@@ -1,0 +1,225 @@
+"""What a submitter states of a result: method, data, noise and training; the header of a leaderboard cell too."""
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import unknown_name
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.precision import Precision
+from ncl_bench.schema import FileName, Record, Sha256, Text
+
+Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
+NOTHING = ("none", "no", "n/a", "null", "-")
+
+
+def _is_something(value: str) -> str:
+    if value.lower() in NOTHING:
+        raise ValueError('write "" if there is none, because any text here is ranked apart')
+    return value
+
+
+TextIfAny = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=300), AfterValidator(_is_something)
+]
+SettingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=60)]
+RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
+Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Unit = Literal["none", "caption", "image", "natural"]
+Split = Literal["test", "dev"]
+
+
+class ArrayFile(Record):
+    """An ``.npy`` file of the submission.
+
+    Attributes:
+        file: path below the submission folder, with ``/``.
+        sha256: of the file, in hex.
+    """
+
+    file: FileName
+    sha256: Sha256
+
+    @field_validator("file")
+    @classmethod
+    def _is_an_array(cls, value: str) -> str:
+        if PurePosixPath(value).suffix != ".npy":
+            raise ValueError("it must be an .npy file")
+        return value
+
+
+class Noise(Record):
+    """Noise of the training pairs.
+
+    Attributes:
+        unit: ``none``, ``caption``, ``image``, or ``natural`` for datasets that carry their own.
+        ratio: nominal, in [0, 1); 0 for ``none``, null for ``natural``.
+        seed: of the protocol's recipe; null for a noise file, ``none`` and ``natural``.
+        sha256: of the little-endian int64 image of every training caption; null for ``none`` and ``natural``.
+        realised_ratio: share of training captions whose image is not their own; null for ``natural``.
+        published: name of the shared file that was trained on, such as that of RCL; optional.
+        index: the noise file itself, where the noise follows no seed; optional.
+    """
+
+    unit: Unit
+    ratio: Ratio | None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    sha256: Sha256 | None = None
+    realised_ratio: Ratio | None = None
+    published: Text | None = None
+    index: ArrayFile | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.ratio is None) != (self.unit == "natural") or (self.ratio == 0) != (self.unit == "none"):
+            raise ValueError(
+                f"ratio {self.ratio} does not fit unit {self.unit!r}; state 0 with none and null with natural"
+            )
+        if self.unit in ("caption", "image") and self.sha256 is None:
+            raise ValueError("sha256 is missing; state the hash of the noise index")
+        if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
+            raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
+        return self
+
+
+class TrainingCurve(Record):
+    """What was measured after each epoch of a run; nothing was chosen by it but the epoch that is best on dev.
+
+    Attributes:
+        steps: that the networks had taken, in their mean.
+        dev: rSum on dev.
+        auroc: of the method's clean probability against the true correspondence of the training pairs, in [0, 1];
+            empty where it has none, or no pair is wrong.
+        average_precision: likewise.
+    """
+
+    steps: tuple[Annotated[int, Field(ge=0)], ...]
+    dev: tuple[RSum, ...]
+    auroc: tuple[Share, ...] = ()
+    average_precision: tuple[Share, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_one_value_per_epoch(self) -> Self:
+        for name in ("dev", "auroc", "average_precision"):
+            if len(getattr(self, name)) not in ({len(self.steps)} if name == "dev" else {0, len(self.steps)}):
+                raise ValueError(f"{name} has {len(getattr(self, name))} values for {len(self.steps)} epochs")
+        return self
+
+
+class TrainingSetup(Record):
+    """How the engine of this repository was told to train; the same for all seeds of a leaderboard cell.
+
+    Attributes:
+        precision: arithmetic of the networks.
+        settings: what was changed in the recipes, such as ``method.epochs: 10``.
+        plugins: names of the files given with ``--plugin``, which register a method or dataset of one's own.
+        budget: optimiser steps that the recipe gave the networks, in their mean; null where the epochs of the plan
+            decided.
+    """
+
+    precision: Precision
+    settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
+    plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    budget: Annotated[int, Field(ge=1)] | None = None
+
+
+class TrainingRecord(Record):
+    """What the engine recorded while it trained.
+
+    Attributes:
+        torch: version of torch; several are joined by " + ".
+        device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
+        steps: that the networks took, in their mean, the most where runs differ; null where it was not counted.
+        pairs_seen: captions that each network encoded in training, with or without gradient.
+        cost: seconds of the training, over those of as many steps of the mean triplet on one network of the backbone.
+        last_epoch: rSum on test of the networks of the last epoch, which dev did not choose.
+        curve: of a single run.
+    """
+
+    torch: Text
+    device: Text
+    steps: Annotated[int, Field(ge=0)] | None = None
+    pairs_seen: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    last_epoch: RSum | None = None
+    curve: TrainingCurve | None = None
+
+
+class Training(TrainingSetup, TrainingRecord):
+    """How a run was trained, and what the engine of this repository recorded of it."""
+
+
+class Statement(Record):
+    """What a submitter states of a result, whatever the training seed.
+
+    Attributes:
+        protocol_version: of the contract that the scores follow.
+        method: its name.
+        paper: link to the paper; empty if there is none.
+        code: link to the code; empty if there is none.
+        backbone: the network that computes similarities.
+        networks: networks whose similarities were averaged.
+        dataset: key of the dataset.
+        order_fingerprint: evaluated split to sha256 of its image ids and captions in order
+            (:func:`ncl_bench.data.order.order_fingerprint`).
+        fingerprint: split to sha256 of its content, features included, as its prepared dataset states it: of the data
+            that a training run read.
+        language: of the captions.
+        tokenizer: what split the captions into tokens.
+        noise: of the training pairs.
+        selection_split: where the checkpoint was chosen; ``none`` for the last epoch.
+        extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train";
+            empty if none.
+        pretrained_encoder: encoder pre-trained on image-text pairs, such as "CLIP ViT-B/32"; empty if none.
+        recipes: recipes of this repository that trained it, such as ``ncr/flickr30k_sgr``; empty for other code.
+        notes: anything a reader should know.
+    """
+
+    protocol_version: int
+    method: Text
+    paper: Link
+    code: Link
+    backbone: Text
+    networks: Annotated[int, Field(ge=1, le=100)]
+    dataset: str
+    order_fingerprint: dict[Split, Sha256] = Field(default_factory=dict)
+    fingerprint: dict[Literal["train", "dev", "test"], Sha256] = Field(default_factory=dict)
+    language: Text
+    tokenizer: Text
+    noise: Noise
+    selection_split: Literal["dev", "test", "train", "none"]
+    extra_clean_data: TextIfAny
+    pretrained_encoder: TextIfAny
+    recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
+    notes: Annotated[str, StringConstraints(max_length=3_000)] = ""
+
+    @field_validator("protocol_version")
+    @classmethod
+    def _is_current(cls, value: int) -> int:
+        if value != PROTOCOL_VERSION:
+            raise ValueError(f"this release evaluates protocol version {PROTOCOL_VERSION}")
+        return value
+
+    @field_validator("dataset")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in DATASETS:
+            raise ValueError(unknown_name("dataset", value, DATASETS))
+        return value
+
+    @model_validator(mode="after")
+    def _agrees_with_the_dataset(self) -> Self:
+        spec = DATASETS[self.dataset]
+        if self.language not in spec.languages:
+            raise ValueError(
+                f"language {self.language!r} of {spec.name}; choose one of: {', '.join(spec.languages)}"
+            )
+        if (self.noise.unit == "natural") != (spec.noise == "natural"):
+            raise ValueError(
+                f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
+            )
+        return self

@@ -326,7 +326,7 @@ def tune(
     table: Annotated[
         str,
         typer.Option(
-            help="Tune the recipes of a measured table, as it says: digits, pictograms, pictograms_sgr, or a file."
+            help="Tune the recipes of a measured table: a shipped one (docs/measured-tables.md), or a file."
         ),
     ] = "",
     trials: Annotated[
@@ -364,7 +364,7 @@ def tune(
             "several machines"
         )
     if not (recipe or table):
-        raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table digits")
+        raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
     _refuse_unknown(recipe or ())
     _require_torch()
     from baselines.engine.sweep import Table, Tuning
@@ -416,7 +416,7 @@ def sweep(
     table: Annotated[
         str,
         typer.Option(
-            help="Train a measured table at equal compute: digits, pictograms, pictograms_sgr, or a file."
+            help="Train a measured table at equal compute: a shipped one (docs/measured-tables.md), or a file."
         ),
     ] = "",
 ) -> None:
@@ -428,7 +428,7 @@ def sweep(
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
     if not (recipe or table):
-        raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table digits")
+        raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
     _refuse_unknown(recipe or ())
     _require_torch()
     from rich.console import Console
@@ -457,8 +457,9 @@ def sweep(
 def quickstart(
     to: Target = Path("quickstart"),
     dataset: Annotated[
-        Literal["digits", "pictograms"], typer.Option(help="Embedded dataset to run it on.")
-    ] = "digits",
+        str | None,
+        typer.Option(help="Embedded dataset to run it on; the first of `ncl-bench datasets` by default."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Noise, training, scores, evaluation and a leaderboard on an embedded dataset, in minutes.

@@ -201,8 +201,7 @@ def _wrapped(sentences: Iterable[str]) -> list[str]:
 
 def _command(name: str, noise: str) -> str:
     method, ending = name.split("/")
-    run = method if ending == "digits_vse_infinity" else f"{method}-{ending}"
-    return f"{command_name()} train {name} {noise}--to runs/{run}"
+    return f"{command_name()} train {name} {noise}--to runs/{method}-{ending}"
 
 
 def _table(caption: str, rows: Sequence[Row]) -> list[str]:

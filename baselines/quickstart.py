@@ -8,24 +8,30 @@ from rich.console import Console
 from baselines.engine.sweep import cells_of, sweep
 from leaderboard.add import RowStands, add
 from leaderboard.build import build
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import DataError, unknown_name
 
 RECIPES = ("ncr/{dataset}_vse_infinity", "triplet/{dataset}_vse_infinity")
 NOISES = ("caption-60", "caption-40")
 
 
-def quickstart(to: Path, dataset: str = "digits", device: str = "auto") -> None:
+def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> None:
     """Train a plain method and NCR under 40 % and 60 % caption noise, evaluate both and build a leaderboard.
 
     Interrupted, it goes on where it stopped.
 
     Args:
         to: folder to write.
-        dataset: ``digits`` or ``pictograms``.
+        dataset: an embedded one; by default the first, on which it takes minutes.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
-        NclBenchError: the folder holds something else.
+        NclBenchError: the folder holds something else, or the dataset is not embedded.
     """
+    embedded = [name for name, spec in DATASETS.items() if spec.embedded]
+    dataset = dataset or embedded[0]
+    if dataset not in embedded:
+        raise DataError(unknown_name("embedded dataset", dataset, embedded))
     cells = cells_of(to, [recipe.format(dataset=dataset) for recipe in RECIPES], NOISES, seeds=(0,))
     sweep(to, cells, device=device)
     board = to / "leaderboard"

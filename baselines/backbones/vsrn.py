@@ -7,8 +7,9 @@ Regions exchange what they hold along a graph (section 3.2), a GRU reads them on
 loss, the caption is to be written from the regions (section 3.4): :meth:`VSRN.auxiliary_losses`.
 
 Points of the published code, which we follow:
-  * There are two image encoders, chosen by the dataset. ``coco``, which any other dataset gets as well, scales the
-    regions before the graph; ``flickr30k`` does not, but normalises the GRU's last state over the batch.
+  * There are two image encoders, chosen by the dataset. ``scaled`` scales the regions before the graph: the code takes
+    it for COCO and any other dataset but Flickr30K. That one gets ``batch_norm``, which does not scale the regions,
+    but normalises the GRU's last state over the batch.
   * Wherever regions are scaled to unit length, each feature is, over the regions of its image; not each region, over
     its features. Nothing is added to the lengths.
   * The graph's edges are inner products over the number of regions, without a softmax.
@@ -48,7 +49,7 @@ class VSRNConfig(BaseModel):
     Attributes:
         embed_size: of the joint space (code: 2048).
         word_dim: of a word embedding (code: 300).
-        image_encoder: ``coco`` or ``flickr30k``, see above.
+        image_encoder: ``scaled`` or ``batch_norm``, see above.
         graph_layers: of region relationship reasoning (code: 4).
         caption_weight: of the caption loss, at least 0 (code: 1); with 0 there is no captioner.
         caption_hidden: size of the captioner's states (code: 512).
@@ -62,7 +63,7 @@ class VSRNConfig(BaseModel):
 
     embed_size: Annotated[int, Field(ge=1)] = 2048
     word_dim: Annotated[int, Field(ge=1)] = 300
-    image_encoder: Literal["coco", "flickr30k"] = "coco"
+    image_encoder: Literal["scaled", "batch_norm"] = "scaled"
     graph_layers: Annotated[int, Field(ge=1)] = 4
     caption_weight: Annotated[float, Field(ge=0)] = 1.0
     caption_hidden: Annotated[int, Field(ge=1)] = 512
@@ -115,11 +116,11 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, feature_dim: int, embed_size: int, n_layers: int, form: str) -> None:
         super().__init__()
-        self.scaled_first = form == "coco"
+        self.scaled_first = form == "scaled"
         self.regions = xavier_linear(feature_dim, embed_size)
         self.graph = nn.Sequential(*(GraphLayer(embed_size) for _ in range(n_layers)))
         self.gru = nn.GRU(embed_size, embed_size, batch_first=True)
-        self.norm = nn.BatchNorm1d(embed_size) if form == "flickr30k" else nn.Identity()
+        self.norm = nn.BatchNorm1d(embed_size) if form == "batch_norm" else nn.Identity()
 
     def related(self, image_features: Tensor) -> Tensor:
         """Regions after the graph, float ``(n, regions, embed_size)``."""

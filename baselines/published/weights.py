@@ -179,7 +179,7 @@ def _vsrn(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
         names |= {f"{theirs}project.": f"{ours}project."}
     sizes: dict[str, Any] = {
         "graph_layers": n_layers,
-        "image_encoder": "flickr30k" if "img_enc.bn.weight" in state else "coco",
+        "image_encoder": "batch_norm" if "img_enc.bn.weight" in state else "scaled",
         "caption_weight": 0.0,
     }
     if any(name.startswith("caption_model.") for name in state):

@@ -196,7 +196,7 @@ def test_notes_of_the_files_are_shown_where_they_hold(backbone: str) -> None:
 def test_digits_recipes_get_their_command_alone() -> None:
     assert above("ncr/digits_vse_infinity").splitlines() == [
         "# NCR: a small VSE∞ on Digits, minutes on a CPU.",
-        "# ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr",
+        "# ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --to runs/ncr-digits_vse_infinity",
     ]
 
 

@@ -28,7 +28,7 @@ from baselines.kit.batches import Batch
 from baselines.published.weights import network_from
 from ncl_bench.errors import TrainingError
 
-FILES = {"coco": "O_vsrn_coco", "flickr30k": "O_vsrn_f30k"}
+FILES = {"scaled": "O_vsrn_coco", "batch_norm": "O_vsrn_f30k"}
 ENCODERS = sorted(FILES)
 MODES = ("eval", "train")
 PRECISIONS = (torch.float32, torch.float64)

@@ -20,12 +20,11 @@ from pydantic import Field, StringConstraints, model_validator
 
 from leaderboard.entries import Percent, checked
 from leaderboard.methods import known_recipes
-from ncl_bench.data import DATASETS
+from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
 from ncl_bench.evaluation.submission import Submission
-from ncl_bench.noise.draw import standard_seed
 from ncl_bench.schema import Record, Sha256, Text, read_yaml
 
 LARGEST_CELL = 2 * 1024 * 1024
@@ -201,7 +200,9 @@ def is_standard_noise(header: Header) -> bool:
     noise = header.noise
     if noise.unit == "none" or noise.unit == "natural" or noise.ratio is None:
         return True
-    return noise.seed is not None and noise.seed == standard_seed(header.dataset, noise.unit, noise.ratio)
+    return noise.seed is not None and noise.seed == dataset_spec(header.dataset).standard_seed(
+        noise.unit, noise.ratio
+    )
 
 
 def _hash8(header: Header) -> str:

@@ -127,9 +127,7 @@ def table(
         Literal["markdown", "latex", "csv", "bibtex"],
         typer.Option("--format", help="Format of the tables; bibtex prints the papers that they cite."),
     ] = "markdown",
-    protocol: Annotated[
-        str, typer.Option(help="Protocol, such as 5k of coco (default: all of the dataset).")
-    ] = "",
+    protocol: Annotated[str, typer.Option(help="Protocol, such as 5k (default: all of the dataset).")] = "",
     root: Root = ROOT,
 ) -> None:
     """Print the table of a paper: the comparable rows of one dataset and noise, best first, yours among them.

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from ncl_bench.data import DATASETS
+from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.statement import TrainingCurve
@@ -39,7 +40,6 @@ UNITS: dict[Unit, str] = {
     "natural": "natural noise",
 }
 """The noise units in words, in the order in which boards are shown."""
-PROTOCOLS = {"1k": "1K test", "5fold-1k": "mean of five 1K folds", "5k": "5K test", "200": "200 test images"}
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Setting = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]+=[\w .,:;+'-]*$", max_length=120)]
 
@@ -133,7 +133,7 @@ class Cell(Record):
         if self.noise_ratio:
             noise = f"{self.percent} % {noise}"
         text = f" ({self.text})" if self.text else ""
-        return f"{DATASETS[self.dataset].title}, {PROTOCOLS.get(self.protocol, self.protocol)}, {noise}{text}"
+        return f"{DATASETS[self.dataset].title}, {protocol_title(self.protocol)}, {noise}{text}"
 
     @property
     def short(self) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.board import Content, Ranked, ranked
-from leaderboard.entries import PROTOCOLS, UNITS, Cell, Entry
+from leaderboard.entries import UNITS, Cell, Entry
 from leaderboard.published import Paper
 from ncl_bench.data import DATASETS
+from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.statement import TrainingCurve
 
 REFERENCE = ("caption", 0.6)
@@ -155,7 +156,7 @@ class MeasuredTable:
     def title(self) -> str:
         """Dataset, protocol, backbone and steps in words."""
         cell = self.cells[0]
-        protocol = PROTOCOLS.get(cell.protocol, cell.protocol)
+        protocol = protocol_title(cell.protocol)
         return (
             f"{DATASETS[cell.dataset].title}, {protocol}, {self.backbone}, {self.budget:,} steps per network"
         )
@@ -284,7 +285,7 @@ def printed_drops(family: str, entries: Iterable[Entry], papers: Mapping[str, Pa
     for row in rows.values():
         for unit, noisy in row.items():
             if unit != "none" and "none" in row:
-                where = f"{DATASETS[noisy.cell.dataset].title}, {PROTOCOLS[noisy.cell.protocol]}, {noisy.backbone}"
+                where = f"{DATASETS[noisy.cell.dataset].title}, {protocol_title(noisy.cell.protocol)}, {noisy.backbone}"
                 said = (f"{where}, {UNITS[noisy.cell.noise_unit]}", f"{drop(row['none'], noisy):.1f}")
                 found.setdefault(said, []).append(papers[noisy.source].short.split(",")[0])
     return [

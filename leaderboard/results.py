@@ -34,10 +34,10 @@ from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.claims import check_noise
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.protocol import fold_size, protocol_result, ranks_under
+from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import ProtocolResult
-from ncl_bench.noise.files import known_noise_name
+from ncl_bench.noise.files import find_known_noise
 from ncl_bench.progress import Progress, silent
 
 ORACLE = " (clean pairs only)"
@@ -178,8 +178,8 @@ def entry_of(
     content = {
         "recalls": {name: values[name] for name in RECALLS},
         "intervals": _intervals(result),
-        "eccv": record.eccv if protocol == "5k" else {},
-        "cxc": record.cxc if protocol == "5k" else {},
+        "eccv": record.eccv if protocol not in IMAGES_PER_FOLD else {},  # labels are about the whole split
+        "cxc": record.cxc if protocol not in IMAGES_PER_FOLD else {},
         "seeds": record.training_seeds,
         "status": status,
         "file": name,
@@ -286,8 +286,8 @@ def other_noise(header: Header) -> str:
         return ""
     if noise.seed is not None:
         return f"noise seed {noise.seed}"
-    known = noise.published or known_noise_name(str(noise.sha256))
-    return known or f"noise file {str(noise.sha256)[:8]}"
+    known = find_known_noise(str(noise.sha256), dataset_spec(header.dataset))
+    return noise.published or (known.title if known else f"noise file {str(noise.sha256)[:8]}")
 
 
 def recipe_commands(header: Header, seed: int, cell: Cell) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from leaderboard.board import Board, Content, Division, boards_of
-from leaderboard.entries import PROTOCOLS, RECALL_TITLES, STATUSES, Cell, Entry
+from leaderboard.entries import RECALL_TITLES, STATUSES, Cell, Entry
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import detection, drops, measured_tables
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 
 STATIC = Path(__file__).parent / "static"
@@ -199,7 +199,7 @@ def _picker(boards: Sequence[Board]) -> list[Line]:
 
 
 def _dataset_title(cell: Cell) -> str:
-    return f"{DATASETS[cell.dataset].title}, {PROTOCOLS.get(cell.protocol, cell.protocol)}"
+    return f"{DATASETS[cell.dataset].title}, {protocol_title(cell.protocol)}"
 
 
 def _dataset(spec: DatasetSpec, content: Content, cards: Path) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _dataset(spec: DatasetSpec, content: Content, cards: Path) -> dict[str, Any]
     return {
         "spec": spec,
         "boards": boards,
-        "protocols": PROTOCOLS,
+        "protocol_title": protocol_title,
         "answers": {board.cell.slug: _answers(board) for board in boards},
         "charts": overview_charts(boards, content.papers),
         "card": card_html(cards / f"{spec.name}.md"),

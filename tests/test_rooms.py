@@ -1,10 +1,15 @@
-"""What holds between the rooms: imports go one way, help is quick, a user's mistake is one sentence."""
+"""What holds between the rooms: imports go one way, facts stand on their dataset, a user's mistake is one sentence."""
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ncl_bench.data import DATASETS
 
 ROOT = Path(__file__).parent.parent
 
@@ -66,6 +71,50 @@ def test_training_methods_never_read_the_truth() -> None:
     for folder in ("methods", "backbones"):
         for path in (ROOT / "baselines" / folder).rglob("*.py"):
             assert "true_correspondence" not in path.read_text(encoding="utf-8")
+
+
+NAMES = sorted(
+    {name for spec in DATASETS.values() for name in (spec.name, spec.title)}, key=len, reverse=True
+)
+NAMED = re.compile(rf"(?<![a-z0-9])({'|'.join(map(re.escape, NAMES))})(?![a-z0-9])", re.IGNORECASE)
+ORDINARY_WORDS = {"now", "digits"}
+"""Names of datasets that are words of English too; in a text with blanks they mean the word."""
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of every string but docstrings, and of every import."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names]
+            yield node.lineno, ",".join([getattr(node, "module", None) or "", *modules])
+
+
+def is_of_a_dataset(path: Path) -> bool:
+    """Whether a module of ``ncl_bench/data`` bears the name of a dataset, or is the one that lists them all."""
+    inside = path.relative_to(ROOT).with_suffix("").parts[2:]
+    return inside == ("__init__",) or NAMED.match(inside[0]) is not None
+
+
+def test_a_dataset_is_named_in_its_own_module_alone() -> None:
+    """All that is known of a dataset stands on its object; docstrings and comments may name it as an example."""
+    data = ROOT / "ncl_bench" / "data"
+    modules = [
+        path for room in ("ncl_bench", "baselines", "leaderboard") for path in (ROOT / room).rglob("*.py")
+    ]
+    elsewhere = []
+    for path in modules:
+        if path.is_relative_to(data) and is_of_a_dataset(path):
+            continue
+        for line, text in texts_of(path):
+            found = {name.lower() for name in NAMED.findall(text)} - (
+                ORDINARY_WORDS if " " in text else set()
+            )
+            elsewhere += [f"{path.relative_to(ROOT)}:{line}: {name}" for name in sorted(found)]
+    assert elsewhere == []
 
 
 def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -> None:

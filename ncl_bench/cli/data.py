@@ -145,7 +145,8 @@ def prepare(
     download: Annotated[
         bool,
         typer.Option(
-            "--download", help="First fetch the archive of Noise of Web (now) from the Hugging Face Hub."
+            "--download",
+            help="First fetch the dataset's archive from the Hugging Face Hub, if it is published there.",
         ),
     ] = False,
     dtype: Annotated[

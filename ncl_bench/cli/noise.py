@@ -48,7 +48,6 @@ def make(
 
     from ncl_bench.data import dataset_spec
     from ncl_bench.files import sole_owner, write_bytes
-    from ncl_bench.noise.draw import draw_noise
 
     spec = dataset_spec(dataset)
     if spec.noise != "synthetic":
@@ -57,7 +56,7 @@ def make(
         )
     if to.suffix != ".npy":
         raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
-    caption_to_image, record = draw_noise(spec, noise_ratio=ratio, noise_unit=_unit(unit), seed=seed)
+    caption_to_image, record = spec.draw_noise(noise_ratio=ratio, noise_unit=_unit(unit), seed=seed)
     units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)

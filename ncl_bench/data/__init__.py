@@ -22,7 +22,7 @@ from ncl_bench.data.paired import collate as collate
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise, draw_noise
+from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.plugins import registered
 
@@ -190,7 +190,7 @@ def _noise(
     spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, file: str | Path | None
 ) -> tuple[Int64Array, NoiseRecord]:
     if file is None:
-        return draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
+        return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
     if seed is not None:
         raise NoiseError(
             f"noise_seed is {seed} and noise_file is {file}; give one of them, a file needs no seed"

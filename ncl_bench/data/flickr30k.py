@@ -2,6 +2,7 @@
 
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.spec import KnownFile, Origin
+from ncl_bench.noise.files import files_shared_by
 
 VOCABULARY = KnownFile(
     "f30k_precomp_vocab.json", "ece46633", where="folder vocab/ of https://github.com/Paranioar/SGRAF"
@@ -56,6 +57,51 @@ ORIGIN = Origin(
     vocabulary=VOCABULARY,
 )
 
+NOISE_FILES = (
+    *files_shared_by(
+        "BiCro and PC2",
+        "caption",
+        {
+            "f30k_precomp_0.2.npy": (
+                0.2,
+                96,
+                "4d367b559264595097fff46cf1314e54e4f262e0139ffbf77a70e32746c13ee7",
+            ),
+            "f30k_precomp_0.4.npy": (
+                0.4,
+                96,
+                "8152f92aa51c5afc86bdaae64d228d975d994bdcf0724b645ed3c69969a4ddc0",
+            ),
+            "f30k_precomp_0.5.npy": (
+                0.5,
+                34,
+                "9db257937b57de99f1522092ca419f730e2a804ab9154671bf32d28c3be1db19",
+            ),
+            "f30k_precomp_0.6.npy": (
+                0.6,
+                96,
+                "bcf16a227419634d3cb3672c83b243c6fce07cd9fc0fc8fc406ebede158b05e2",
+            ),
+            "f30k_precomp_0.2.np.npy": (
+                0.2,
+                0,
+                "dac69ddddd705261fa8712e12b0a1e574f1d041475687484779c70da10f4fd93",
+            ),
+        },
+    ),
+    *files_shared_by(
+        "RCL and L2RM",
+        "image",
+        {
+            "the flickr30k 0.2 permutation": (0.2, None, "57bbe16579cb1d5a"),
+            "the flickr30k 0.4 permutation": (0.4, None, "de930360e0960173"),
+            "the flickr30k 0.5 permutation": (0.5, None, "3f2d2e147e9e77f9"),
+            "the flickr30k 0.6 permutation": (0.6, None, "8f66dbdcb16bec68"),
+            "the flickr30k 0.8 permutation": (0.8, None, "2d7c78a417168384"),
+        },
+    ),
+)
+
 SPEC = ScanLayout(
     name="flickr30k",
     title="Flickr30K",
@@ -68,4 +114,6 @@ SPEC = ScanLayout(
     languages=("en",),
     tokenizers={"en": "word"},
     origin=ORIGIN,
+    noise_files=NOISE_FILES,
+    best_published={"1k": 551.3},
 )

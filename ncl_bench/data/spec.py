@@ -1,16 +1,18 @@
 """A dataset: the facts that protocol.md fixes, where its files come from, how they are read, and what that gives."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from ncl_bench.data.columns import FloatArray, TokenTable
+from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
+from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
+from ncl_bench.noise.files import KnownNoise
 
 SPLITS = ("train", "dev", "test")
 
@@ -116,6 +118,52 @@ class SplitCaptions:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """True matches of the queries of one direction.
+
+    Attributes:
+        query: int64 ``(n_matches,)``, ascending; an image of i2t, a caption of t2i, by its place in the split.
+        item: int64 ``(n_matches,)``, what is a true match of it, by its place in the split.
+        total: int64 ``(n_queries,)``, true matches of each query in ascending order of queries; it also counts matches
+            outside the split, which can never be found.
+    """
+
+    query: Int64Array
+    item: Int64Array
+    total: Int64Array
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """True matches by the labels of ECCV Caption and of CxC, as ``(i2t, t2i)`` each."""
+
+    eccv: tuple[Matches, Matches]
+    cxc: tuple[Matches, Matches]
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """A package with labels of a split that know more true matches than the pairs of the dataset.
+
+    Attributes:
+        package: name of the module to import.
+        extra: extra of ``pyproject.toml`` that installs it.
+        read: the labels, given the id of every image of the split in order; raises a ScoresError for other images.
+    """
+
+    package: str
+    extra: str
+    read: Callable[[Iterable[object]], Labels]
+
+
+def protocol_title(protocol: str) -> str:
+    """A protocol in words: ``1K test``, ``200 test images``, or ``mean of five 1K folds``."""
+    if protocol == "5fold-1k":
+        return "mean of five 1K folds"
+    return f"{protocol[:-1]}K test" if protocol.endswith("k") else f"{protocol} test images"
+
+
 def protocol_images(protocol: str) -> int:
     """Images of the test split that a protocol is named after: 1,000 of ``1k``, 200 of ``200``, 5,000 of ``5fold-1k``.
 
@@ -152,6 +200,12 @@ class DatasetSpec:
             be checked without the data.
         shipped_tokenizers: tokenizers whose token ids are published in place of text; empty where text is. Results say
             which of them was used.
+        noise_files: noise files of train that papers share. The seed of the first file of a unit and ratio is the
+            protocol's seed for both; where no file has a seed, it is 0.
+        best_published: protocol to the highest rSum of any published row, at any noise ratio and with any encoder.
+        all_captions: split to its captions with those that the protocol leaves out, because their image has
+            ``captions_per_image`` before them.
+        labels: split to labels that know more true matches than the pairs of the dataset.
     """
 
     name: str
@@ -167,6 +221,10 @@ class DatasetSpec:
     origin: Origin
     order_fingerprints: Mapping[str, str] = field(default_factory=dict)
     shipped_tokenizers: tuple[str, ...] = ()
+    noise_files: tuple[KnownNoise, ...] = ()
+    best_published: Mapping[str, float] = field(default_factory=dict)
+    all_captions: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, LabelSource] = field(default_factory=dict)
 
     embedded: ClassVar[bool] = False
     """Whether it comes with the package, so that it opens without prepared files."""
@@ -174,6 +232,40 @@ class DatasetSpec:
     def n_captions(self, split: str) -> int:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
+
+    def standard_seed(self, unit: NoiseUnit, ratio: float) -> int:
+        """The protocol's noise seed, which draws the file that papers share; 0 where no seed draws one.
+
+        Args:
+            unit: ``"caption"`` or ``"image"``.
+            ratio: nominal, in [0, 1).
+        """
+        shared = (file.seed for file in self.noise_files if (file.unit, file.ratio) == (unit, ratio))
+        return next(shared, None) or 0
+
+    def draw_noise(
+        self, *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
+    ) -> tuple[Int64Array, NoiseRecord]:
+        """Draw the noise of the train split; see :func:`ncl_bench.noise.draw.draw_noise`.
+
+        Args:
+            noise_ratio: nominal share, in [0, 1).
+            noise_unit: ``"caption"`` or ``"image"``.
+            seed: None for the protocol's seed.
+
+        Returns:
+            ``caption_to_image`` int64 ``(n_captions,)``, and its record.
+
+        Raises:
+            NoiseError: a setting is refused.
+        """
+        return draw_noise(
+            self.images["train"],
+            self.captions_per_image,
+            noise_ratio=noise_ratio,
+            noise_unit=noise_unit,
+            seed=self.standard_seed(noise_unit, noise_ratio) if seed is None else seed,
+        )
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
         """Captions (or token ids) and image ids of one split of a download.

@@ -15,15 +15,8 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Noise
 from ncl_bench.evaluation.submission import Submission
 from ncl_bench.evaluation.submission_scores import check_sha256, open_file
-from ncl_bench.noise.draw import (
-    NoiseRecord,
-    NoiseUnit,
-    clean_pairing,
-    draw_noise,
-    noise_sha256,
-    standard_seed,
-)
-from ncl_bench.noise.files import KNOWN_NOISE, known_noise_name, read_noise_file
+from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.noise.files import find_known_noise, read_noise_file
 
 RATIO_TOLERANCE = 1e-6
 
@@ -126,14 +119,15 @@ def check_noise(folder: Path, noise: Noise, spec: DatasetSpec) -> tuple[NDArray[
         ]
     caption_to_image, record = drawn
     _compare_noise(noise, spec, record.sha256, record.realised_ratio)
-    name = record.published or known_noise_name(record.sha256)
+    known = find_known_noise(record.sha256, spec)
+    name = record.published or (known.title if known else None)
     if noise.published not in (None, name):
         raise SubmissionError(
             f"noise.published is {noise.published!r}, but the noise of unit {noise.unit}, ratio {noise.ratio} and "
             f"sha256 {record.sha256} is {name or 'no shared file'}; correct it or leave it out"
         )
     notes = []
-    standard = standard_seed(spec.name, noise.unit, noise.ratio or 0.0)
+    standard = spec.standard_seed(noise.unit, noise.ratio or 0.0)
     if record.seed != standard:
         source = "a noise file" if record.seed is None else f"noise seed {record.seed}"
         notes.append(
@@ -151,9 +145,9 @@ def _check_published_name(noise: Noise, spec: DatasetSpec) -> None:
         return
     same = (
         file.title == noise.published
-        and (file.dataset, file.unit, file.ratio) == (spec.name, noise.unit, noise.ratio)
+        and (file.unit, file.ratio) == (noise.unit, noise.ratio)
         and (file.unit == "image" or str(noise.sha256).startswith(file.sha256))
-        for file in KNOWN_NOISE
+        for file in spec.noise_files
     )
     if not any(same):
         raise SubmissionError(
@@ -170,7 +164,7 @@ def _known_noise(
         path, _ = open_file(folder, noise.index)
         check_sha256(path, noise.index)
         return read_noise_file(path, spec, unit)
-    drawn = draw_noise(spec, noise_ratio=noise.ratio, noise_unit=unit, seed=noise.seed)
+    drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
 
 

@@ -1,108 +1,21 @@
-"""COCO 5K by labels that know more true matches than the five captions of an image: ECCV Caption and CxC.
+"""Metrics by labels that know more true matches than the captions of an image: ECCV Caption and CxC.
 
-Many captions of COCO's test split also describe other images, and count as wrong in every recall of the protocol. Two
-projects labelled such matches: Crisscrossed Captions (CxC, Parekh et al., EACL 2021) by human ratings, and ECCV Caption
-(Chun et al., ECCV 2022) by humans and five models, for 1,261 images and 1,332 captions as queries. The package
-``eccv_caption`` holds both; docs/protocol.md, "More true matches", says what is counted.
+A dataset names such labels (:class:`ncl_bench.data.spec.LabelSource`); docs/protocol.md, "More true matches", says
+what is counted.
 """
 
-import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from importlib.resources import files
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from ncl_bench.errors import ScoresError
+from ncl_bench.data.spec import Labels, Matches
 from ncl_bench.evaluation.metrics import CUTOFFS
 from ncl_bench.evaluation.ranks import Int64Array
 from ncl_bench.evaluation.scores import BLOCK, Rows
 
-PACKAGE = "eccv_caption"
-
-
-@dataclass(frozen=True, eq=False)
-class Matches:
-    """True matches of the queries of one direction.
-
-    Attributes:
-        query: int64 ``(n_matches,)``, ascending; an image of i2t, a caption of t2i, by its place in the split.
-        item: int64 ``(n_matches,)``, what is a true match of it, by its place in the split.
-        total: int64 ``(n_queries,)``, true matches of each query in ascending order of queries. Two captions of ECCV
-            Caption are no part of the split: they count here and can never be found.
-    """
-
-    query: Int64Array
-    item: Int64Array
-    total: Int64Array
-
-
 Places = tuple[Int64Array, Int64Array]
 Placer = Callable[[Matches, Matches], Places]
 """For every match of i2t and of t2i, how many items of its query score as high or higher, itself among them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Both sets of labels, as ``(i2t, t2i)``."""
-
-    eccv: tuple[Matches, Matches]
-    cxc: tuple[Matches, Matches]
-
-
-def available() -> bool:
-    """Whether the package that holds the labels is installed."""
-    return find_spec(PACKAGE) is not None
-
-
-def read_labels(image_ids: Iterable[object]) -> Labels:
-    """The labels of the package ``eccv_caption`` for COCO's test split.
-
-    Captions are taken to stand with their image in ascending order of their ids, as Karpathy's split lists them.
-
-    Args:
-        image_ids: COCO's ids of the 5,000 images, in the order of the split.
-
-    Raises:
-        ScoresError: these are other images, or in another order than that of Karpathy's split.
-    """
-    data = files(PACKAGE) / "data"
-    with (data / "coco_test_ids.npy").open("rb") as stream:
-        captions: Int64Array = np.load(stream, allow_pickle=False)
-    owners = _read(data / "original_caption_to_image.json")
-    found = [str(image) for image in image_ids]
-    per_image = len(captions) // len(found)
-    images = [owners[caption][0] for caption in captions[::per_image].tolist()]
-    for place, (ours, expected) in enumerate(zip(found, images, strict=True)):
-        if ours != str(expected):
-            raise ScoresError(
-                f"image {place} of coco/test has the id {ours}, the labels of {PACKAGE} expect {expected}; prepare "
-                "COCO from files in the order of Karpathy's split, whose ids are those of COCO"
-            )
-    image_places = {image: place for place, image in enumerate(images)}
-    caption_places = {caption: place for place, caption in enumerate(captions.tolist())}
-
-    def both(name: str) -> tuple[Matches, Matches]:
-        return (
-            _matches(_read(data / f"{name}_image_to_caption.json"), image_places, caption_places),
-            _matches(_read(data / f"{name}_caption_to_image.json"), caption_places, image_places),
-        )
-
-    return Labels(both("eccv"), both("cxc"))
-
-
-def _read(path: Any) -> dict[int, list[int]]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return {int(query): [int(item) for item in items] for query, items in content.items()}
-
-
-def _matches(labels: dict[int, list[int]], queries: dict[int, int], items: dict[int, int]) -> Matches:
-    ordered = sorted((queries[query], matches) for query, matches in labels.items())
-    inside = [(query, items[item]) for query, matches in ordered for item in matches if item in items]
-    query, item = np.array(inside, np.int64).T
-    return Matches(query, item, np.array([len(matches) for _, matches in ordered], np.int64))
 
 
 def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.evaluation.claims import check_noise, check_order, local_split
-from ncl_bench.evaluation.eccv import available, metrics_of, read_labels
+from ncl_bench.evaluation.eccv import metrics_of
 from ncl_bench.evaluation.metrics import correspondence_metrics
 from ncl_bench.evaluation.pages import Gallery, plot_ranks, worst_failures, write_examples
 from ncl_bench.evaluation.protocol import (
@@ -200,10 +201,10 @@ def evaluate_submission(
 def with_more_matches(
     evaluation: Evaluation, source: SplitScores, spec: DatasetSpec, root: Path | None
 ) -> Evaluation:
-    """An evaluation of COCO 5K with ECCV Caption and CxC beside it, or with a note that says what they need.
+    """An evaluation with ECCV Caption and CxC, or with a note that says what they need.
 
     Args:
-        evaluation: of a split of any dataset; all but COCO's test split are returned as they are.
+        evaluation: of a split; one without labels of more true matches is returned as it is.
         source: the scores.
         spec: the dataset.
         root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
@@ -211,15 +212,16 @@ def with_more_matches(
     Raises:
         ScoresError: the prepared images are others than those of the labels, or in another order.
     """
-    if (spec.name, evaluation.split) != ("coco", "test"):
+    labels = spec.labels.get(evaluation.split)
+    if labels is None:
         return evaluation
     needed = ""
-    if not available():
-        needed = f"their labels; install them with: {install_command('eccv')}"
-    elif (local := local_split(spec, "test", root)) is None:
-        needed = "COCO's image ids; prepare the dataset and name its folder with --root"
+    if find_spec(labels.package) is None:
+        needed = f"their labels; install them with: {install_command(labels.extra)}"
+    elif (local := local_split(spec, evaluation.split, root)) is None:
+        needed = "the image ids; prepare the dataset and name its folder with --root"
     else:
-        eccv, cxc = metrics_of(read_labels(local.image_ids), source.places)
+        eccv, cxc = metrics_of(labels.read(local.image_ids), source.places)
         return evaluation.model_copy(update={"eccv": eccv, "cxc": cxc})
     note = f"ECCV Caption and CxC were left out: they need {needed}"
     return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
@@ -307,7 +309,7 @@ def evaluate_scores(
         dataset: its name.
         split: ``test`` or ``dev``.
         similarity: of embeddings.
-        root: folder of prepared datasets, for what COCO's image ids are needed for.
+        root: folder of prepared datasets, for the image ids that labels of more true matches need.
         pages: what to write beside ``evaluation.json``; nothing at all by default.
 
     Returns:

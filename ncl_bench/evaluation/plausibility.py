@@ -1,21 +1,10 @@
 """Reasons to look again: results that are possible but seldom what someone meant."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod, sqrt
 
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
-
-BEST_PUBLISHED = {
-    ("flickr30k", "1k"): 551.3,
-    ("coco", "5fold-1k"): 543.5,
-    ("coco", "5k"): 470.4,
-    ("cc152k", "1k"): 383.3,
-    ("now", "1k"): 163.9,
-}
-"""Highest rSum of any published row, at any noise ratio and with any encoder."""
-DEV_PROTOCOL = {"flickr30k": "1k", "coco": "5fold-1k", "cc152k": "1k", "now": "1k"}
-"""The published protocol that ranks among as many images as dev has."""
 
 NEARLY_CONSTANT = 1e-6
 MANY_TIES = 0.01
@@ -24,17 +13,19 @@ STANDARD_DEVIATIONS = 4
 NEAR_THE_END = 0.75
 
 
-def plausibility_notes(evaluation: Evaluation, counted: Counted) -> tuple[str, ...]:
+def plausibility_notes(
+    evaluation: Evaluation, counted: Counted, best_published: Mapping[str, float]
+) -> tuple[str, ...]:
     """What looks odd about a result, one sentence each; nothing is changed or refused.
 
     Args:
         evaluation: the result.
         counted: what it was computed from.
+        best_published: protocol to the highest published rSum among as many images, where one is known.
     """
     notes = [*_scores_notes(counted)]
     for name, result in evaluation.protocols.items():
-        published = DEV_PROTOCOL.get(evaluation.dataset, "") if evaluation.split == "dev" else name
-        best = BEST_PUBLISHED.get((evaluation.dataset, published))
+        best = best_published.get(name)
         notes += [f"{name}: {note}" for note in _result_notes(result, counted.dtype, best)]
     return tuple(notes)
 

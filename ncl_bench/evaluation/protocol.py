@@ -1,5 +1,6 @@
 """The protocol: what is evaluated on which split, in how many folds, and what comes out (docs/protocol.md)."""
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -26,8 +27,6 @@ PROTOCOL_VERSION = 2
 SELECTION_IMAGES = 1_000
 IMAGES_PER_FOLD = {"5fold-1k": 1_000}
 EVALUATED_SPLITS = ("test", "dev")
-ALL_CAPTIONS = {("coco", "test"): 25_010}
-"""Captions of a split with those that the protocol leaves out, because their image has five before them."""
 
 
 def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
@@ -111,10 +110,10 @@ def check_matrix(
         hint = f"give each image once, not once per caption (take every {spec.captions_per_image}th row)"
     elif len(shape) == 2 and shape == (expected[0], expected[0]):
         hint = f"every image has {spec.captions_per_image} captions, all of which are ranked: score every one"
-    elif len(shape) == 2 and ALL_CAPTIONS.get((spec.name, split)) in shape:
+    elif len(shape) == 2 and spec.all_captions.get(split) in shape:
         hint = (
-            f"of the {max(shape):,} captions of this split, {max(shape) - expected[1]} are beyond the fifth of their "
-            f"image: keep the first {spec.captions_per_image} of every image"
+            f"of the {max(shape):,} captions of this split, {max(shape) - expected[1]} are beyond the first "
+            f"{spec.captions_per_image} of their image: leave them out"
         )
     elif split == "dev" and shape == (spec.images["dev"], spec.images["dev"] * spec.captions_per_image):
         hint = f"selection uses the first {expected[0]:,} images and their captions: give those alone"
@@ -143,6 +142,16 @@ def fold_size(protocol: str, n_images: int) -> int:
     return IMAGES_PER_FOLD.get(protocol, n_images)
 
 
+def best_published(spec: DatasetSpec, split: str) -> Mapping[str, float]:
+    """Protocols of a split to the highest published rSum among as many images; empty where nothing is published."""
+    if split == "test":
+        return spec.best_published
+    n_images = evaluated_images(spec, split)
+    sizes = {name: fold_size(name, spec.images["test"]) for name in spec.best_published}
+    same = [best for name, best in spec.best_published.items() if sizes[name] == n_images]
+    return {split: max(same)} if same else {}
+
+
 def evaluate_counted(
     counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True
 ) -> Evaluation:
@@ -163,7 +172,8 @@ def evaluate_counted(
     evaluation = Evaluation(
         protocol_version=PROTOCOL_VERSION, dataset=spec.name, split=split, protocols=results
     )
-    return evaluation.model_copy(update={"notes": plausibility_notes(evaluation, counted)})
+    notes = plausibility_notes(evaluation, counted, best_published(spec, split))
+    return evaluation.model_copy(update={"notes": notes})
 
 
 def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:

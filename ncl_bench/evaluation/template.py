@@ -19,7 +19,7 @@ from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
 from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
-from ncl_bench.noise.draw import NoiseUnit, draw_noise
+from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.plugins import command_name
 
 _TEMPLATE = """\
@@ -51,7 +51,7 @@ scores:
 # correspondence:          # optional: one clean probability per training caption
 #   file: clean_probability.npy
 #   sha256: "{fill}"
-recipes: []                # recipes of ncl_bench itself that trained it, such as ncr/flickr30k_sgr
+recipes: []                # recipes of ncl_bench itself that trained it, as `ncl-bench recipes` lists them
 notes: ""
 """
 
@@ -249,7 +249,7 @@ def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -
             "  unit: none               # what the noise moved: caption or image; none for clean pairs\n  ratio: 0",
             "",
         )
-    _, record = draw_noise(spec, noise_ratio=ratio, noise_unit=unit, seed=seed)
+    _, record = spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
     text = (
         f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"
         f'  sha256: "{record.sha256}"\n  realised_ratio: {record.realised_ratio:.6f}'

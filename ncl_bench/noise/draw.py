@@ -1,10 +1,9 @@
 """Draw synthetic noise: images move, captions stay; a seed gives the same index on every machine (protocol.md)."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,37 +12,6 @@ from ncl_bench.errors import NoiseError, shorten, unknown_name
 
 NoiseUnit = Literal["caption", "image"]
 UNITS: tuple[NoiseUnit, ...] = ("caption", "image")
-
-STANDARD_SEEDS = {
-    ("flickr30k", 0.2): 96,
-    ("flickr30k", 0.4): 96,
-    ("flickr30k", 0.5): 34,
-    ("flickr30k", 0.6): 96,
-    ("coco", 0.2): 16,
-    ("coco", 0.4): 96,
-    ("coco", 0.5): 43,
-    ("coco", 0.6): 96,
-}
-"""Seeds of caption-unit noise, by dataset and ratio, that draw the files papers share; every other seed is 0.
-
-The image-unit files of DECL, RCL and L2RM come from no known seed: seed 0 draws other noise than theirs.
-"""
-
-
-class NoisyDataset(Protocol):
-    """What noise needs to know of a dataset; :class:`ncl_bench.data.spec.DatasetSpec` says what each fact means."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def images(self) -> Mapping[str, int]: ...
-    @property
-    def captions_per_image(self) -> int: ...
-    @property
-    def noise(self) -> str: ...
-    def n_captions(self, split: str) -> int:
-        """Number of captions of a split."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +26,7 @@ class NoiseRecord:
         realised_ratio: share of captions whose image is not their own, in [0, 1).
         source: path of the noise file, or None where it was drawn.
         published: name of the shared file that was read, or None where the noise was drawn or nobody shares it;
-            :func:`ncl_bench.noise.files.known_noise_name` names the file that a caption-unit draw equals.
+            :func:`ncl_bench.noise.files.find_known_noise` names the file that a caption-unit draw equals.
     """
 
     unit: NoiseUnit | None
@@ -146,17 +114,6 @@ def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
     return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").data).hexdigest()
 
 
-def standard_seed(dataset: str, unit: NoiseUnit, ratio: float) -> int:
-    """The protocol's seed for a dataset, unit and ratio; the leaderboard keeps results with another seed apart.
-
-    Args:
-        dataset: its name.
-        unit: ``"caption"`` or ``"image"``.
-        ratio: nominal, in [0, 1).
-    """
-    return STANDARD_SEEDS.get((dataset, ratio), 0) if unit == "caption" else 0
-
-
 def clean_pairing(n_images: int, captions_per_image: int) -> NDArray[np.int64]:
     """The pairing before noise: caption ``c`` belongs to image ``c // captions_per_image``."""
     return np.repeat(np.arange(n_images, dtype=np.int64), captions_per_image)
@@ -168,15 +125,16 @@ def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
 
 
 def draw_noise(
-    spec: NoisyDataset, *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
+    n_images: int, captions_per_image: int, *, noise_ratio: float, noise_unit: NoiseUnit, seed: int
 ) -> tuple[NDArray[np.int64], NoiseRecord]:
-    """Draw the noise of a dataset's train split.
+    """Draw the noise of a train split; :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise` knows a dataset's sizes.
 
     Args:
-        spec: which dataset.
+        n_images: of the split.
+        captions_per_image: a fact of the dataset.
         noise_ratio: nominal share, in [0, 1).
         noise_unit: ``"caption"`` or ``"image"``.
-        seed: None for the protocol's seed.
+        seed: in [0, 2**32).
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.
@@ -184,15 +142,13 @@ def draw_noise(
     Raises:
         NoiseError: a setting is refused.
     """
-    clean = clean_pairing(spec.images["train"], spec.captions_per_image)
-    if seed is None:
-        seed = standard_seed(spec.name, noise_unit, noise_ratio)
+    clean = clean_pairing(n_images, captions_per_image)
     noisy = inject_noise(
         clean,
         noise_ratio=noise_ratio,
         noise_unit=noise_unit,
         seed=seed,
-        captions_per_image=spec.captions_per_image,
+        captions_per_image=captions_per_image,
     )
     realised = float(np.mean(noisy != clean))
     return noisy, NoiseRecord(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)

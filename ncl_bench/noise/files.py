@@ -5,41 +5,20 @@ wants the noise of DECL, RCL or L2RM has to use their file, and results with noi
 theirs. A file that does not fit is refused, never reinterpreted.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, sqrt
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, ScoresError, unknown_name
-from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, NoisyDataset, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
 from ncl_bench.npy import map_npy, read_header
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
-_CAPTION_FILES = """
-f30k_precomp_0.2.npy     0.2  96  4d367b559264595097fff46cf1314e54e4f262e0139ffbf77a70e32746c13ee7
-f30k_precomp_0.4.npy     0.4  96  8152f92aa51c5afc86bdaae64d228d975d994bdcf0724b645ed3c69969a4ddc0
-f30k_precomp_0.5.npy     0.5  34  9db257937b57de99f1522092ca419f730e2a804ab9154671bf32d28c3be1db19
-f30k_precomp_0.6.npy     0.6  96  bcf16a227419634d3cb3672c83b243c6fce07cd9fc0fc8fc406ebede158b05e2
-f30k_precomp_0.2.np.npy  0.2  0   dac69ddddd705261fa8712e12b0a1e574f1d041475687484779c70da10f4fd93
-coco_precomp_0.2.npy     0.2  16  a0ca6052556963d637c597ada5837a5e899c70ea63b3ed540dc3ce4a0cac11cc
-coco_precomp_0.4.npy     0.4  96  9f674ad089f7d375d8aad51638b6621b26d321f45944e745662d5afc10091870
-coco_precomp_0.5.npy     0.5  43  ba9658be353a59e3cef88ae3c07abec633ccf1af6d083233ad4839075e290149
-coco_precomp_0.6.npy     0.6  96  7be1266823f938e4165bd6dd5f1ced12124a37e78254f63f54c78eafe99071bb
-"""
-_IMAGE_FILES = """
-flickr30k  0.2  57bbe16579cb1d5a
-flickr30k  0.4  de930360e0960173
-flickr30k  0.5  3f2d2e147e9e77f9
-flickr30k  0.6  8f66dbdcb16bec68
-flickr30k  0.8  2d7c78a417168384
-coco       0.2  0b1a905728231970
-coco       0.4  2a6c9f0df8be6869
-coco       0.5  7948491d3cd16aa3
-coco       0.6  e6a6aca04c7feed7
-coco       0.8  5c7f830f87069aef
-"""
 
 
 @dataclass(frozen=True)
@@ -47,59 +26,63 @@ class KnownNoise:
     """A noise file that a paper's repository shares.
 
     Attributes:
-        title: which file of whom.
-        dataset: its name.
+        title: which file of whom, such as ``f30k_precomp_0.4.npy of BiCro and PC2``.
         unit: ``"caption"`` (BiCro, PC2) or ``"image"`` (RCL; L2RM repeats each entry five times).
         ratio: nominal, in [0, 1).
         seed: that draws the same array, or None where no seed is known.
-        sha256: hash (hex), or its first 16 digits, of the little-endian int64 array; for the image unit, of
-            the permutation of images.
+        sha256: hash (hex), or its first 16 digits, of the little-endian int64 array: the image of every caption for
+            the caption unit, the permutation of images for the image unit.
     """
 
     title: str
-    dataset: str
     unit: NoiseUnit
     ratio: float
     seed: int | None
     sha256: str
 
 
-def _caption_file(name: str, ratio: str, seed: str, sha256: str) -> KnownNoise:
-    dataset = "coco" if name.startswith("coco") else "flickr30k"
-    return KnownNoise(f"{name} of BiCro and PC2", dataset, "caption", float(ratio), int(seed), sha256)
+def files_shared_by(
+    papers: str, unit: NoiseUnit, files: Mapping[str, tuple[float, int | None, str]]
+) -> tuple[KnownNoise, ...]:
+    """The noise files that papers share, for the facts of a dataset.
+
+    Args:
+        papers: whose files they are, such as ``BiCro and PC2``.
+        unit: ``"caption"`` or ``"image"``.
+        files: name of each file to its ratio, seed and sha256, see :class:`KnownNoise`.
+    """
+    return tuple(KnownNoise(f"{name} of {papers}", unit, *facts) for name, facts in files.items())
 
 
-def _image_file(dataset: str, ratio: str, sha256: str) -> KnownNoise:
-    title = f"the {dataset} {ratio} permutation of RCL and L2RM"
-    return KnownNoise(title, dataset, "image", float(ratio), None, sha256)
+class NoisyDataset(Protocol):
+    """What noise needs to know of a dataset; :class:`ncl_bench.data.spec.DatasetSpec` says what each fact means."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def images(self) -> Mapping[str, int]: ...
+    @property
+    def captions_per_image(self) -> int: ...
+    @property
+    def noise(self) -> str: ...
+    @property
+    def noise_files(self) -> tuple[KnownNoise, ...]: ...
+    def n_captions(self, split: str) -> int:
+        """Number of captions of a split."""
+        ...
 
 
-KNOWN_NOISE = (
-    *(_caption_file(*line.split()) for line in _CAPTION_FILES.strip().splitlines()),
-    *(_image_file(*line.split()) for line in _IMAGE_FILES.strip().splitlines()),
-)
-
-
-def known_noise_name(sha256: str) -> str | None:
-    """Name of the shared noise file with this hash, or None: ``f30k_precomp_0.4.npy of BiCro and PC2``.
+def find_known_noise(sha256: str, spec: NoisyDataset) -> KnownNoise | None:
+    """The shared noise file of a dataset with this hash, or None.
 
     Args:
         sha256: hash (hex) of the little-endian int64 array: the image of every caption for the caption unit, the
             permutation of images for the image unit. The image files are known by the hash of their permutation
             alone, so the hash of an image-unit ``caption_to_image`` is never found: its record says
             ``published`` instead.
+        spec: which dataset.
     """
-    return next((file.title for file in KNOWN_NOISE if sha256.startswith(file.sha256)), None)
-
-
-def find_known_noise(units: NDArray[np.int64]) -> KnownNoise | None:
-    """The shared noise file that holds this array, or None.
-
-    Args:
-        units: int64, the image of every caption, or of every image where whole images were moved.
-    """
-    name = known_noise_name(noise_sha256(units))
-    return next((file for file in KNOWN_NOISE if file.title == name), None)
+    return next((file for file in spec.noise_files if sha256.startswith(file.sha256)), None)
 
 
 def nominal_ratios(n_moved: int, n_units: int) -> list[float]:
@@ -150,7 +133,7 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
     units = index[::each] if unit == "image" and len(index) > n_images else index
     caption_to_image = np.repeat(units, each) if unit == "image" else units
     realised = float(np.mean(caption_to_image != clean_pairing(n_images, each)))
-    known = find_known_noise(units)
+    known = find_known_noise(noise_sha256(units), spec)
     likely = nominal_ratios(round(realised * len(units)), len(units))
     ratio = known.ratio if known else next(iter(likely), realised)
     name = known.title if known else None

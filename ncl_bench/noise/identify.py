@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import NoiseUnit, NoisyDataset, clean_pairing, inject_noise, noise_sha256
-from ncl_bench.noise.files import find_known_noise, is_constant_in_groups, nominal_ratios
+from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
+from ncl_bench.noise.files import NoisyDataset, find_known_noise, is_constant_in_groups, nominal_ratios
 
 SEEDS_TRIED = 100
 
@@ -69,6 +69,7 @@ def identify(
         NoiseError: the length belongs to no dataset and ``captions_per_image`` is not given, or an entry is
             no image.
     """
+    datasets = list(datasets)
     dataset, per_image, each = _place(len(index), datasets, captions_per_image)
     n_images = len(index) if per_image else len(index) // each
     wrong = np.flatnonzero((index < 0) | (index >= n_images))
@@ -82,7 +83,8 @@ def identify(
     unit_each = 1 if whole_images else each
     clean = clean_pairing(n_images, unit_each)
     n_moved = int((units != clean).sum())
-    known = find_known_noise(units)
+    sha256 = noise_sha256(units)
+    known = next(filter(None, (find_known_noise(sha256, spec) for spec in datasets)), None)
     ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
     drawn = _find_draw(units, unit_each, ratios, seeds) if n_moved and not known else None
     good = (units == clean).reshape(n_images, unit_each).mean(axis=1)

@@ -9,7 +9,6 @@ from huggingface_hub import DatasetCard
 from ncl_bench.data import DATASETS
 from ncl_bench.data.card import feature_gigabytes
 from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, selection_images
-from ncl_bench.noise.draw import STANDARD_SEEDS
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
 DOWNLOADED = sorted(name for name, spec in DATASETS.items() if not spec.embedded)
@@ -32,16 +31,23 @@ def numbers(text: str) -> set[str]:
     return {found.rstrip(",") for found in NUMBER.findall(text)}
 
 
+def standard_seeds(name: str) -> dict[float, int]:
+    """Ratio to the seed that draws the file of captions that papers share."""
+    spec = DATASETS[name]
+    ratios = sorted({file.ratio for file in spec.noise_files if file.unit == "caption"})
+    return {ratio: spec.standard_seed("caption", ratio) for ratio in ratios}
+
+
 def known_numbers(name: str) -> set[str]:
     """Every number that the code states about a dataset."""
     spec, origin = DATASETS[name], DATASETS[name].origin
     facts = {spec.n_regions, spec.feature_dim, spec.captions_per_image, selection_images(spec)}
     facts |= {spec.images[split] for split in spec.images} | {spec.n_captions(split) for split in spec.images}
     facts |= set(IMAGES_PER_FOLD.values())
-    facts |= {seed for (dataset, _), seed in STANDARD_SEEDS.items() if dataset == name}
+    facts |= set(standard_seeds(name).values())
     known = {f"{fact:,}" for fact in facts}
     known |= {f"{feature_gigabytes(spec, split):.2f}" for split in spec.images}
-    known |= {f"{ratio:g}" for dataset, ratio in STANDARD_SEEDS if dataset == name}
+    known |= {f"{ratio:g}" for ratio in standard_seeds(name)}
     for text in (origin.summary, *origin.obtain, origin.licence, origin.terms, origin.noise):
         known |= numbers(text)
     return known
@@ -100,7 +106,6 @@ def test_source_terms_noise_and_citation_are_those_of_the_code(name):
 
 @pytest.mark.parametrize("name", ["flickr30k", "coco"])
 def test_the_standard_seeds_are_those_of_the_code(name):
-    ratios = sorted(ratio for dataset, ratio in STANDARD_SEEDS if dataset == name)
-    seeds = [STANDARD_SEEDS[name, ratio] for ratio in ratios]
-    assert f"| noise ratio | {' | '.join(f'{ratio:g}' for ratio in ratios)} |" in card(name)
-    assert f"| seed, caption unit | {' | '.join(map(str, seeds))} |" in card(name)
+    seeds = standard_seeds(name)
+    assert f"| noise ratio | {' | '.join(f'{ratio:g}' for ratio in seeds)} |" in card(name)
+    assert f"| seed, caption unit | {' | '.join(map(str, seeds.values()))} |" in card(name)

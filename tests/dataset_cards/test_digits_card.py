@@ -12,7 +12,7 @@ from ncl_bench.data import DATASETS, digits
 from ncl_bench.data.digits import SPEC, digits_split
 from ncl_bench.data.digits_captions import GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.noise.draw import UNITS, standard_seed
+from ncl_bench.noise.draw import UNITS
 
 TEXT = (Path(__file__).parents[2] / "dataset_cards" / "digits.md").read_text(encoding="utf-8")
 PLAIN = " ".join(TEXT.split())
@@ -108,5 +108,5 @@ def test_source_terms_noise_and_citation_are_those_of_the_code() -> None:
     for fact in (origin.summary, origin.homepage, origin.terms, origin.licence, origin.citation):
         assert " ".join(fact.split()) in PLAIN
     ratios = [step / 20 for step in range(20)]
-    assert {standard_seed("digits", unit, ratio) for unit in UNITS for ratio in ratios} == {0}
+    assert {DATASETS["digits"].standard_seed(unit, ratio) for unit in UNITS for ratio in ratios} == {0}
     assert "The standard seed is 0 at every ratio, for both units." in TEXT

@@ -16,7 +16,7 @@ from baselines.printed import PUBLISHED
 from leaderboard.board import read_content
 from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
 from ncl_bench.cli import app
-from ncl_bench.evaluation.protocol import ALL_CAPTIONS, expected_shape, selection_images
+from ncl_bench.evaluation.protocol import expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
 
 DOCS = ROOT / "docs"
@@ -86,7 +86,7 @@ def test_the_sizes_of_the_matrices_are_those_of_the_datasets() -> None:
         named = re.findall(r"`([\w-]+)`", names)
         stated |= dict(zip(named, found if len(found) == len(named) else found * len(named), strict=True))
     assert stated == {spec.name: expected_shape(spec, "test") for spec in DATASETS.values()}
-    assert f"the {ALL_CAPTIONS['coco', 'test']:,} that COCO has" in page
+    assert f"the {DATASETS['coco'].all_captions['test']:,} that COCO has" in page
 
 
 def test_the_two_units_differ_as_the_noise_page_says() -> None:

@@ -114,7 +114,8 @@ def data() -> dict[str, Any]:
 def noise() -> dict[str, Any]:
     """Hashes of noise files of every dataset, unit and ratio, and what ``identify`` says of them."""
     found: dict[str, Any] = {}
-    draw = first_of("ncl_bench.noise.draw:draw_noise")
+    draw = getattr(first_of("ncl_bench.data.spec:DatasetSpec"), "draw_noise", None)
+    draw = draw or first_of("ncl_bench.noise.draw:draw_noise")
     for name, spec in DATASETS.items():
         if spec.noise != "synthetic":
             continue

@@ -15,7 +15,6 @@ from ncl_bench.evaluation.scores import write_scores
 from ncl_bench.evaluation.statement import ArrayFile, Noise
 from ncl_bench.evaluation.submission import MatrixScores, Submission, write_submission
 from ncl_bench.files import sha256_of_file
-from ncl_bench.noise.draw import draw_noise
 
 Maker = Callable[..., Path]
 
@@ -41,7 +40,7 @@ def make() -> Maker:
         write_scores(folder / "test.npy", similarities(difficulty, seed))
         noise = Noise(unit="none", ratio=0.0)
         if ratio:
-            _, record = draw_noise(dataset_spec("digits"), noise_ratio=ratio, noise_unit="caption")
+            _, record = dataset_spec("digits").draw_noise(noise_ratio=ratio, noise_unit="caption")
             noise = Noise(
                 unit="caption",
                 ratio=ratio,

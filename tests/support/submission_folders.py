@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
-from ncl_bench.noise.draw import draw_noise
 
 N_IMAGES, EACH = 200, 5
 DIM = 16
@@ -56,7 +55,7 @@ def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") 
 
 def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
     """Content of submission.yaml."""
-    _, noise = draw_noise(DATASETS["digits"], noise_ratio=ratio, noise_unit="caption")
+    _, noise = DATASETS["digits"].draw_noise(noise_ratio=ratio, noise_unit="caption")
     return {
         "protocol_version": PROTOCOL_VERSION,
         "method": "Example",

@@ -9,7 +9,7 @@ import pytest
 import ncl_bench
 from ncl_bench.data import DATASETS, load_dataset, true_correspondence
 from ncl_bench.errors import DataError, NoiseError
-from ncl_bench.noise.draw import draw_noise, noise_sha256
+from ncl_bench.noise.draw import noise_sha256
 
 DIGITS = DATASETS["digits"]
 
@@ -26,7 +26,7 @@ def test_clean_data_says_so() -> None:
 @pytest.mark.parametrize("unit", ["caption", "image"])
 def test_noise_is_that_of_the_standard_seed(unit) -> None:
     dataset = load_dataset("digits", noise_ratio=0.4, noise_unit=unit)
-    expected, record = draw_noise(DIGITS, noise_ratio=0.4, noise_unit=unit, seed=0)
+    expected, record = DIGITS.draw_noise(noise_ratio=0.4, noise_unit=unit, seed=0)
     np.testing.assert_array_equal(dataset.caption_to_image, expected)
     assert dataset.noise == record
     assert dataset.noise.seed == 0
@@ -39,7 +39,7 @@ def test_noise_is_that_of_the_standard_seed(unit) -> None:
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_dev_and_test_are_never_touched(split: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "index.npy", draw_noise(DIGITS, noise_ratio=0.2, noise_unit="caption")[0])
+    np.save(tmp_path / "index.npy", DIGITS.draw_noise(noise_ratio=0.2, noise_unit="caption")[0])
     for noise in ({"noise_ratio": 0.2}, {"noise_file": tmp_path / "index.npy"}):
         with pytest.raises(
             NoiseError, match=f"noise was asked for on digits/{split}, but only train is corrupted"
@@ -100,7 +100,7 @@ def test_a_ratio_of_zero_takes_the_settings_of_the_other_ratios() -> None:
 
 def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
     path = tmp_path / "index.npy"
-    expected, drawn = draw_noise(DIGITS, noise_ratio=0.6, noise_unit="caption", seed=77)
+    expected, drawn = DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=77)
     np.save(path, expected)
     for ratio in (0.0, 0.6):
         dataset = load_dataset("digits", noise_file=path, noise_ratio=ratio)
@@ -110,7 +110,7 @@ def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
 
 def test_contradictory_noise_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "index.npy"
-    np.save(path, draw_noise(DIGITS, noise_ratio=0.6, noise_unit="caption")[0])
+    np.save(path, DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption")[0])
     with pytest.raises(NoiseError, match=r"noise_ratio is 0\.4, noise file .*index\.npy carries 0\.6"):
         load_dataset("digits", noise_file=path, noise_ratio=0.4)
     with pytest.raises(NoiseError, match=r"noise_seed is 3 and noise_file is .*; give one of them"):

@@ -30,7 +30,6 @@ from support.submission_folders import (
 
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.submission import read_submission
-from ncl_bench.noise.draw import draw_noise
 from ncl_bench.schema import read_yaml
 
 Mutation = Callable[[Path, dict[str, Any]], None]
@@ -342,7 +341,7 @@ def noise_file_of_another_length(folder: Path, content: dict[str, Any]) -> None:
 
 @case("but its file of digits give")
 def noise_file_of_another_hash(folder: Path, content: dict[str, Any]) -> None:
-    noisy, _ = draw_noise(DATASETS["digits"], noise_ratio=0.2, noise_unit="caption")
+    noisy, _ = DATASETS["digits"].draw_noise(noise_ratio=0.2, noise_unit="caption")
     content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", noisy)}
 
 

@@ -1,6 +1,7 @@
 """ECCV Caption and CxC against the package that defines them, and ties against the definition."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -11,16 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncl_bench.data import DATASETS
+from ncl_bench.data.coco import read_labels
+from ncl_bench.data.spec import DatasetSpec, Labels, LabelSource, Matches
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation import eccv, evaluate
-from ncl_bench.evaluation.eccv import (
-    Labels,
-    Matches,
-    metrics_of,
-    places_in_rows,
-    ranks_of_matches,
-    read_labels,
-)
+from ncl_bench.evaluation import evaluate
+from ncl_bench.evaluation.eccv import metrics_of, places_in_rows, ranks_of_matches
 from ncl_bench.evaluation.results import Evaluation, lines_of_labels
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows
 from ncl_bench.evaluation.submission_scores import SplitScores
@@ -188,15 +184,16 @@ def test_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation = Evaluation(protocol_version=2, dataset="coco", split="test", protocols={})
     source = SplitScores(never, never, never)
 
-    def found() -> str:
-        result = evaluate.with_more_matches(evaluation, source, DATASETS["coco"], None)
+    def found(spec: DatasetSpec = DATASETS["coco"]) -> str:
+        result = evaluate.with_more_matches(evaluation, source, spec, None)
         assert lines_of_labels(result) == []
         return result.notes[0]
 
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     assert "prepare the dataset and name its folder with --root" in found()
-    monkeypatch.setattr(eccv, "PACKAGE", "no_such_package")
-    assert found().endswith(f"install them with: {install_command('eccv')}")
+    elsewhere = {"test": LabelSource("no_such_package", "eccv", never)}
+    note = found(replace(DATASETS["coco"], labels=elsewhere))
+    assert note.endswith(f"install them with: {install_command('eccv')}")
 
 
 def never(*_: object) -> NoReturn:

@@ -28,7 +28,6 @@ from support.submission_folders import (
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import Submission, read_submission, write_submission
-from ncl_bench.noise.draw import draw_noise
 
 FORMS = ("matrix", "embeddings")
 FOREIGN = """
@@ -135,7 +134,7 @@ def test_dev_is_evaluated_beside_test(run: Callable, tmp_path: Path) -> None:
 def test_the_correspondence_track_needs_no_scores_of_ours(run: Callable, tmp_path: Path) -> None:
     content = statement({"test": scores_of_form(tmp_path, "matrix")})
     spec = DATASETS["digits"]
-    noisy, _ = draw_noise(spec, noise_ratio=0.4, noise_unit="caption")
+    noisy, _ = spec.draw_noise(noise_ratio=0.4, noise_unit="caption")
     truth = noisy == np.arange(len(noisy)) // 5
     probability = np.clip(truth * 0.4 + 0.3 + np.random.default_rng(0).normal(0, 0.2, len(truth)), 0, 1)
     write_statement(tmp_path, content | {"correspondence": write_array(tmp_path, "p.npy", probability)})
@@ -153,7 +152,7 @@ def test_the_correspondence_track_needs_no_scores_of_ours(run: Callable, tmp_pat
 
 
 def test_a_noise_file_stands_for_a_seed(run: Callable, tmp_path: Path) -> None:
-    noisy, record = draw_noise(DATASETS["digits"], noise_ratio=0.4, noise_unit="image", seed=77)
+    noisy, record = DATASETS["digits"].draw_noise(noise_ratio=0.4, noise_unit="image", seed=77)
     content = statement({"test": scores_of_form(tmp_path, "matrix")})
     content["noise"] = {
         "unit": "image",

@@ -102,9 +102,9 @@ def test_a_square_set_has_one_caption_per_image(run: Run, tmp_path: Path) -> Non
         (
             "coco",
             (5000, 25010),
-            "of the 25,010 captions of this split, 10 are beyond the fifth of their image: keep",
+            "of the 25,010 captions of this split, 10 are beyond the first 5 of their image: leave",
         ),
-        ("coco", (25010, 5000), "10 are beyond the fifth"),
+        ("coco", (25010, 5000), "10 are beyond the first 5"),
         ("coco", (25000, 5000), "it is transposed: images are rows"),
         ("flickr30k", (5000, 1000), "it is transposed"),
         ("flickr30k", (1000, 1000), "every image has 5 captions, all of which are ranked"),
@@ -127,7 +127,7 @@ def test_embeddings_of_all_captions_of_coco_are_told_about_the_extra_ones(run: R
     for name, n in (("images", 5000), ("captions", 25010)):
         np.save(tmp_path / f"{name}.npy", np.ones((n, 2), np.float16))
     ran = run("evaluate", tmp_path / "images.npy", tmp_path / "captions.npy", "--dataset", "coco")
-    assert "10 are beyond the fifth of their image" in ran.err
+    assert "10 are beyond the first 5 of their image" in ran.err
     swapped = run("evaluate", tmp_path / "captions.npy", tmp_path / "images.npy", "--dataset", "coco")
     assert swapped.code == 2
 

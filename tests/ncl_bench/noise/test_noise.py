@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,19 +17,10 @@ from typer.testing import CliRunner
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, NoiseError
-from ncl_bench.noise.draw import (
-    NoiseUnit,
-    clean_pairing,
-    draw_noise,
-    inject_noise,
-    noise_sha256,
-    standard_seed,
-)
+from ncl_bench.noise.draw import NoiseUnit, clean_pairing, draw_noise, inject_noise, noise_sha256
 from ncl_bench.noise.files import (
-    KNOWN_NOISE,
     KnownNoise,
     find_known_noise,
-    known_noise_name,
     nominal_ratios,
     read_index,
     read_noise_file,
@@ -37,7 +29,8 @@ from ncl_bench.noise.identify import identify as identify_among
 
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
 identify = partial(identify_among, datasets=DATASETS.values())
-CAPTION_FILES = [file for file in KNOWN_NOISE if file.unit == "caption"]
+KNOWN_NOISE = [(spec.name, file) for spec in DATASETS.values() for file in spec.noise_files]
+CAPTION_FILES = [(dataset, file) for dataset, file in KNOWN_NOISE if file.unit == "caption"]
 
 
 def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "caption") -> np.ndarray:
@@ -48,52 +41,56 @@ def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "c
 # The protocol's algorithm and its published results
 
 
-@pytest.mark.parametrize("file", CAPTION_FILES, ids=lambda file: file.title.split()[0])
-def test_published_caption_files_come_out_of_their_seed(file: KnownNoise) -> None:
-    noisy, record = draw_noise(
-        DATASETS[file.dataset], noise_ratio=file.ratio, noise_unit="caption", seed=file.seed
-    )
+@pytest.mark.parametrize(("dataset", "file"), CAPTION_FILES)
+def test_published_caption_files_come_out_of_their_seed(dataset: str, file: KnownNoise) -> None:
+    spec = DATASETS[dataset]
+    noisy, record = spec.draw_noise(noise_ratio=file.ratio, noise_unit="caption", seed=file.seed)
     assert record.sha256 == file.sha256 == noise_sha256(noisy)
-    assert find_known_noise(noisy) == file
+    assert find_known_noise(record.sha256, spec) == file
 
 
 @pytest.mark.parametrize(
     ("dataset", "ratio", "sha256"),
     [
         ("flickr30k", 0.8, "bf6ee338a5169b62b0a413e6b6a9d437b68d1b5bff0f7dbebddd0b7bfff4c5fb"),
-        *((file.dataset, file.ratio, file.sha256) for file in CAPTION_FILES if ".np.npy" not in file.title),
+        *((name, file.ratio, file.sha256) for name, file in CAPTION_FILES if ".np.npy" not in file.title),
     ],
 )
 def test_standard_seeds_give_the_protocols_hashes(dataset: str, ratio: float, sha256: str) -> None:
-    noisy, record = draw_noise(DATASETS[dataset], noise_ratio=ratio, noise_unit="caption")
+    noisy, record = DATASETS[dataset].draw_noise(noise_ratio=ratio, noise_unit="caption")
     assert record.sha256 == sha256
-    assert record.seed == standard_seed(dataset, "caption", ratio)
+    assert record.seed == DATASETS[dataset].standard_seed("caption", ratio)
     assert len(noisy) == DATASETS[dataset].n_captions("train")
 
 
-def test_every_other_cell_has_seed_0() -> None:
-    assert standard_seed("flickr30k", "caption", 0.4) == 96
-    assert {standard_seed("flickr30k", "image", ratio) for ratio in (0.2, 0.4, 0.5, 0.6)} == {0}
-    assert standard_seed("digits", "caption", 0.4) == standard_seed("flickr30k", "caption", 0.8) == 0
+def test_the_standard_seeds_are_those_of_the_protocol() -> None:
+    seeds = {"flickr30k": [96, 96, 34, 96], "coco": [16, 96, 43, 96]}
+    for name, spec in DATASETS.items():
+        expected = dict(zip((0.2, 0.4, 0.5, 0.6), seeds.get(name, ()), strict=False))
+        for step in range(20):
+            assert spec.standard_seed("caption", step / 20) == expected.get(step / 20, 0)
+            assert spec.standard_seed("image", step / 20) == 0
 
 
 def test_published_image_files_are_listed_for_both_datasets_and_five_ratios() -> None:
-    files = [file for file in KNOWN_NOISE if file.unit == "image"]
-    assert {(file.dataset, file.ratio) for file in files} == {
+    files = [(dataset, file) for dataset, file in KNOWN_NOISE if file.unit == "image"]
+    assert {(dataset, file.ratio) for dataset, file in files} == {
         (dataset, ratio) for dataset in ("flickr30k", "coco") for ratio in (0.2, 0.4, 0.5, 0.6, 0.8)
     }
-    assert all(len(file.sha256) == 16 and file.seed is None for file in files)
-    assert len({file.sha256 for file in KNOWN_NOISE}) == len(KNOWN_NOISE)
+    assert all(len(file.sha256) == 16 and file.seed is None for _, file in files)
+    assert len({file.sha256 for _, file in KNOWN_NOISE}) == len(KNOWN_NOISE)
 
 
 def test_a_published_file_is_named_by_its_hash_and_other_noise_is_not() -> None:
-    _, record = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="caption")
-    assert known_noise_name(record.sha256) == "f30k_precomp_0.4.npy of BiCro and PC2"
-    for file in KNOWN_NOISE:
-        assert known_noise_name(file.sha256.ljust(64, "0")) == file.title
+    _, record = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="caption")
+    known = find_known_noise(record.sha256, FLICKR30K)
+    assert known is not None
+    assert known.title == "f30k_precomp_0.4.npy of BiCro and PC2"
+    for dataset, file in KNOWN_NOISE:
+        assert find_known_noise(file.sha256.ljust(64, "0"), DATASETS[dataset]) == file
     for unit, seed in (("caption", 7), ("image", None)):
-        _, record = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit=unit, seed=seed)
-        assert known_noise_name(record.sha256) is None
+        _, record = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit=unit, seed=seed)
+        assert find_known_noise(record.sha256, FLICKR30K) is None
 
 
 def test_golden_arrays(golden) -> None:
@@ -120,8 +117,7 @@ def test_golden_published_files(golden) -> None:
     arrays = golden("H_noise")
     for row, name in enumerate(arrays["published.names"].tolist()):
         dataset = "coco" if name.startswith("coco") else "flickr30k"
-        noisy, record = draw_noise(
-            DATASETS[dataset],
+        noisy, record = DATASETS[dataset].draw_noise(
             noise_ratio=float(arrays["published.nominal_ratio"][row]),
             noise_unit="caption",
             seed=int(arrays["published.numpy_seed"][row]),
@@ -195,7 +191,7 @@ def save(folder: Path, index: np.ndarray, name: str = "index.npy") -> Path:
 @pytest.mark.parametrize("unit", ["caption", "image"])
 @pytest.mark.parametrize("ratio", [0.0, 0.2, 0.45, 0.6])
 def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) -> None:
-    noisy, drawn = draw_noise(DIGITS, noise_ratio=ratio, noise_unit=unit, seed=4)
+    noisy, drawn = DIGITS.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=4)
     forms = [noisy] if unit == "caption" else [noisy, noisy[::5]]
     for form in forms:
         path = save(tmp_path, form)
@@ -208,7 +204,7 @@ def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) 
 
 
 def test_image_level_index_is_refused_as_caption_noise(tmp_path: Path) -> None:
-    noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image")
+    noisy, _ = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="image")
     with pytest.raises(
         NoiseError,
         match=r"has 29000 entries, flickr30k/train has 145000 captions; it is an image-level index: .*"
@@ -220,7 +216,7 @@ def test_image_level_index_is_refused_as_caption_noise(tmp_path: Path) -> None:
 
 
 def test_caption_level_index_is_refused_as_image_noise(tmp_path: Path) -> None:
-    noisy, _ = draw_noise(DIGITS, noise_ratio=0.4, noise_unit="caption")
+    noisy, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")
     with pytest.raises(NoiseError, match="moves captions one by one, expected all 5 captions"):
         read_noise_file(save(tmp_path, noisy), DIGITS, "image")
 
@@ -272,34 +268,31 @@ def test_wrong_path_fails_and_names_the_likely_file(tmp_path: Path) -> None:
 
 
 def test_identify_a_published_file() -> None:
-    noisy, record = draw_noise(FLICKR30K, noise_ratio=0.5, noise_unit="caption")
+    noisy, record = FLICKR30K.draw_noise(noise_ratio=0.5, noise_unit="caption")
     found = identify(noisy)
     assert found.known_as == "f30k_precomp_0.5.npy of BiCro and PC2"
     assert (found.dataset, found.unit, found.ratio, found.seed) == ("flickr30k", "caption", 0.5, 34)
     assert (found.sha256, found.realised_ratio) == (record.sha256, record.realised_ratio)
 
 
-def test_identify_a_published_permutation_by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    noisy, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
-    file = KnownNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
-    monkeypatch.setattr("ncl_bench.noise.files.KNOWN_NOISE", (file,))
+def test_identify_a_published_permutation_by_hash() -> None:
+    noisy, _ = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="image", seed=12_345)
+    file = KnownNoise("theirs", "image", 0.4, None, noise_sha256(noisy[::5])[:16])
     for index in (noisy, noisy[::5]):
-        found = identify(index)
+        found = identify(index, datasets=[DIGITS, replace(FLICKR30K, noise_files=(file,))])
         assert (found.known_as, found.unit, found.ratio, found.seed) == ("theirs", "image", 0.4, None)
         assert found.per_image == (len(index) == 29_000)
 
 
-def test_a_record_tells_a_shared_image_file_from_our_own_draw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    theirs, _ = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image", seed=12_345)
-    file = KnownNoise("theirs", "flickr30k", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
-    monkeypatch.setattr("ncl_bench.noise.files.KNOWN_NOISE", (file,))
+def test_a_record_tells_a_shared_image_file_from_our_own_draw(tmp_path: Path) -> None:
+    theirs, _ = FLICKR30K.draw_noise(noise_ratio=0.4, noise_unit="image", seed=12_345)
+    file = KnownNoise("theirs", "image", 0.4, None, noise_sha256(theirs[::5])[:16])
+    spec = replace(FLICKR30K, noise_files=(file,))
     for index in (theirs, theirs[::5]):
-        _, record = read_noise_file(save(tmp_path, index), FLICKR30K, "image")
+        _, record = read_noise_file(save(tmp_path, index), spec, "image")
         assert (record.published, record.seed) == ("theirs", None)
-    ours, drawn = draw_noise(FLICKR30K, noise_ratio=0.4, noise_unit="image")
-    _, record = read_noise_file(save(tmp_path, ours), FLICKR30K, "image")
+    ours, drawn = spec.draw_noise(noise_ratio=0.4, noise_unit="image")
+    _, record = read_noise_file(save(tmp_path, ours), spec, "image")
     assert (drawn.published, drawn.seed) == (None, 0)
     assert record.published is None
 
@@ -307,7 +300,7 @@ def test_a_record_tells_a_shared_image_file_from_our_own_draw(
 @pytest.mark.parametrize("unit", ["caption", "image"])
 @pytest.mark.parametrize(("ratio", "seed"), [(0.2, 0), (0.4, 17), (0.35, 3), (0.42, 1), (0.8, 5)])
 def test_identify_finds_unit_ratio_and_seed(unit: NoiseUnit, ratio: float, seed: int) -> None:
-    noisy, record = draw_noise(DIGITS, noise_ratio=ratio, noise_unit=unit, seed=seed)
+    noisy, record = DIGITS.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
     found = identify(noisy, seeds=range(20))
     assert (found.dataset, found.unit, found.ratio, found.seed) == ("digits", unit, ratio, seed)
     assert found.realised_ratio == pytest.approx(record.realised_ratio)
@@ -322,7 +315,7 @@ def test_identify_finds_unit_ratio_and_seed(unit: NoiseUnit, ratio: float, seed:
 
 
 def test_identify_without_the_seed_still_guesses_the_ratio() -> None:
-    noisy, _ = draw_noise(DIGITS, noise_ratio=0.6, noise_unit="caption", seed=500)
+    noisy, _ = DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=500)
     found = identify(noisy, seeds=range(3))
     assert (found.ratio, found.seed) == (0.6, None)
 
@@ -373,7 +366,7 @@ def test_make_check_identify(tmp_path: Path) -> None:
     assert "10,000 entries, caption noise of nominal ratio 0.4 with seed 0" in run(
         "make", "digits", "--ratio", "0.4", "--to", path
     )
-    np.testing.assert_array_equal(np.load(path), draw_noise(DIGITS, noise_ratio=0.4, noise_unit="caption")[0])
+    np.testing.assert_array_equal(np.load(path), DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")[0])
     assert "fits digits/train, caption noise of nominal ratio 0.4" in run(
         "check", path, "--dataset", "digits", "--unit", "caption"
     )
@@ -422,7 +415,7 @@ def test_make_overwrites_nothing_that_appears_while_it_draws(
         path.write_text("another's")
         return draw_noise(*arguments, **options)
 
-    monkeypatch.setattr("ncl_bench.noise.draw.draw_noise", draw)
+    monkeypatch.setattr("ncl_bench.data.spec.draw_noise", draw)
     with pytest.raises(NoiseError, match="exists and is not overwritten"):
         run("make", "digits", "--ratio", "0.4", "--to", str(path))
     assert path.read_text() == "another's"

@@ -36,9 +36,9 @@ class Ranked:
     """An entry and its rank, shown as one row.
 
     Attributes:
-        rank: from 1; None for an entry that takes none.
+        rank: from 1; None for an entry that is not ranked.
         entry: the entry.
-        also: entries of other papers that print the very same numbers.
+        also: entries of other papers that print the same numbers.
     """
 
     rank: int | None
@@ -52,7 +52,7 @@ class Division:
 
     Attributes:
         key: in ``DIVISIONS``.
-        encoder: the pre-trained encoder that all of them use; empty in other divisions.
+        encoder: the pre-trained encoder of all its entries; empty in other divisions.
         ranked: the entries.
     """
 
@@ -67,13 +67,13 @@ class Division:
 
     @property
     def best(self) -> Entry | None:
-        """The entry of rank 1, one that we reproduced first; None where nothing is ranked."""
+        """The entry of rank 1, a reproduced one if there is any; None if nothing is ranked."""
         leaders = [ranked.entry for ranked in self.ranked if ranked.rank == 1]
         return max(leaders, key=lambda entry: STATUSES.index(entry.status), default=None)
 
     @property
     def not_told_apart(self) -> list[Entry]:
-        """The entries that share rank 1 with ``best``."""
+        """The other entries of rank 1: they do not differ significantly from ``best``."""
         return [one.entry for one in self.ranked if one.rank == 1 and one.entry != self.best]
 
     @property
@@ -92,13 +92,13 @@ class Board:
 
     @property
     def ranks(self) -> list[tuple[int | None, Entry]]:
-        """Rank and entry, division by division; entries with the same numbers share one."""
+        """Rank and entry, division by division; entries with the same numbers share a rank."""
         ranked = (one for division in self.divisions for one in division.ranked)
         return [(one.rank, entry) for one in ranked for entry in (one.entry, *one.also)]
 
     @property
     def has_eccv(self) -> bool:
-        """Whether an entry was evaluated by the labels of ECCV Caption."""
+        """Whether any entry was evaluated with the labels of ECCV Caption."""
         return any(entry.eccv for entry in self.entries)
 
     @property
@@ -119,11 +119,11 @@ def division_of(entry: Entry) -> str:
 
 
 TellApart = Callable[[Sequence[Entry]], NDArray[np.bool_]]
-"""Of entries of one cell: which pairs are told apart, bool ``(n, n)``."""
+"""Tells which pairs of entries of one cell differ significantly, bool ``(n, n)``."""
 
 
 def by_r_sum_alone(entries: Sequence[Entry]) -> NDArray[np.bool_]:
-    """Every pair is told apart, as reported entries are, which have no evidence."""
+    """Treat every pair as different, as for reported entries, which have no scores to test."""
     return np.ones((len(entries), len(entries)), np.bool_)
 
 
@@ -132,7 +132,7 @@ def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) 
 
     Args:
         entries: of any cells.
-        told_apart: such as that of ``leaderboard.significance``.
+        told_apart: which pairs differ significantly, such as :class:`~leaderboard.significance.ToldApart`.
     """
     cells: dict[Cell, dict[tuple[int, str], list[Entry]]] = {}
     keys = list(DIVISIONS)
@@ -153,11 +153,10 @@ def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) 
 
 
 def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...]:
-    """Best first; an entry's rank is one more than the number of entries above that are told apart from it.
+    """Sort entries best first; a rank is one more than the number of better entries that differ significantly.
 
-    It is never better than the rank of the entry above. So every pair within reach of the best is tested, and
-    no entry is pushed down by entries that nothing tells from it: where A and B, and B and C are alike, but not A
-    and C, the ranks are 1, 1 and 2.
+    A rank is never better than the rank above it. Entries that do not differ significantly from an entry do not
+    push it down: if A and B, and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
     """
     ordered = sorted(
         entries,
@@ -180,7 +179,7 @@ def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...
 
 
 def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Entries of one method with the same numbers together, that of the method's own paper first, with all remarks."""
+    """Group entries of one method with the same numbers, the method's own paper first, with all remarks."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         same = (
@@ -199,10 +198,10 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
-    """The seeds of a cell file as one entry: mean, standard deviation, and the seeds.
+    """Merge the seeds of a cell file into one entry: mean, standard deviation, and the seeds.
 
-    Reported entries are left as they are. The status of a merged entry is the weakest of its parts, its intervals
-    are dropped (each belongs to one trained model), and the sum of the mean recalls is its rSum.
+    Reported entries do not change. A merged entry has the weakest status of its parts and no intervals, since each
+    belongs to one trained model. Its rSum is the sum of the mean recalls.
     """
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
@@ -237,12 +236,12 @@ def _merged(entries: list[Entry]) -> Entry:
 
 
 def _means(values: Sequence[dict[str, float]]) -> dict[str, float]:
-    """By name; nothing where one of them has nothing."""
+    """Mean by name; empty if one of them is empty."""
     return {name: math.fsum(one[name] for one in values) / len(values) for name in values[0] if all(values)}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None where one of them is not known."""
+    """Mean; None if any value is unknown."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
@@ -257,7 +256,7 @@ class Content:
         boards: the entries by cell, ranked.
         families: the methods by key.
         papers: the papers of reported entries by key; empty without published results.
-        told_apart: whether a test tells two entries apart, and the interval of one.
+        told_apart: tests whether two entries differ significantly, and gives the interval of one.
     """
 
     unmerged: tuple[Entry, ...]
@@ -273,8 +272,8 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
 
     Args:
         root: folder that holds ``results/``, and perhaps ``published/``.
-        published: show the numbers that papers print too.
-        progress: reports the rows that are read and evaluated.
+        published: include the numbers that papers print.
+        progress: shows which rows are read and evaluated.
 
     Raises:
         SubmissionError: a file or field is refused.
@@ -298,17 +297,17 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
 
 
 def published_folder(root: Path) -> Path:
-    """Where a leaderboard's published results lie: below it, or those of this repository."""
+    """The folder of published results: the leaderboard's own if it has one, else this repository's."""
     own = root / "published"
     return own if own.is_dir() else PUBLISHED
 
 
 def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> dict[str, Family]:
-    """The families, and one for every submitted method that none of them claims."""
+    """Add a family for every submitted method that no family claims."""
     own = {
         entry.family: Family(
             title=entry.method,
-            summary="Submitted to this leaderboard; described by its authors.",
+            summary="Submitted to this leaderboard. Its authors describe it.",
             names=(entry.method,),
         )
         for entry in entries

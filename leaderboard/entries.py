@@ -226,8 +226,8 @@ class Entry(Record):
         recipe: whether it was trained by a recipe as we ship it, or with the values of `ncl-bench tune`; empty where
             it names none of ours.
         budget: optimiser steps that the recipe gave the networks, in their mean; None where its epochs decided.
-        pairs_seen: captions that each network encoded in training; None where nobody counted.
-        cost: time of the training over that of as many steps of a plain triplet; None where it was not timed.
+        pairs_seen: captions that each network encoded in training; None if unknown.
+        cost: training time relative to the same number of plain triplet steps; None if it was not timed.
         last_epoch: rSum of the last epoch's networks, as the engine recorded it; None where it did not.
         curves: what was measured after each epoch, one per training seed.
         trained_on: versions of torch and devices, as the engine recorded them.

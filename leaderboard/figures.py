@@ -219,7 +219,7 @@ def curves(
 
 
 def forest(table: MeasuredTable, cell: Cell) -> object:
-    """All rows of a measured table under one noise: mean, interval, last epoch, and which rows are not told apart."""
+    """All rows of a measured table under one noise: mean, interval, last epoch, and bars over rows that are alike."""
     rows = table.places[cell]
     return markup(
         forest_chart(
@@ -234,7 +234,9 @@ def forest(table: MeasuredTable, cell: Cell) -> object:
 def forest_chart(
     places: Sequence[Place], names: Sequence[str], groups: Sequence[tuple[int, int]], *, title: str
 ) -> str:
-    """Rows from top to bottom as SVG text, with bars on the right over runs of rows that are not told apart.
+    """Rows from top to bottom as SVG text, with bars on the right over runs of rows that do not differ significantly.
+
+    The axis shows how the best rows differ; a row below it is marked.
 
     Args:
         places: best first.
@@ -247,7 +249,9 @@ def forest_chart(
     sums = [place.entry.r_sum or 0.0 for place in places]
     ends = [end for place in places for end in (place.interval or ())]
     ends += [place.entry.last_epoch for place in places if place.entry.last_epoch is not None]
-    scale = ticks(max(without_outliers([*sums, *ends]), 0.0), min(max([*sums, *ends]), 600.0))
+    worst, best = min([*sums, *ends]), max(sums)
+    focus = best - 3 * (best - float(np.median(sums)))  # at least the better half is in sight
+    scale = ticks(max(worst, focus, 0.0), min(max([*sums, *ends]), 600.0))
 
     def x(value: float) -> str:
         share = (min(max(value, scale[0]), scale[-1]) - scale[0]) / (scale[-1] - scale[0])

@@ -1,7 +1,7 @@
-"""Measured tables: rows that were trained here at equal compute, beside each other (docs/measured-tables.md).
+"""Measured tables: rows that this repository trained at equal compute (docs/measured-tables.md).
 
-A table holds one dataset, backbone and number of steps. Everything in it was trained by the engine of this repository;
-what papers print stands beside it only as the share of its clean score that a method loses.
+A table holds one dataset, backbone and number of steps. From papers it quotes one thing: the share of its clean score
+that a method loses under noise.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.statement import TrainingCurve
 
 REFERENCE = ("caption", 0.6)
-"""Unit and ratio of the noise by which lines are ordered, and drops from the clean score are taken."""
+"""Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Line:
     """One method of a table: its entry under every noise.
 
     Attributes:
-        title: the method, and whether its recipe was tuned.
+        title: the method, with “tuned” if its recipe was tuned.
         entries: by cell.
     """
 
@@ -37,12 +37,12 @@ class Line:
 
     @property
     def first(self) -> Entry:
-        """Any of the entries, for what they share."""
+        """One of the entries, to read what all of them share."""
         return next(iter(self.entries.values()))
 
     @property
     def method(self) -> str:
-        """The title, but for whether the recipe was tuned."""
+        """The title without “tuned”."""
         return _title(self.first, tuned=False)
 
     @property
@@ -52,23 +52,23 @@ class Line:
 
     @property
     def seeds(self) -> str:
-        """How many training seeds its means have: one number, or the fewest and the most over the noises."""
+        """Number of training seeds per mean: ``5``, or ``3–5`` if it differs between noises."""
         numbers = sorted({len(entry.seeds) for entry in self.entries.values()})
         return "–".join(map(str, numbers[:1] + numbers[1:][-1:]))
 
     @property
     def detects(self) -> bool:
-        """Whether the method says of every pair how likely it is to be true."""
+        """Whether the method estimates for every pair how likely it is to be true."""
         return any(detection(entry) is not None for entry in self.entries.values())
 
     @property
     def pairs_seen(self) -> float | None:
-        """Captions that each network encoded, mean over the noises; None where one is not known."""
+        """Captions that each network encoded in training, mean over the noises; None if any is unknown."""
         return _mean([entry.pairs_seen for entry in self.entries.values()])
 
     @property
     def cost(self) -> float | None:
-        """Time over that of as many plain triplet steps, likewise."""
+        """Training time relative to the same number of plain triplet steps, mean over the noises; None if unknown."""
         return _mean([entry.cost for entry in self.entries.values()])
 
 
@@ -80,7 +80,7 @@ class Place:
         rank: from 1; None for a control.
         line: number of the method's line in its table.
         entry: the entry.
-        interval: 95 %, of the mean rSum over seeds and images; None without evidence.
+        interval: 95 % interval of the mean rSum over seeds and images; None if there are no ranks of queries.
     """
 
     rank: int | None
@@ -91,7 +91,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Drop:
-    """The share of the clean rSum that a method loses, in per cent.
+    """The share of the clean rSum that a method loses, in percent.
 
     Attributes:
         label: dataset, backbone, noise and source.
@@ -104,13 +104,12 @@ class Drop:
 
 @dataclass(frozen=True)
 class Drops:
-    """What the reference noise takes from a method, here and in papers.
+    """The loss of a method under the reference noise, here and in papers.
 
     Attributes:
         title: the method.
-        here, tuned: with its recipe as it is and with the tuned one, in per cent of the clean rSum; None where a row
-            is missing.
-        printed: by papers.
+        here, tuned: with the default and the tuned recipe, in percent of the clean rSum; None if a row is missing.
+        printed: in papers.
     """
 
     title: str
@@ -125,9 +124,9 @@ class MeasuredTable:
 
     Attributes:
         cells: the noises, in order.
-        lines: the methods, best under the reference noise first.
+        lines: the methods, sorted by rSum under the reference noise, best first.
         places: by cell, best first.
-        groups: by cell, runs of neighbours in ``places`` of which no two are told apart: first and last index.
+        groups: by cell, first and last index of runs of ``places`` in which no two entries differ significantly.
     """
 
     cells: tuple[Cell, ...]
@@ -137,12 +136,12 @@ class MeasuredTable:
 
     @property
     def budget(self) -> int:
-        """Steps of the networks, in their mean."""
+        """Optimiser steps per network, averaged over a method's networks."""
         return self.lines[0].first.budget or 0
 
     @property
     def backbone(self) -> str:
-        """Of all lines."""
+        """Backbone of all lines."""
         return self.lines[0].first.backbone
 
     @property
@@ -162,7 +161,7 @@ class MeasuredTable:
         )
 
     def entries(self, cell: Cell) -> list[Entry]:
-        """Under one noise, best first."""
+        """Entries under one noise, best first."""
         return [place.entry for place in self.places[cell]]
 
     def rank(self, entry: Entry) -> int | None:
@@ -171,7 +170,7 @@ class MeasuredTable:
 
 
 def measured_tables(content: Content) -> list[MeasuredTable]:
-    """All measured tables, in the order of their datasets; empty where nothing was trained at equal compute."""
+    """All measured tables, sorted by dataset; empty if nothing was trained at equal compute."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for entry in content.entries:
         if entry.budget is not None and entry.status != "reported":
@@ -207,7 +206,7 @@ def _place(one: Ranked, number: Mapping[str, int], content: Content) -> Place:
 
 
 def title_of(entry: Entry) -> str:
-    """A line's name: the method, whether its recipe was tuned, and what else was changed."""
+    """A line's name: the method, “tuned” if its recipe was tuned, and other changed settings."""
     return _title(entry, tuned=True)
 
 
@@ -221,10 +220,10 @@ def _title(entry: Entry, *, tuned: bool) -> str:
 
 
 def alike(apart: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
-    """The longest runs of neighbours of which no two are told apart, as first and last index; of two at least.
+    """First and last index of the longest runs of at least two entries in which no two differ significantly.
 
     Args:
-        apart: which pairs are told apart, bool ``(n, n)``.
+        apart: which pairs differ significantly, bool ``(n, n)``.
     """
     runs: list[tuple[int, int]] = []
     first = 0
@@ -242,14 +241,14 @@ def alike(apart: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def drop(clean: Entry, noisy: Entry) -> float:
-    """The share of the clean rSum that is lost under noise, in per cent."""
+    """The share of the clean rSum that is lost under noise, in percent."""
     assert clean.r_sum is not None
     assert noisy.r_sum is not None
     return 100 * (clean.r_sum - noisy.r_sum) / clean.r_sum
 
 
 def drops(table: MeasuredTable, content: Content) -> list[Drops]:
-    """One for every method of a table that has the clean and the reference noise, with either recipe."""
+    """The drop of every method of a table that was trained without noise and under the reference noise."""
     found: dict[str, dict[bool, Line]] = {}
     for line in table.lines:
         if drop_here(line) is not None:
@@ -263,16 +262,16 @@ def drops(table: MeasuredTable, content: Content) -> list[Drops]:
 
 
 def drop_here(line: Line) -> float | None:
-    """Of a line of a table; None where it lacks the clean or the reference noise."""
+    """Drop of a line in percent; None if it lacks the clean or the reference noise."""
     clean = next((e for cell, e in line.entries.items() if cell.noise_unit == "none"), None)
     noisy = next((e for c, e in line.entries.items() if (c.noise_unit, c.noise_ratio) == REFERENCE), None)
     return None if clean is None or noisy is None else drop(clean, noisy)
 
 
 def printed_drops(family: str, entries: Iterable[Entry], papers: Mapping[str, Paper]) -> list[Drop]:
-    """What papers print of a method for the ratio of the reference noise, without doubtful rows.
+    """Drops that papers print for a method at the ratio of the reference noise, without doubtful rows.
 
-    The same drop of one row in several papers stands once.
+    A drop that several papers print for one row is listed once.
     """
     rows: dict[tuple[object, ...], dict[str, Entry]] = {}
     for entry in entries:
@@ -296,11 +295,11 @@ def printed_drops(family: str, entries: Iterable[Entry], papers: Mapping[str, Pa
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a method told true pairs from wrong ones when training ended, mean over seeds, in [0, 1].
+    """How well a method separates true pairs from wrong ones after training, mean over seeds, in [0, 1].
 
     Attributes:
         auroc, average_precision: of its clean probability.
-        best_auroc: of the epoch in which it was highest.
+        best_auroc: AUROC of the epoch where it is highest.
     """
 
     auroc: float
@@ -309,7 +308,7 @@ class Detection:
 
 
 def detection(entry: Entry) -> Detection | None:
-    """Of an entry whose curves have it; None for a method without estimates, or where no pair was wrong."""
+    """Detection of an entry; None if its method estimates nothing or no pair was wrong."""
     curves = [curve for curve in entry.curves if curve.auroc]
     if not curves:
         return None
@@ -323,7 +322,7 @@ def detection(entry: Entry) -> Detection | None:
 def mean_curve(
     curves: Sequence[TrainingCurve], of: Callable[[TrainingCurve], Sequence[float]]
 ) -> list[tuple[float, float]]:
-    """Steps and the mean over seeds at twenty places; between epochs a curve is straight."""
+    """Mean over seeds at twenty steps, linear between epochs, as ``(step, value)``."""
     used = [curve for curve in curves if of(curve)]
     if not used:
         return []

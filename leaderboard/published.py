@@ -17,7 +17,7 @@ from ncl_bench.files import as_csv, readable, write_text
 from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
-DISAGREEMENT = "Printed with another rSum too"
+DISAGREEMENT = "Other papers print another rSum"
 """Begins the remark on papers that print other numbers for the same row."""
 
 
@@ -195,7 +195,7 @@ def _entry(
 
 def _quoted(original: Original, papers: dict[str, Paper]) -> str:
     paper = papers[original.source].short
-    return f"Noise unit: all six recalls are those of {original.method} in {paper}, {original.table}."
+    return f"Noise unit: as {original.method} in {paper}, {original.table}, since all six recalls are equal."
 
 
 def _computed_doubts(entry: Entry) -> list[str]:
@@ -207,7 +207,7 @@ def _computed_doubts(entry: Entry) -> list[str]:
         )
     if entry.recalls.falling:
         large, small = (name.replace("_r", " R@") for name in entry.recalls.falling.split(" < "))
-        doubts.append(f"{large} lies below {small}, which is impossible.")
+        doubts.append(f"{large} is below {small}, which is impossible.")
     return doubts
 
 

@@ -292,3 +292,12 @@ def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:
         if element.get("text-anchor") == "middle"
     ]
     assert ticks[-1] == "600"  # rSum has no more, whatever the interval
+
+
+def test_the_axis_of_a_forest_shows_the_better_half_and_marks_rows_below_it() -> None:
+    sums = (590.0, 588.0, 585.0, 580.0, 200.0)
+    places = [Place(rank, rank, entry(value), None) for rank, value in enumerate(sums, start=1)]
+    root = ElementTree.fromstring(forest_chart(places, list("ABCDE"), [], title="T"))
+    drawn = [element[0].text for element in root.iter() if element.tag.endswith("circle")]
+    assert drawn == ["A: 590.0", "B: 588.0", "C: 585.0", "D: 580.0"]
+    assert [element.text for element in root.iter() if element.text == "‹"] == ["‹"]

@@ -73,7 +73,7 @@ def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repea
     entries: list[Entry],
 ) -> None:
     resolved = [note for entry in entries for note in entry.notes if note.startswith("Noise unit: ")]
-    assert sum("all six recalls are those of" in note for note in resolved) == 136
+    assert sum("all six recalls are equal" in note for note in resolved) == 136
     assert sum("NPC's published code" in note for note in resolved) == 54
     ncr = [
         e for e in entries if e.method == "NCR" and e.source == "in2r2026" and e.cell.dataset == "flickr30k"
@@ -217,7 +217,7 @@ def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries: list
     for entry in entries:
         same = [other for other in entries if other.quoted_as == entry.quoted_as and other.r_sum is not None]
         sums = {f"{other.r_sum:.1f}" for other in same} - {f"{entry.r_sum or 0:.1f}"}
-        remarks = [note for note in entry.notes if note.startswith("Printed with another rSum too: ")]
+        remarks = [note for note in entry.notes if note.startswith("Other papers print another rSum: ")]
         assert len(remarks) == (entry.r_sum is not None and bool(sums))
         if remarks:
             disagreeing += 1

@@ -3,24 +3,39 @@
 import json
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
-from urllib.parse import unquote, urlsplit
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from ncl_bench.errors import NclBenchError
 
+_SOURCES = Path(__file__).parent.parent
+
 
 def install_command(extra: str) -> str:
-    """The pip command that installs an extra, for an editable install from its own checkout.
+    """The pip command that installs an extra from where ncl_bench itself was installed.
+
+    That is a folder of sources, a wheel, a git repository or a package index, as pip records in ``direct_url.json``
+    (PEP 610). Sources that were never installed are installed in place.
 
     Args:
         extra: name of the extra, such as ``leaderboard``.
     """
     try:
-        origin = json.loads(distribution("ncl-bench").read_text("direct_url.json") or "{}")
+        record = distribution("ncl-bench").read_text("direct_url.json")
     except PackageNotFoundError:
-        origin = {}
-    if origin.get("dir_info", {}).get("editable"):
-        return f"pip install --editable '{unquote(urlsplit(origin['url']).path)}[{extra}]'"
-    return f"pip install 'ncl-bench[{extra}]'"
+        return f"pip install --editable '{_SOURCES}[{extra}]'"
+    if record is None:
+        return f"pip install 'ncl-bench[{extra}]'"
+    origin = json.loads(record)
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return f"pip install 'ncl-bench[{extra}] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}'"
+    address = urlsplit(origin["url"])
+    if address.scheme != "file":
+        return f"pip install 'ncl-bench[{extra}] @ {origin['url']}'"
+    editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}'{url2pathname(address.path)}[{extra}]'"
 
 
 def require(extra: str, *modules: str, needed_by: str) -> None:

@@ -85,13 +85,13 @@ def test_the_wheel_holds_what_is_needed_and_no_generated_site(wheel: Path) -> No
     assert wheel.stat().st_size < 20_000_000
 
 
-def test_the_command_line_and_the_doctor_work_without_torch(run: Run) -> None:
+def test_the_command_line_and_the_doctor_work_without_torch(run: Run, wheel: Path) -> None:
     assert run("ncl-bench", "--version").stdout == f"ncl-bench {__version__}\n"
     doctor = run("ncl-bench", "doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     found = {one["name"]: one for one in json.loads(doctor.stdout)}
     assert found["torch"]["state"] == "absent"
-    assert found["torch"]["fix"] == "pip install 'ncl-bench[baselines]'"
+    assert found["torch"]["fix"] == f"pip install '{wheel}[baselines]'"
     assert found["digits"]["state"] == "ok"
 
 
@@ -119,6 +119,9 @@ def test_data_evaluation_and_leaderboard_work_without_torch(
     statement = tmp_path / "mine" / "submission.yaml"
     statement.write_text(statement.read_text().replace(": FILL-IN", ": a laptop"))
     assert_works(run("ncl-bench", "evaluate", "mine", "--plot", "--examples", "2"))
+    printed = run("ncl-bench", "leaderboard", "table", "--dataset", "flickr30k", "--noise", "caption-40")
+    assert_works(printed)
+    assert "| CRCL-SGRAF |" in printed.stdout
     assert_works(run("ncl-bench", "leaderboard", "add", "mine"))
     assert_works(run("ncl-bench", "leaderboard", "build"))
     assert (tmp_path / "site" / "index.html").is_file()
@@ -130,10 +133,10 @@ def test_data_evaluation_and_leaderboard_work_without_torch(
     "command",
     ["train ncr/digits_vse_infinity --to run", "score run --to scored", "plot run", "quickstart"],
 )
-def test_what_needs_torch_says_what_to_install(run: Run, tmp_path: Path, command: str) -> None:
+def test_what_needs_torch_says_what_to_install(run: Run, wheel: Path, tmp_path: Path, command: str) -> None:
     result = run("ncl-bench", *command.split())
     assert result.returncode == 2
-    assert result.stderr.strip().endswith("pip install 'ncl-bench[baselines]'")
+    assert result.stderr.strip().endswith(f"pip install '{wheel}[baselines]'")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -55,6 +55,14 @@ def live_bar(console: "Console | None" = None) -> "rich.progress.Progress":
         TimeRemainingColumn(elapsed_when_finished=False),
         TextColumn("{task.fields[state]}"),
         console=console,
-        disable=not console.is_terminal,
+        disable=not is_live(console),
         speed_estimate_period=300,  # an epoch's end, when dev is scored, is slower than its steps
     )
+
+
+def is_live(console: "Console") -> bool:
+    """Whether a console can draw a line again.
+
+    ``FORCE_COLOR``, which notebooks and CI set, lets rich take a pipe or a file for a terminal.
+    """
+    return console.is_terminal and console.file.isatty()

@@ -6,7 +6,7 @@ from typing import Self
 from rich.console import Console
 
 from baselines.kit.method import EpochPlan
-from ncl_bench.progress import live_bar
+from ncl_bench.progress import is_live, live_bar
 
 
 class TrainingProgress:
@@ -77,7 +77,7 @@ class TrainingProgress:
         self._size = size
         self._last_pairs[self._phase] = self._pairs
         self._bar.update(self._task, completed=self._done, state=line)
-        if not self._console.is_terminal:
+        if not is_live(self._console):
             self._console.print(
                 f"{round(self._done, 1):g}/{self._bar.tasks[0].total:.0f} {line}", highlight=False
             )

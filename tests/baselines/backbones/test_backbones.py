@@ -1,11 +1,21 @@
 """What every registered backbone keeps: shapes, range, indifference to padding, no foreign weights."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from pydantic import ValidationError
-from support.backbone_parity import FILES, PARTS, Golden, small_inputs, small_network, tensor, without_dropout
+from support.parity import (
+    FILES,
+    PARTS,
+    Golden,
+    encoded,
+    small_batch,
+    small_network,
+    state_of,
+    without_dropout,
+)
 from support.rounding import assert_near
 
 from baselines.backbones import BACKBONES, build_backbone
@@ -25,12 +35,15 @@ LENGTHS = [4, 2, 7, 5]
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_gives_images_by_captions_within_the_range(name: str) -> None:
     network = small_network(name)
-    features, image_lengths, tokens, caption_lengths = small_inputs(4, LENGTHS)
-    similarities = network(Batch(features, image_lengths, tokens, caption_lengths, torch.arange(4)))
+    similarities = network(small_batch(4, LENGTHS))
     low, high = network.similarity_range
     assert similarities.shape == (4, 4)
     assert ((similarities >= low) & (similarities <= high)).all()
     assert network.embed_size == 32
+
+
+def of_type(batch: Batch, dtype: torch.dtype) -> Batch:
+    return replace(batch, image_features=batch.image_features.to(dtype))
 
 
 def similarities_and_gradients(
@@ -38,8 +51,7 @@ def similarities_and_gradients(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     set_products("32-true")
     network = without_dropout(small_network(name)).to(device, dtype).train()
-    features, *others = small_inputs(4, LENGTHS)
-    similarities = network(Batch(features.to(dtype), *others, torch.arange(4)).to(torch.device(device)))
+    similarities = network(of_type(small_batch(4, LENGTHS), dtype).to(torch.device(device)))
     similarities.square().sum().backward()
     gradients = {key: p.grad.double().cpu() for key, p in network.named_parameters() if p.grad is not None}
     return similarities.detach().double().cpu(), gradients
@@ -62,16 +74,18 @@ RECURRENT = {"scan", "vse_infinity", "vsrn"}
 def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: str, device: str) -> None:
     set_products("32-true")
     network = without_dropout(small_network(name)).to(device, torch.float32).train()
-    features, *others = small_inputs(40, [3 + k % 9 for k in range(40)])
-    batch = Batch(features.float(), *others, torch.arange(40)).to(torch.device(device))
+    batch = of_type(small_batch(20, [3 + k % 9 for k in range(20)]), torch.float32).to(torch.device(device))
     found = {}
     for network.mixed in (False, True):
-        images = network.encode_images(batch.image_features, batch.image_lengths)
-        captions = network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        images, captions = encoded(network, batch)
         found[network.mixed] = [network.compare(images, captions)]
         if network.intra_modal:
             found[network.mixed].append(network.image_image_similarities(images))
             found[network.mixed].append(network.caption_caption_similarities(captions))
+        network.zero_grad()
+        losses = [x.sum() for x in (*found[network.mixed], network.auxiliary_losses(images, batch))]
+        sum(losses).backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
     for half, exact in zip(found[True], found[False], strict=True):
         assert half.dtype == torch.float32
         assert half.unique().numel() > 0.9 * exact.unique().numel()
@@ -82,9 +96,10 @@ def test_a_mixed_network_gives_float32_similarities_that_are_told_apart(name: st
 @pytest.mark.parametrize("name", NAMES)
 def test_a_similarity_ignores_the_padding_of_its_batch(name: str) -> None:
     network = small_network(name)
-    features, image_lengths, tokens, caption_lengths = small_inputs(3, LENGTHS)
-    images = network.encode_images(features, image_lengths)
-    together = network.similarities(images, network.encode_captions(tokens, caption_lengths))
+    batch = small_batch(3, LENGTHS)
+    tokens, caption_lengths = batch.caption_tokens, batch.caption_lengths
+    images, captions = encoded(network, batch)
+    together = network.similarities(images, captions)
     for k, length in enumerate(LENGTHS):
         alone = network.encode_captions(tokens[k : k + 1, :length], caption_lengths[k : k + 1])
         assert_near(network.similarities(images, alone), together[:, k : k + 1])
@@ -92,9 +107,8 @@ def test_a_similarity_ignores_the_padding_of_its_batch(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_vectors_are_zero_beyond_a_captions_length(name: str) -> None:
-    _, _, tokens, lengths = small_inputs(1, LENGTHS)
-    captions = small_network(name).encode_captions(tokens, lengths)
-    assert torch.equal(captions.lengths, lengths)
+    _, captions = encoded(small_network(name), small_batch(1, LENGTHS))
+    assert captions.lengths.tolist() == LENGTHS
     assert captions.vectors.dim() == (2 if BACKBONES[name].pools else 3)
     if captions.vectors.dim() == 3:
         assert all(captions.vectors[k, length:].eq(0).all() for k, length in enumerate(LENGTHS))
@@ -104,8 +118,7 @@ def test_vectors_are_zero_beyond_a_captions_length(name: str) -> None:
 
 def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
     network = small_network("vse_infinity")
-    features, _, _, _ = small_inputs(2, LENGTHS)
-    lengths = torch.tensor([16, 5])
+    features, lengths = small_batch(2, LENGTHS).image_features, torch.tensor([16, 5])
     cut = network.encode_images(features[1:, :5], lengths[1:])
     assert_near(network.encode_images(features, lengths).vectors[1:], cut.vectors)
 
@@ -113,20 +126,39 @@ def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
 @pytest.mark.parametrize("name", ["sgr", "saf"])
 def test_all_regions_count_for_region_word_backbones(name: str) -> None:
     network = small_network(name)
-    features, lengths, _, _ = small_inputs(2, LENGTHS)
-    shorter = network.encode_images(features, lengths - 5)
-    assert torch.equal(shorter.vectors, network.encode_images(features, lengths).vectors)
+    whole, shorter = (
+        encoded(network, small_batch(2, LENGTHS, lengths))[0] for lengths in ([16] * 2, [11] * 2)
+    )
+    assert torch.equal(shorter.vectors, whole.vectors)
 
 
 @pytest.mark.parametrize("variant", ["gsc", "gsc+"])
 @pytest.mark.parametrize("name", INTRA_MODAL)
 def test_structure_is_square(name: str, variant: Any) -> None:
     network = small_network(name)
-    features, image_lengths, tokens, caption_lengths = small_inputs(3, LENGTHS)
-    images = network.encode_images(features, image_lengths)
-    captions = network.encode_captions(tokens, caption_lengths)
+    images, captions = encoded(network, small_batch(3, LENGTHS))
     assert network.image_image_similarities(images, variant).shape == (3, 3)
     assert network.caption_caption_similarities(captions, variant).shape == (4, 4)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(INTRA_MODAL)))
+def test_similarities_within_a_modality_are_refused(name: str) -> None:
+    network = small_network(name)
+    images, captions = encoded(network, small_batch())
+    for compare, side in (
+        (network.image_image_similarities, images),
+        (network.caption_caption_similarities, captions),
+    ):
+        with pytest.raises(TrainingError, match="choose another backbone"):
+            compare(side)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"vsrn"}))  # which scales a graph's output by its length
+def test_gradients_stay_finite_where_an_image_is_blank(name: str) -> None:
+    network, batch = small_network(name), small_batch(2)
+    blank = replace(batch, image_features=torch.zeros_like(batch.image_features))
+    network.similarities(*encoded(network, blank)).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -160,8 +192,7 @@ def test_published_weights_are_recognised_by_their_backbone_alone(name: str, gol
 def test_options_that_weights_do_not_tell_are_given(
     name: str, options: dict[str, Any], golden: Golden
 ) -> None:
-    stored = golden(FILES[name])
-    state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
+    state = state_of(golden(FILES[name]))
     config = network_from(name, state, **options).config
     assert config.model_dump(include=options) == options
     with pytest.raises(ValidationError, match="dropuot"):
@@ -171,8 +202,7 @@ def test_options_that_weights_do_not_tell_are_given(
 @pytest.mark.parametrize("name", NAMES)
 def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -> None:
     for owner in NAMES:
-        stored = golden(FILES[owner])
-        state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
+        state = state_of(golden(FILES[owner]))
         if owner == name:
             sizes = {tuple(p.shape) for p in network_from(name, state).parameters()}
             assert tuple(state[region_layer(state)].shape) in sizes
@@ -183,8 +213,7 @@ def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_incomplete_published_weights_are_refused(name: str, golden: Golden) -> None:
-    stored = golden(FILES[name])
-    state = {key: tensor(stored[key], torch.float32) for key in stored if key.startswith(PARTS)}
+    state = state_of(golden(FILES[name]))
     layer = region_layer(state)
     for missing in (layer, layer.replace("weight", "bias")):
         cut = {key: value for key, value in state.items() if key != missing}

@@ -1,7 +1,7 @@
 """VSRN against the numbers of the published code, and against the loop from the definition."""
 
 import warnings
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,52 +9,43 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import vsrn_loop
-from support.backbone_parity import SUFFIX, Golden, small_inputs, tensor, without_dropout
-from support.matching_parity import (
-    Stored,
+from support.parity import (
+    PRECISIONS,
+    SUFFIX,
+    Arrays,
+    Golden,
     assert_gradients,
-    cut,
+    batch_of,
+    encoded,
     five_steps,
+    network_of,
     published_loss,
-    published_state,
+    small_batch,
+    state_of,
+    without_dropout,
 )
 from support.rounding import assert_equals_loop, assert_near
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import labels_to_write
-from baselines.backbones.vsrn import VSRN, EncodedImages, VSRNConfig
-from baselines.kit.backbone import Encoded
+from baselines.backbones.vsrn import VSRN, VSRNConfig
 from baselines.kit.batches import Batch
-from baselines.published.weights import network_from
-from ncl_bench.errors import TrainingError
 
 FILES = {"scaled": "O_vsrn_coco", "batch_norm": "O_vsrn_f30k"}
 ENCODERS = sorted(FILES)
 MODES = ("eval", "train")
-PRECISIONS = (torch.float32, torch.float64)
-EMBEDDING = {torch.float32: 1e-5, torch.float64: 1e-9}
 REGIONS = {torch.float32: 5e-5, torch.float64: 1e-9}
-GRADIENT = {torch.float32: 2e-3, torch.float64: 1e-9}
 LENGTHS = [4, 2, 7, 5]
 
 
-def vsrn(stored: Stored, dtype: torch.dtype = torch.float32, mode: str = "eval") -> VSRN:
+def vsrn(
+    encoder: str, golden: Golden, dtype: torch.dtype = torch.float32, mode: str = "train"
+) -> tuple[Arrays, VSRN, Batch]:
+    """The stored numbers of an image encoder, its network, and the batch."""
+    stored = golden(FILES[encoder])
     longest = int(stored["in.max_len"])
-    network = network_from("vsrn", published_state(stored, dtype), caption_longest=longest)
-    without_dropout(network).train(mode == "train")
-    return network
-
-
-def batch_of(stored: Stored, dtype: torch.dtype) -> Batch:
-    features = tensor(stored["in.images"], dtype)
-    n, regions = features.shape[:2]
-    tokens, lengths = (torch.from_numpy(stored[key]) for key in ("in.captions", "in.lengths"))
-    return Batch(features, torch.full((n,), regions), tokens, lengths, torch.arange(n))
-
-
-def both_sides(network: VSRN, batch: Batch) -> tuple[EncodedImages, Encoded]:
-    images = network.encode_images(batch.image_features, batch.image_lengths)
-    return images, network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+    network = network_of("vsrn", state_of(stored, "", dtype), caption_longest=longest)
+    return stored, network.train(mode == "train"), batch_of(stored, "in.", dtype)
 
 
 def caption_loss(network: VSRN, batch: Batch) -> Tensor:
@@ -66,78 +57,19 @@ def caption_loss(network: VSRN, batch: Batch) -> Tensor:
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_embeddings_and_similarities_match(
+def test_regions_and_caption_losses_match(
     encoder: str, mode: str, dtype: torch.dtype, golden: Golden
 ) -> None:
-    stored = golden(FILES[encoder])
-    network, batch = vsrn(stored, dtype, mode), batch_of(stored, dtype)
+    stored, network, batch = vsrn(encoder, golden, dtype, mode)
     assert network.config.image_encoder == encoder
-    images, captions = both_sides(network, batch)
-    found = {
-        "img_emb": images.vectors,
-        "cap_emb": captions.vectors,
-        "sims": network.similarities(images, captions),
-    }
-    for name, value in found.items():
-        assert_near(value, stored[f"{mode}.{name}{SUFFIX[dtype]}"], EMBEDDING[dtype], scale=1)
+    images, _ = encoded(network, batch)
     regions = images.regions if mode == "train" else network.images.related(batch.image_features)
     assert regions is not None
     assert_near(regions, stored[f"{mode}.regions{SUFFIX[dtype]}"], REGIONS[dtype], scale=1)
-    if mode == "eval":
-        some = network.similarities(cut(images, stored["in.rect_rows"]), captions)
-        assert_near(some, stored["eval.sims_rect"], EMBEDDING[torch.float32], scale=1)
-
-
-def assert_vsrn_gradients(
-    network: VSRN, stored: Stored, prefix: str, dtype: torch.dtype, noise: tuple[str, ...]
-) -> None:
-    compared = assert_gradients(
-        network, partial(network_from, "vsrn"), stored, prefix, dtype, GRADIENT[dtype], noise
-    )
-    assert compared == sum(
-        ".running_" not in name and ".num_" not in name for name in published_state(stored, dtype)
-    )
-
-
-def noise(mode: str) -> tuple[str, ...]:
-    """Batch statistics take the bias out again."""
-    return (".W.0.bias",) if mode == "train" else ()
-
-
-@pytest.mark.parametrize("target", ["sum", "proj"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_gradients_match(encoder: str, mode: str, target: str, golden: Golden) -> None:
-    stored = golden(FILES[encoder])
-    network = vsrn(stored, mode=mode)
-    found = network.similarities(*both_sides(network, batch_of(stored, torch.float32)))
-    weights = tensor(stored["in.proj"], torch.float32) if target == "proj" else torch.ones(())
-    (found * weights).sum().backward()
-    assert_vsrn_gradients(network, stored, f"grad_{mode}_{target}.", torch.float32, noise(mode))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_gradients_match_in_double_precision(encoder: str, mode: str, golden: Golden) -> None:
-    stored = golden(FILES[encoder])
-    network = vsrn(stored, torch.float64, mode)
-    found = network.similarities(*both_sides(network, batch_of(stored, torch.float64)))
-    (found * tensor(stored["in.proj"], torch.float64)).sum().backward()
-    assert_vsrn_gradients(network, stored, f"grad_{mode}_proj.", torch.float64, noise(mode))
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_running_statistics_move_as_published(encoder: str, golden: Golden) -> None:
-    stored = golden(FILES[encoder])
-    network = vsrn(stored, mode="train")
-    both_sides(network, batch_of(stored, torch.float32))
-    prefix = "after_train_forward."
-    after = {name.removeprefix(prefix): x for name, x in stored.items() if name.startswith(prefix)}
-    wanted = dict(vsrn({**stored, **after}).named_buffers())
-    assert len(wanted) == len(after)
-    for name, buffer in network.named_buffers():
-        largest = wanted[name].abs().max().item()
-        assert_near(buffer, wanted[name], 5e-5 * largest, scale=1)
+    if dtype == torch.float32:
+        assert caption_loss(network, batch).item() == pytest.approx(
+            stored[f"{mode}.caption_loss"].item(), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -153,18 +85,9 @@ def test_labels_match(encoder: str, golden: Golden) -> None:
     assert torch.equal(written, mask[:, 1:longest].bool())
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_caption_losses_match(encoder: str, mode: str, golden: Golden) -> None:
-    stored = golden(FILES[encoder])
-    found = caption_loss(vsrn(stored, mode=mode), batch_of(stored, torch.float32)).item()
-    assert found == pytest.approx(stored[f"{mode}.caption_loss"].item(), rel=1e-5)
-
-
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_caption_probabilities_match(encoder: str, golden: Golden) -> None:
-    stored = golden(FILES[encoder])
-    network, batch = vsrn(stored, mode="train"), batch_of(stored, torch.float32)
+    stored, network, batch = vsrn(encoder, golden)
     labels = torch.from_numpy(stored["in.caption_labels"])
     n, steps, words = stored["train.caption_logprobs"].shape
     regions = network.images.related(batch.image_features)
@@ -178,39 +101,25 @@ def test_caption_probabilities_match(encoder: str, golden: Golden) -> None:
 def test_the_auxiliary_losses_have_the_published_mean_and_gradients(
     encoder: str, dtype: torch.dtype, golden: Golden
 ) -> None:
-    stored = golden(FILES[encoder])
-    network, batch = vsrn(stored, dtype, "train"), batch_of(stored, dtype)
+    stored, network, batch = vsrn(encoder, golden, dtype)
     losses = network.auxiliary_losses(network.encode_images(batch.image_features, batch.image_lengths), batch)
     assert losses.shape == (len(batch),)
     want = stored[f"train.caption_loss{SUFFIX[dtype]}"].item()
     assert losses.mean().item() == pytest.approx(want, rel={torch.float32: 1e-5, torch.float64: 1e-11}[dtype])
     losses.mean().backward()
-    assert_vsrn_gradients(network, stored, "grad_caption_loss.", dtype, noise("train"))
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_matching_losses_match(encoder: str, golden: Golden) -> None:
-    stored = golden(FILES[encoder])
-    network = vsrn(stored, mode="train")
-    similarities = network.similarities(*both_sides(network, batch_of(stored, torch.float32)))
-    losses = {
-        name: published_loss(similarities, hardest=name == "loss_max") for name in ("loss_max", "loss_sum")
-    }
-    for name, loss in losses.items():
-        assert loss.item() == pytest.approx(stored[f"train.{name}.value"].item(), rel=1e-5)
-    losses["loss_max"].backward()
-    assert_vsrn_gradients(network, stored, "train.loss_max.grad.", torch.float32, noise("train"))
+    wanted = state_of(stored, "grad_caption_loss.", dtype, SUFFIX[dtype])
+    near = {torch.float32: 2e-3, torch.float64: 1e-9}[dtype]
+    assert_gradients(network, "vsrn", state_of(stored), wanted, relative=near, vanishing=(".W.0.bias",))
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder: str, golden: Golden) -> None:
     """In double precision: rounding in single precision alone moves the last gradient by 0.7 %."""
-    stored = golden(FILES[encoder])
-    network, batch = vsrn(stored, torch.float64, "train"), batch_of(stored, torch.float64)
+    stored, network, batch = vsrn(encoder, golden, torch.float64)
     parts: dict[str, list[float]] = {"Le_retrieval": [], "Le_caption": []}
 
     def loss() -> Tensor:
-        images, captions = both_sides(network, batch)
+        images, captions = encoded(network, batch)
         retrieval = published_loss(network.similarities(images, captions), hardest=True)
         caption = network.auxiliary_losses(images, batch).mean()
         parts["Le_retrieval"].append(retrieval.item())
@@ -250,14 +159,14 @@ def fresh(seed: int = 0, **options: Any) -> VSRN:
     encoder=st.sampled_from(ENCODERS),
     mode=st.sampled_from(MODES),
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_similarities_caption_losses_and_gradients_equal_the_loop(
     lengths: list[int], padding: int, longest: int, encoder: str, mode: str
 ) -> None:
     network = fresh(image_encoder=encoder, graph_layers=2, caption_longest=longest, caption_dropout=0.0)
     network.train(mode == "train")
-    features, _, tokens, counts = small_inputs(len(lengths), lengths)
-    features = features[:, :5]
+    batch = small_batch(len(lengths), lengths)
+    features, tokens, counts = batch.image_features[:, :5], batch.caption_tokens, batch.caption_lengths
 
     def fast() -> dict[str, Tensor]:
         padded = nn.functional.pad(tokens, (0, padding))
@@ -290,8 +199,9 @@ def test_captions_are_cut_to_the_longest_and_keep_their_end() -> None:
 
 def test_a_caption_loss_ignores_the_other_captions() -> None:
     network = fresh().eval()
-    features, _, tokens, lengths = small_inputs(4, LENGTHS)
-    regions = network.images.related(features)
+    batch = small_batch(4, LENGTHS)
+    tokens, lengths = batch.caption_tokens, batch.caption_lengths
+    regions = network.images.related(batch.image_features)
     together = network.captioner(regions, tokens, lengths)
     for k, length in enumerate(LENGTHS):
         one = slice(k, k + 1)
@@ -299,21 +209,19 @@ def test_a_caption_loss_ignores_the_other_captions() -> None:
 
 
 def test_the_caption_weight_scales_the_auxiliary_losses_and_zero_leaves_the_captioner_out() -> None:
-    features, counts, tokens, lengths = small_inputs(4, LENGTHS)
-    batch = Batch(features, counts, tokens, lengths, torch.arange(4))
-    found = {}
+    batch, found = small_batch(4, LENGTHS), {}
     for weight in (0.0, 1.0, 0.5):
         network = without_dropout(fresh(caption_weight=weight)).train()
-        found[weight] = network.auxiliary_losses(network.encode_images(features, counts), batch)
+        found[weight] = network.auxiliary_losses(encoded(network, batch)[0], batch)
         assert any(name.startswith("captioner.") for name, _ in network.named_parameters()) == (weight > 0)
     assert torch.equal(found[0.0], torch.zeros(4, dtype=torch.float64))
     assert_near(found[0.5], 0.5 * found[1.0])
 
 
 def test_regions_are_kept_in_training_alone() -> None:
-    features, counts, _, _ = small_inputs(2, LENGTHS)
-    assert fresh().eval().encode_images(features, counts).regions is None
-    regions = fresh().train().encode_images(features, counts).regions
+    batch = small_batch(2, LENGTHS)
+    assert encoded(fresh().eval(), batch)[0].regions is None
+    regions = encoded(fresh().train(), batch)[0].regions
     assert regions is not None
     assert regions.shape == (2, 16, 24)
 
@@ -329,15 +237,14 @@ def test_graph_layers_begin_as_the_identity() -> None:
 
 def test_the_order_of_regions_counts() -> None:
     network = fresh().eval()
-    features, counts, _, _ = small_inputs(2, LENGTHS)
-    vectors = network.encode_images(features, counts).vectors
-    assert not torch.allclose(network.encode_images(features.flip(1), counts).vectors, vectors)
+    batch = small_batch(2, LENGTHS)
+    turned = replace(batch, image_features=batch.image_features.flip(1))
+    assert not torch.allclose(encoded(network, turned)[0].vectors, encoded(network, batch)[0].vectors)
 
 
 def test_intra_modal_similarities_are_cosines() -> None:
     network = fresh().eval()
-    features, counts, tokens, lengths = small_inputs(3, LENGTHS)
-    images, captions = network.encode_images(features, counts), network.encode_captions(tokens, lengths)
+    images, captions = encoded(network, small_batch(3, LENGTHS))
     for side, found in (
         (images, network.image_image_similarities(images)),
         (captions, network.caption_caption_similarities(captions)),
@@ -346,42 +253,11 @@ def test_intra_modal_similarities_are_cosines() -> None:
         assert_near(found, expected)
 
 
-def test_mixed_precision_trains() -> None:
-    network = without_dropout(fresh()).float().train()
-    features, counts, tokens, lengths = small_inputs(4, LENGTHS)
-    batch = Batch(features.float(), counts, tokens, lengths, torch.arange(4))
-    results = []
-    for enabled in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            images, captions = both_sides(network, batch)
-            similarities = network.similarities(images, captions)
-            losses = network.auxiliary_losses(images, batch)
-        network.zero_grad()
-        (similarities.sum() + losses.mean()).backward()
-        assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
-        results.append((similarities.float(), losses.float() / losses.mean().item()))
-    assert_near(results[0], results[1], 0.05, scale=1)
-
-
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_a_checkpoint_without_the_captioner_is_read(encoder: str, golden: Golden) -> None:
     stored = golden(FILES[encoder])
     published = {name: x for name, x in stored.items() if not name.startswith("caption_model.")}
-    network = network_from("vsrn", published_state(published, torch.float32)).eval()
+    network = network_of("vsrn", state_of(published))
     assert network.config.caption_weight == 0
-    found = network.similarities(*both_sides(network, batch_of(stored, torch.float32)))
+    found = network.similarities(*encoded(network, batch_of(stored)))
     assert_near(found, stored["eval.sims"], 1e-5, scale=1)
-
-
-def test_other_and_incomplete_published_weights_are_refused(golden: Golden) -> None:
-    with pytest.raises(TrainingError, match="the weights"):
-        network_from("vsrn", published_state(golden("N_scan"), torch.float32))
-    state = published_state(golden("O_vsrn_f30k"), torch.float32)
-    for missing in (
-        "img_enc.fc.weight",
-        "img_enc.Rs_GCN_2.phi.bias",
-        "img_enc.bn.bias",
-        "txt_enc.rnn.bias_hh_l0",
-    ):
-        with pytest.raises(TrainingError, match="the weights"):
-            network_from("vsrn", {name: x for name, x in state.items() if name != missing})

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.backbone_parity import small_inputs, small_network
+from support.parity import encoded, small_batch, small_network
 from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones import BACKBONES
@@ -28,11 +28,8 @@ def test_a_hollow_network_costs_what_a_real_one_computes(name: str) -> None:
     block = hollow_batch(6, 9, regions=16, feature_dim=66)
     found = scoring_cost(hollow(name, 16, 66, **config), block, 6, 6)
     network = small_network(name).eval()
-    features, lengths, tokens, caption_lengths = small_inputs(6, [8, 9, 8, 9, 8, 9])
     with FlopCounterMode(display=False) as real, torch.no_grad():
-        images = network.encode_images(features, lengths)
-        captions = network.encode_captions(tokens, caption_lengths)
-        network.similarities(images, captions)
+        network.similarities(*encoded(network, small_batch(6, [8, 9, 8, 9, 8, 9])))
     assert found.flops == pytest.approx(real.get_total_flops(), rel=0.1)  # padding differs
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.method_parity import GradientStep, batches_of
+from support.doubles import Steps, StoredBatches
 from torch import Tensor
 
 from baselines.backbones.vsrn import VSRN, VSRNConfig
@@ -22,57 +22,57 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "decl": {"fewest_negatives": 1},
 }
 
-Run = Callable[[Any, Batch, GradientStep], None]
+Run = Callable[[Any, Batch, Steps], None]
 
 
-def first_epoch(method: Method, batch: Batch, step: GradientStep) -> None:
-    method.train_epoch(method.plan()[0], batches_of(batch), step)
+def first_epoch(method: Method, batch: Batch, step: Steps) -> None:
+    method.train_epoch(method.plan()[0], StoredBatches(batch), step)
 
 
 def with_labels(labels: Tensor) -> Run:
     return lambda method, batch, step: method.train_step(method.networks[0], batch, labels, step)
 
 
-def gsc(method: Any, batch: Batch, step: GradientStep) -> None:
+def gsc(method: Any, batch: Batch, step: Steps) -> None:
     for indicators in method.indicators:
         indicators.label.values.copy_(TRUST)
     method.train_step(0, batch, step)
 
 
-def crcl(method: Any, batch: Batch, step: GradientStep) -> None:
+def crcl(method: Any, batch: Batch, step: Steps) -> None:
     method.labels.values.copy_(TRUST)
     first_epoch(method, batch, step)
 
 
-def cream(method: Any, batch: Batch, step: GradientStep) -> None:
+def cream(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(method.networks[0], batch, TRUST, 1.0, step)
 
 
-def sps_strict(method: Any, batch: Batch, step: GradientStep) -> None:
+def sps_strict(method: Any, batch: Batch, step: Steps) -> None:
     method.strict_step(method.networks[0], batch, step)
 
 
-def sps_proxies(method: Any, batch: Batch, step: GradientStep) -> None:
+def sps_proxies(method: Any, batch: Batch, step: Steps) -> None:
     method.proxy_step(method.networks[0], batch, batch, torch.arange(PAIRS), TRUST, step)
 
 
-def decl(method: Any, batch: Batch, step: GradientStep) -> None:
+def decl(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(batch, TRUST > 0.5, PAIRS, step)
 
 
-def l2rm(method: Any, batch: Batch, step: GradientStep) -> None:
+def l2rm(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(batch, None, None, step)
 
 
-def pc2(method: Any, batch: Batch, step: GradientStep) -> None:
+def pc2(method: Any, batch: Batch, step: Steps) -> None:
     method.matched_step(0, batch, TRUST, step)
 
 
-def pc2_warming_up(method: Any, batch: Batch, step: GradientStep) -> None:
+def pc2_warming_up(method: Any, batch: Batch, step: Steps) -> None:
     method.matched_step(0, batch, None, step)
 
 
-def pc2_borrowing(method: Any, batch: Batch, step: GradientStep) -> None:
+def pc2_borrowing(method: Any, batch: Batch, step: Steps) -> None:
     method.pseudo_captioned_step(0, batch, batch, step)
 
 
@@ -140,10 +140,10 @@ def test_the_caption_loss_counts_as_much_as_the_pair_is_trusted(case: str) -> No
     name, run, trust = CASES[case]
     losses = {}
     for weight in (0.0, 2.0):
-        step = GradientStep()
         method = method_with(name, weight)
+        step = Steps(method)
         run(method, pairs(), step)
-        losses[weight] = step.loss
+        losses[weight] = step.losses[0]
     twin = network_with(2.0).train()
     images, _ = twin.encode(pairs())
     expected = (trust * twin.auxiliary_losses(images, pairs())).mean().item()

@@ -1,20 +1,19 @@
 """DECL against the published code's numbers, and what it does where that code stops."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from oracles import evidential as oracle
-from support.golden_parity import (
+from support.doubles import StandIn, Steps, StoredBatches, bare_batch
+from support.parity import (
     PRECISIONS,
-    SUFFIXES,
+    SUFFIX,
     Arrays,
     Golden,
-    RecordingStep,
-    StoredBatches,
     assert_gradients,
+    assert_trajectory,
     batch_of,
     names_between,
     network_of,
@@ -22,7 +21,6 @@ from support.golden_parity import (
     tensor,
 )
 from support.rounding import assert_near
-from support.stand_ins import StandIn
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
@@ -74,18 +72,13 @@ class Given(StandIn):
         return self.raw[self.firsts.index(int(batch.pair_ids[0]))].sigmoid()
 
 
-def empty_batch(pair_ids: Tensor) -> Batch:
-    empty = torch.empty(0)
-    return Batch(empty, empty, empty, empty, pair_ids)
-
-
 def method_on(network: nn.Module, n_pairs: int, **options: Any) -> DECL:
     return DECL(DECLConfig(**options), Setting(n_pairs, 1, 1, lambda: network, n_pairs))
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_evidence_and_its_parts_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    stored, suffix = golden("J_decl"), SUFFIX[dtype]
     tolerance = {"": 1e-5, "__f64": 1e-12}[suffix]
     part = {"": 1e-5, "__f64": 1e-9}[suffix]
     for matrix in matrices(stored):
@@ -125,7 +118,7 @@ def test_a_cosine_takes_the_place_of_what_comes_before_the_sigmoid() -> None:
 def test_losses_and_their_gradients_match_the_published_code(
     labels: str, time: str, dtype: torch.dtype, golden: Golden
 ) -> None:
-    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    stored, suffix = golden("J_decl"), SUFFIX[dtype]
     value = {"": 1e-3, "__f64": 1e-10}[suffix]
     for matrix in matrices(stored):
         raw = tensor(stored[f"raw.{matrix}"], dtype)
@@ -133,10 +126,10 @@ def test_losses_and_their_gradients_match_the_published_code(
         if labels != "warmup":
             clean = tensor(stored["preds." + labels.removeprefix("train.")])
         method = method_on(Given(raw), len(raw))
-        step, start = RecordingStep(method, update=False), f"{matrix}.{labels}.{time}"
+        step, start = Steps(method), f"{matrix}.{labels}.{time}"
         negatives = negatives_at(STEPS[time], len(raw), len(raw), CONFIG)
-        method.train_step(empty_batch(torch.arange(len(raw))), clean.bool(), negatives, step)
-        terms = step.calls[0][2]
+        method.train_step(bare_batch(len(raw)), clean.bool(), negatives, step)
+        terms = step.terms
         assert negatives == stored[f"{start}.n_negatives"]
         for name, found in (("loss", step.losses[0]), ("loss_edl", terms["evidential"])):
             assert found == pytest.approx(float(stored[f"{start}.{name}{suffix}"]), rel=value), start
@@ -173,7 +166,7 @@ def test_predicted_correspondence_matches_the_published_code(golden: Golden) -> 
     network = Given(*raw)
     network.firsts = [int(own[0]) for own in ids]
     method = method_on(network, len(stored["correspondence.preds"]))
-    method.predict(StoredBatches(*map(empty_batch, ids)))
+    method.predict(StoredBatches(*map(bare_batch, ids)))
     np.testing.assert_array_equal(method.clean.values, stored["correspondence.preds"])
     shares, doubts = torch.zeros(2, len(method.clean.values))
     for own, matrix in zip(ids, raw, strict=True):
@@ -189,7 +182,7 @@ def test_predicted_correspondence_matches_the_published_code(golden: Golden) -> 
 def sgr_method(golden: Golden, dtype: torch.dtype, **options: Any) -> tuple[DECL, Batch]:
     weights = golden("J_backbone_sgr")
     batch = batch_of(weights, "in.", dtype)
-    return method_on(network_of(state_of(weights, "", dtype)), len(batch), **options), batch
+    return method_on(network_of("sgr", state_of(weights, "", dtype)), len(batch), **options), batch
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -199,7 +192,7 @@ def test_similarities_of_the_network_match_the_published_code(
 ) -> None:
     method, batch = sgr_method(golden, dtype)
     found = torch.logit(method.networks[0].train(mode == "train")(batch)).detach()
-    want = golden("J_backbone_sgr")[f"{mode}.logits{SUFFIXES[dtype]}"]
+    want = golden("J_backbone_sgr")[f"{mode}.logits{SUFFIX[dtype]}"]
     assert_near(found, want, {torch.float32: 2e-5, torch.float64: 1e-9}[dtype], scale=1)
 
 
@@ -208,38 +201,37 @@ def test_similarities_of_the_network_match_the_published_code(
 def test_one_step_on_a_network_matches_the_published_code(
     case: str, dtype: torch.dtype, golden: Golden
 ) -> None:
-    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    stored, suffix = golden("J_decl"), SUFFIX[dtype]
     value, slope, least = {"": (1e-3, 2e-2, 1e-4), "__f64": (1e-9, 1e-7, 1e-9)}[suffix]
     method, batch = sgr_method(golden, dtype)
     clean = tensor(stored["preds.mixed"]) if case == "train_late" else torch.ones(len(batch))
     negatives = negatives_at(STEPS[case.split("_")[1]], len(batch), len(batch), method.config)
-    step = RecordingStep(method, update=False)
+    step = Steps(method)
     method.train_step(batch, clean.bool(), negatives, step)
     found = {
         "loss": step.losses[0],
-        "loss_edl": step.calls[0][2]["evidential"],
-        "loss_rdh": step.calls[0][2]["hinge"],
+        "loss_edl": step.terms["evidential"],
+        "loss_rdh": step.terms["hinge"],
         "grad_norm": step.norms[0],
     }
     for name, number in found.items():
         assert number == pytest.approx(float(stored[f"sgr.{case}.{name}{suffix}"]), rel=value), name
     gradients = state_of(stored, f"sgr.{case}.grad.", dtype, suffix)
     base = state_of(golden("J_backbone_sgr"), "")
-    assert_gradients(method.networks[0], base, gradients, relative=slope, absolute=least)
+    assert_gradients(method.networks[0], "sgr", base, gradients, relative=slope, some=True, absolute=least)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_trajectory_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("J_decl"), SUFFIXES[dtype]
+    stored, suffix = golden("J_decl"), SUFFIX[dtype]
     want = stored[f"sgr.trajectory.loss{suffix}"]
     method, batch = sgr_method(golden, dtype)
-    step, batches = RecordingStep(method, 2e-3), StoredBatches(batch)
+    step, batches = Steps(method, 2e-3), StoredBatches(batch)
     method.predict = lambda _: method.clean.write(batch.pair_ids, tensor(stored["preds.mixed"]))  # type: ignore[method-assign]
     for k in range(len(want)):
         method.train_epoch(WARMUP if 2 * k < len(want) else TRAIN, batches, step)
     first, later = {"": (1e-3, 5e-2), "__f64": (1e-6, 1e-6)}[suffix]
-    assert_near(step.losses[:2], want[:2], first)
-    assert_near(step.losses, want, later)
+    assert_trajectory(step.losses, want, first, later)
 
 
 def test_correspondence_and_ranking_of_a_network_match_the_published_code(golden: Golden) -> None:
@@ -295,9 +287,9 @@ def test_a_training_batch_of_mu_pairs_is_left_out() -> None:
     sizes = (6, 5)
     network = Given(*(torch.randn(n, n) for n in sizes))
     network.firsts = [0, 6]
-    batches = StoredBatches(empty_batch(torch.arange(6)), empty_batch(torch.arange(6, 11)))
+    batches = StoredBatches(bare_batch(6), bare_batch(torch.arange(6, 11)))
     method = method_on(network, 11)
-    step = RecordingStep(method, update=False)
+    step = Steps(method)
     method.train_epoch(TRAIN, batches, step)
     assert [len(batch) for _, batch, _ in step.calls] == [6]
     method.train_epoch(WARMUP, batches, step)
@@ -308,7 +300,7 @@ def test_a_training_batch_of_mu_pairs_is_left_out() -> None:
 def test_batches_that_would_all_be_left_out_are_refused() -> None:
     method = method_on(Given(torch.randn(5, 5)), 5)
     with pytest.raises(TrainingError, match="set batch_size to 6 or more"):
-        method.train_epoch(TRAIN, SimpleNamespace(batch_size=5), RecordingStep(method))
+        method.train_epoch(TRAIN, StoredBatches(bare_batch(5)), Steps(method))
 
 
 @pytest.mark.parametrize("largest", [0.0, 1.0, 10.0])

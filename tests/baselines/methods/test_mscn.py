@@ -1,6 +1,7 @@
 """MSCN against the published code's numbers, and what it does where that code stops or leaks."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -8,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 from numpy.random import RandomState
-from support.golden_parity import (
+from support.doubles import Steps, StoredBatches
+from support.parity import (
     PRECISIONS,
-    SUFFIXES,
+    SUFFIX,
     Arrays,
     Golden,
-    RecordingStep,
-    StoredBatches,
     assert_gradients,
+    assert_matrix_losses,
+    assert_weights,
     batch_of,
     gradients_of,
-    in_our_names,
     names_between,
     network_of,
     state_of,
@@ -48,6 +49,7 @@ from baselines.methods.mscn import (
 from ncl_bench.errors import TrainingError
 
 TIED = ("all_equal", "ties", "near_0_and_1")
+SGR = partial(network_of, "sgr")
 MARGIN = MSCNConfig().margin
 META = {
     "first_hidden_layer.fc.weight": "hidden.weight",
@@ -93,19 +95,12 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
         "adaptive.diag": lambda s: adaptive_triplet(s, MARGIN).sum(),
         "adaptive.probs": lambda s: hardest_triplet(s, margins[None, :]).sum(),
     }
-    for matrix in names_between(stored, "scores."):
-        for mode, loss_of in losses.items():
-            scores, name = tensor(stored[f"scores.{matrix}"]).requires_grad_(), f"{matrix}.{mode}"
-            loss = loss_of(scores)
-            loss.backward()
-            assert_near(loss, stored[f"{name}.value"], 2e-6, name=f"{name}.value")
-            if matrix not in TIED:
-                assert_near(scores.grad, stored[f"{name}.grad"], 2e-4, name=f"{name}.grad")
+    assert_matrix_losses(stored, losses, slope=(2e-4, 0), tied=TIED)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_meta_network_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("R_mscn_losses"), SUFFIXES[dtype]
+    stored, suffix = golden("R_mscn_losses"), SUFFIX[dtype]
     value, slope = (1e-9, 1e-9) if suffix else (2e-6, 2e-4)
     hidden_size, sim_dim = stored["meta_net.first_hidden_layer.fc.weight"].shape
     network = MetaNetwork(sim_dim, hidden_size).to(dtype)
@@ -173,7 +168,7 @@ def method_of(golden: Golden, dtype: torch.dtype, **options: Any) -> MSCN:
     stored = golden("R_mscn_network")
     hidden_size = stored["meta.first_hidden_layer.fc.weight"].shape[0]
     setting = Setting(
-        100, 1, 1, lambda: network_of(base_state(stored, dtype)), trusted_ids=torch.arange(100, 110)
+        100, 1, 1, lambda: network_of("sgr", base_state(stored, dtype)), trusted_ids=torch.arange(100, 110)
     )
     method = MSCN(MSCNConfig(hidden_size=hidden_size, **options), setting)
     for k in range(method.n_networks):
@@ -192,7 +187,7 @@ def trusted_batch(golden: Golden, name: str, dtype: torch.dtype) -> tuple[Batch,
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_similarities_match_the_published_code(mode: str, dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("R_mscn_network"), SUFFIXES[dtype]
+    stored, suffix = golden("R_mscn_network"), SUFFIX[dtype]
     near = 1e-9 if suffix else 5e-6
     network = method_of(golden, dtype).networks[0].train(mode == "train")
     batch = stored_batch(golden, "t0", dtype)
@@ -215,22 +210,24 @@ def test_similarities_match_the_published_code(mode: str, dtype: torch.dtype, go
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_warm_up_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("R_mscn_network"), SUFFIXES[dtype]
+    stored, suffix = golden("R_mscn_network"), SUFFIX[dtype]
     value, relative, after = (1e-9, 0.0, 1e-8) if suffix else (3e-5, 2e-4, 1e-5)
     gradients = state_of(stored, "warmup.grad.net.", dtype, suffix)
     largest = max(x.abs().max().item() for x in gradients.values())
     plan = EpochPlan(0, 0, "warmup", 2e-4)
     batches = StoredBatches(stored_batch(golden, "t0", dtype))
     method = method_of(golden, dtype)
-    step = RecordingStep(method, update=False)
+    step = Steps(method)
     method.train_epoch(plan, batches, step)
     assert step.losses == pytest.approx([float(stored[f"warmup.loss{suffix}"])] * 2, rel=value)
     assert_gradients(
         method.networks[0],
+        "sgr",
         base_state(stored),
         gradients,
         relative=relative,
         absolute=1e-9 * largest if suffix else 1e-4,
+        some=True,
     )
     assert_meta(
         gradients_of(method.head(0)),
@@ -242,7 +239,7 @@ def test_warm_up_matches_the_published_code(dtype: torch.dtype, golden: Golden) 
     )
     method = method_of(golden, dtype)
     rates = [method.learning_rate(module, plan) for module in method.trained_modules()]
-    method.train_epoch(plan, batches, RecordingStep(method, rates))
+    method.train_epoch(plan, batches, Steps(method, rates))
     assert_meta(values_of(method.head(0)), stored, "warmup.after.meta.", suffix, after, scale=1)
 
 
@@ -273,7 +270,7 @@ def settings_of(stored: Arrays, rates: str, gru: str) -> tuple[str, float, float
 def test_meta_step_matches_the_published_code(
     rates: str, gru: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, suffix = golden("R_mscn_step"), SUFFIXES[dtype]
+    stored, suffix = golden("R_mscn_step"), SUFFIX[dtype]
     value = 1e-9 if suffix else 3e-5
     slope = 1e-8 if suffix else {"published": 5e-4, "amplified": 1e-3}[rates]
     start, rate, _ = settings_of(stored, rates, gru)
@@ -306,7 +303,7 @@ def test_meta_step_matches_the_published_code(
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("rates", ["published", "amplified"])
 def test_virtual_step_matches_the_published_code(rates: str, dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix = golden("R_mscn_step"), SUFFIXES[dtype]
+    stored, suffix = golden("R_mscn_step"), SUFFIX[dtype]
     start, rate, _ = settings_of(stored, rates, "updated")
     key = f"{start}pseudo_grad."
     if f"{key}img_enc.fc.weight{suffix}" not in stored:
@@ -323,28 +320,27 @@ def test_virtual_step_matches_the_published_code(rates: str, dtype: torch.dtype,
     largest = max(x.abs().max().item() for x in gradients.values())
     assert_gradients(
         network,
+        "sgr",
         base,
         gradients,
         relative=0 if suffix else 2e-4,
         absolute=1e-9 * largest if suffix else 1e-4,
+        some=True,
     )
     if rates == "amplified":
         method.loss_after_virtual_step(network, rate, batch, *trusted)
-        expected = in_our_names(base, state_of(stored, f"{start}virtual.", dtype, suffix))
-        assert expected
-        for name, want in expected.items():
-            assert_near(
-                method.seen["virtual"][name].detach(), want, 1e-8 if suffix else 1e-4, scale=1, name=name
-            )
+        expected, near = state_of(stored, f"{start}virtual.", dtype, suffix), 1e-8 if suffix else 1e-4
+        virtual = method.seen["virtual"]
+        assert_weights(virtual, SGR, base, expected, relative=near, absolute=near, some=True)
 
 
-def one_iteration(golden: Golden, dtype: torch.dtype, rates: str, gru: str) -> tuple[Seen, RecordingStep]:
+def one_iteration(golden: Golden, dtype: torch.dtype, rates: str, gru: str) -> tuple[Seen, Steps]:
     """One pass over t0 with the trusted batch m0, network 0."""
     stored = golden("R_mscn_step")
     _, rate, meta_rate = settings_of(stored, rates, gru)
     method = seen_method(golden, dtype, gru)
     modules = method.trained_modules()
-    step = RecordingStep(method, [meta_rate if isinstance(m, MetaNetwork) else rate for m in modules])
+    step = Steps(method, [meta_rate if isinstance(m, MetaNetwork) else rate for m in modules])
     trusted = trusted_batch(golden, "m0", dtype)
     method.trusted_batches = lambda *_: cycle([trusted])  # type: ignore[method-assign]
     batches = StoredBatches(stored_batch(golden, "t0", dtype))
@@ -357,7 +353,7 @@ def one_iteration(golden: Golden, dtype: torch.dtype, rates: str, gru: str) -> t
 def test_one_iteration_matches_the_published_code(
     rates: str, gru: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, suffix = golden("R_mscn_step"), SUFFIXES[dtype]
+    stored, suffix = golden("R_mscn_step"), SUFFIX[dtype]
     value, norm = (1e-9, 1e-8) if suffix else (3e-5, 2e-4)
     start, _, _ = settings_of(stored, rates, gru)
     unclipped: dict[str, Tensor] = {}
@@ -391,28 +387,26 @@ def test_one_iteration_matches_the_published_code(
     largest = max(x.abs().max().item() for x in gradients.values())
     assert_gradients(
         network,
+        "sgr",
         base,
         gradients,
         relative=0 if suffix else 2e-4,
         absolute=1e-9 * largest if suffix else 1e-4,
+        some=True,
     )
     if suffix:
-        expected = in_our_names(base, state_of(stored, f"{start}after.", dtype, suffix))
-        assert expected
-        for name, want in expected.items():
-            if unclipped[name].abs().max() > 1e-9:  # noise moves as far as a gradient
-                assert_near(moved[name], want, 1e-6, scale=1, name=name)
+        noise = [name for name, x in unclipped.items() if x.abs().max() <= 1e-9]  # moves as far
+        after = state_of(stored, f"{start}after.", dtype, suffix)
+        assert_weights(moved, SGR, base, after, relative=1e-6, absolute=1e-6, some=True, left_out=noise)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("gru", ["updated", "kept"])
 def test_trajectory_matches_the_published_code(gru: str, dtype: torch.dtype, golden: Golden) -> None:
-    stored, suffix, start = golden("R_mscn_step"), SUFFIXES[dtype], f"trajectory.{gru}."
+    stored, suffix, start = golden("R_mscn_step"), SUFFIX[dtype], f"trajectory.{gru}."
     meta_near, loss_near = (1e-6, 1e-6) if suffix else (2e-3, 1e-2)
     method = seen_method(golden, dtype, gru)
-    step = RecordingStep(
-        method, [1e-3 if isinstance(m, MetaNetwork) else 2e-3 for m in method.trained_modules()]
-    )
+    step = Steps(method, [1e-3 if isinstance(m, MetaNetwork) else 2e-3 for m in method.trained_modules()])
     trusted = [trusted_batch(golden, name, dtype) for name in ("m0", "m1")]
     method.trusted_batches = lambda *_: cycle(trusted)  # type: ignore[method-assign]
     after: list[dict[str, Tensor]] = []
@@ -447,21 +441,8 @@ def test_trajectory_matches_the_published_code(gru: str, dtype: torch.dtype, gol
         )
 
 
-class Drawn:
-    """Stands for ``TrainingBatches`` where only pairs are named; it records what is read."""
-
-    def __init__(self, n_pairs: int, batch_size: int) -> None:
-        self.pair_ids, self.batch_size, self.seed = torch.arange(n_pairs), batch_size, 5
-        self.reads: list[tuple[list[int], list[int]]] = []
-
-    def read(self, pair_ids: Tensor, images_of: Tensor) -> Batch:
-        self.reads.append((pair_ids.tolist(), images_of.tolist()))
-        empty = torch.empty(0)
-        return Batch(empty, empty, empty, empty, pair_ids)
-
-
 def test_trusted_items_are_matched_ones_and_as_many_mismatched_ones(golden: Golden) -> None:
-    method, batches = method_of(golden, torch.float32, batch_size=8), Drawn(100, 8)
+    method, batches = method_of(golden, torch.float32, batch_size=8), StoredBatches(n_pairs=100, batch_size=8)
     plan, trusted = EpochPlan(0, 3, "train", 1.0), method.setting.trusted_ids
     captions, images, labels = items = method.trusted_items(plan, 0, batches)
     matched = labels == 1
@@ -505,7 +486,7 @@ def test_each_network_trains_on_the_division_of_the_other_one(
     method, calls = method_of(golden, torch.float32), []
     monkeypatch.setattr(method, "purify", lambda k, *_: calls.append(("purify", k)))
     monkeypatch.setattr(method, "train_network", lambda k, *_: calls.append(("train", k)))
-    method.train_epoch(EpochPlan(0, 0, "train", 1.0), Drawn(100, 8), None)
+    method.train_epoch(EpochPlan(0, 0, "train", 1.0), StoredBatches(n_pairs=100, batch_size=8), None)
     assert calls == [("purify", 0), ("train", 1), ("purify", 1), ("train", 0)]
 
 
@@ -513,7 +494,7 @@ def test_purification_reads_every_pair_and_item_by_its_own_similarity(golden: Go
     method = method_of(golden, torch.float32)
     batch = stored_batch(golden, "t0", torch.float32)
     batches = StoredBatches(batch)
-    batches.read = lambda captions, images: stored_batch(golden, "m0", torch.float32)
+    batches.read = lambda *_: stored_batch(golden, "m0", torch.float32)  # type: ignore[method-assign]
     labels = trusted_batch(golden, "m0", torch.float32)[1]
     items = torch.stack([torch.arange(len(labels)), torch.arange(len(labels)), labels])
     method.purify(0, batches, items)
@@ -559,11 +540,13 @@ class NoHead(nn.Module):
 def test_what_it_cannot_train_is_refused(
     network: type[Backbone] | None, trusted: int, message: str, golden: Golden
 ) -> None:
-    make: Any = network or (lambda: network_of(base_state(golden("R_mscn_network"))))
+    make: Any = network or (lambda: network_of("sgr", base_state(golden("R_mscn_network"))))
     with pytest.raises(TrainingError, match=message):
         MSCN(MSCNConfig(), Setting(4, 1, 1, make, trusted_ids=torch.arange(trusted)))
 
 
 def test_more_trusted_pairs_than_others_are_refused(golden: Golden) -> None:
     with pytest.raises(TrainingError, match="set trusted_pairs lower"):
-        method_of(golden, torch.float32).trusted_items(EpochPlan(0, 0, "train", 1.0), 0, Drawn(9, 8))
+        method_of(golden, torch.float32).trusted_items(
+            EpochPlan(0, 0, "train", 1.0), 0, StoredBatches(n_pairs=9, batch_size=8)
+        )

@@ -111,6 +111,10 @@ def test_every_method_has_a_recipe_on_digits(method: str) -> None:
     assert [name for name in SHIPPED if name.startswith(f"{method}/digits_")]
 
 
+def test_every_backbone_has_a_recipe_on_digits() -> None:
+    assert {f"triplet/digits_{name}" for name in BACKBONES} <= set(SHIPPED)
+
+
 def test_recipes_carry_the_published_schedules() -> None:
     """The schedules of the published runs (one line of each paper's section on details, or its scripts)."""
     for name, wanted in {

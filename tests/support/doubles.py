@@ -1,0 +1,163 @@
+"""The doubles of the engine's step and batches, and of networks, in the tests of methods."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from baselines.kit.batches import Batch
+from baselines.kit.method import Method
+
+
+class Steps:
+    """The double of ``Step``: keeps gradients, and updates weights where a learning rate is given.
+
+    As the engine does, it hands gradients to what the method's optimisers update, and clips them at 2.
+
+    Args:
+        method: whose modules are trained.
+        rate: of every optimiser, or one for each trained module; None keeps unclipped gradients.
+
+    Attributes:
+        losses: of every step.
+        norms: length of the gradient of the first module, before it is clipped.
+        calls: modules, batch and terms of every step.
+    """
+
+    def __init__(self, method: Method, rate: float | Sequence[float] | None = None) -> None:
+        modules = list(method.trained_modules())
+        self.update = rate is not None
+        rates = [rate or 1.0] * len(modules) if rate is None or isinstance(rate, float) else rate
+        self.optimizers = {
+            module: method.make_optimizer(module, lr) for module, lr in zip(modules, rates, strict=True)
+        }
+        self.losses: list[float] = []
+        self.norms: list[float] = []
+        self.calls: list[tuple[list[nn.Module], Batch, dict[str, float]]] = []
+
+    def __call__(
+        self,
+        modules: nn.Module | Sequence[nn.Module],
+        loss: Tensor,
+        batch: Batch,
+        *,
+        clip: bool = True,
+        **terms: Tensor,
+    ) -> None:
+        modules = [modules] if isinstance(modules, nn.Module) else list(modules)
+        weights = {m: [w for g in self.optimizers[m].param_groups for w in g["params"]] for m in modules}
+        for module in modules:
+            self.optimizers[module].zero_grad()
+        loss.backward(inputs=[w for own in weights.values() for w in own])
+        self.losses.append(loss.item())
+        self.calls.append((modules, batch, {name: term.item() for name, term in terms.items()}))
+        norms = [w.grad.norm() for w in weights[modules[0]] if w.grad is not None]
+        self.norms.append(torch.stack(norms).norm().item())
+        for module in modules if self.update else ():
+            if clip:
+                nn.utils.clip_grad_norm_(weights[module], 2.0)
+            self.optimizers[module].step()
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """Terms of the last step."""
+        return self.calls[-1][2]
+
+
+class StoredBatches:
+    """The double of ``TrainingBatches``: stored batches in their order; where some pairs are asked for, cut to those.
+
+    Args:
+        batches: for every purpose that has none of its own.
+        n_pairs: of the split; by default those of the batches are visited.
+        batch_size: of a full batch; that of the first one by default.
+        own: batches of a purpose, by its first word or all its words joined by ``_``.
+
+    Attributes:
+        asked: the purpose of every pass.
+        reads: what ``read`` was asked for.
+    """
+
+    seed = 5
+
+    def __init__(
+        self, *batches: Batch, n_pairs: int = 0, batch_size: int = 0, **own: Sequence[Batch]
+    ) -> None:
+        self.batches, self.own = batches, own
+        every = [*batches, *(batch for some in own.values() for batch in some)]
+        self.pair_ids = torch.arange(n_pairs) if n_pairs else torch.cat([b.pair_ids for b in every]).unique()
+        self.batch_size = batch_size or len(every[0])
+        self.asked: list[tuple[object, ...]] = []
+        self.reads: list[tuple[list[int], ...]] = []
+
+    def shuffled(self, *purpose: object, pair_ids: Tensor | None = None, **_: int) -> Iterator[Batch]:
+        self.asked.append(purpose)
+        own = self.own.get(str(purpose[0]), self.batches)
+        for batch in self.own.get("_".join(map(str, purpose)), own):
+            kept = torch.ones(len(batch)).bool() if pair_ids is None else torch.isin(batch.pair_ids, pair_ids)
+            if kept.all() or kept.sum() > 1:
+                yield batch if kept.all() else rows_of(batch, kept)
+
+    def covering(self, *purpose: object) -> Iterator[Batch]:
+        return self.shuffled(*purpose)
+
+    def endless(self, *purpose: object, pair_ids: Tensor | None = None) -> Iterator[Batch]:
+        while True:
+            yield from self.shuffled(*purpose, pair_ids=pair_ids)
+
+    def read(self, *pairs: Tensor) -> Batch:
+        self.reads.append(tuple(ids.tolist() for ids in pairs))
+        return bare_batch(pairs[0])
+
+
+def rows_of(batch: Batch, rows: Tensor) -> Batch:
+    """Some pairs of a batch."""
+    return Batch(*(x[rows] if len(x) else x for x in vars(batch).values()))
+
+
+def bare_batch(pair_ids: Tensor | int) -> Batch:
+    """Pairs by number, without features and tokens."""
+    empty = torch.empty(0)
+    return Batch(
+        empty, empty, empty, empty, torch.arange(pair_ids) if isinstance(pair_ids, int) else pair_ids
+    )
+
+
+class StandIn(nn.Module):
+    """A network that goes from a batch to similarities in ``forward``; it encodes nothing and adds no loss."""
+
+    def encode(self, batch: Batch) -> tuple[Any, Any]:
+        return batch, batch
+
+    def compare(self, images: Any, captions: Any) -> Tensor:
+        similarities: Tensor = self(images)
+        return similarities
+
+    def auxiliary_losses(self, images: Any, batch: Batch) -> Tensor:
+        return torch.zeros(len(batch))
+
+
+class FixedSimilarities(StandIn):
+    """A network whose only weights are the similarities; it keeps the batch it was given."""
+
+    def __init__(self, similarities: np.ndarray | Tensor, *, fixed_regions: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.as_tensor(similarities).clone())
+        self.fixed_regions = fixed_regions
+
+    def forward(self, batch: Batch) -> Tensor:
+        self.batch = batch
+        return self.weight
+
+
+class OwnPairs(StandIn):
+    """A network whose similarities only say which pairs they belong to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.weight * batch.pair_ids.float().repeat(len(batch), 1)

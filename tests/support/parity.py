@@ -1,0 +1,336 @@
+"""What golden parity tests share: stored networks, batches and gradients, in either precision; small fresh networks.
+
+Arrays of a float64 run end in ``__f64``. Tolerances are those of the index beside the golden files.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from support.rounding import assert_near
+from torch import Tensor, nn
+
+from baselines.backbones import BACKBONES, build_backbone
+from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import Batch
+from baselines.kit.losses import hinge_costs
+from baselines.kit.method import Method
+from baselines.published.weights import network_from
+
+Arrays = Mapping[str, np.ndarray]
+Golden = Callable[[str], Arrays]
+State = Mapping[str, Tensor]
+
+FILES = {
+    "imram": "P_imram",
+    "saf": "A_backbone_saf",
+    "scan": "N_scan",
+    "sgr": "A_backbone_sgr",
+    "vse_infinity": "B_backbone_vse",
+    "vsrn": "O_vsrn_f30k",
+}
+PARTS = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", "caption_model.")
+SUFFIX = {torch.float32: "", torch.float64: "__f64"}
+PRECISIONS = list(SUFFIX)
+NOISE = 1e-4
+"""Largest entry of a gradient that vanishes in exact arithmetic, where float32 shows rounding alone."""
+
+
+def tensor(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
+    """An array as a tensor of its own; floating-point numbers in ``dtype``."""
+    found = torch.from_numpy(np.array(array))
+    return found.to(dtype) if dtype is not None and found.is_floating_point() else found
+
+
+def column(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
+    """Labels that are stored as ``(pairs, 1)``, ``(pairs,)``."""
+    return tensor(array, dtype)[:, 0]
+
+
+def names_between(stored: Arrays, start: str, end: str = "") -> list[str]:
+    """What stands between ``start`` and ``end`` in the names of arrays; at least one."""
+    last = -len(end) or None
+    found = [name[len(start) : last] for name in stored if name.startswith(start) and name.endswith(end)]
+    assert found
+    return found
+
+
+def state_of(
+    stored: Arrays, prefix: str = "", dtype: torch.dtype | None = None, suffix: str = ""
+) -> dict[str, Tensor]:
+    """Published name to tensor, of the arrays named ``prefix`` + published name + ``suffix``."""
+    return {
+        name: tensor(stored[prefix + name + suffix], dtype)
+        for name in names_between(stored, prefix, suffix)
+        if name.startswith(PARTS) and not name.endswith("__f64")
+    }
+
+
+def network_of(backbone: str, state: State, **options: Any) -> Backbone:
+    """A network in evaluation mode with published weights and, as in the golden runs, without dropout."""
+    return without_dropout(network_from(backbone, state, **options)).eval()
+
+
+def without_dropout(network: Backbone) -> Backbone:
+    """The network itself, its dropout rates set to zero."""
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return network
+
+
+def batch_of(
+    stored: Arrays,
+    prefix: str = "in.",
+    dtype: torch.dtype | None = None,
+    *,
+    regions: str = "",
+    ids: Tensor | int = 0,
+    order: np.ndarray | None = None,
+) -> Batch:
+    """A stored batch.
+
+    Args:
+        stored: arrays named ``prefix`` + ``images``, ``captions``, ``lengths``.
+        prefix: of the names.
+        dtype: of the features.
+        regions: ``"_full"`` or ``"_var"`` for VSE-infinity, whose images have all regions or fewer.
+        ids: of the pairs, or the first one of consecutive numbers.
+        order: of the pairs; as stored by default.
+    """
+    images, captions, lengths = (
+        tensor(stored[prefix + x], dtype) for x in (f"images{regions}", "captions", "lengths")
+    )
+    counts = torch.full((len(images),), images.shape[1])
+    if regions:
+        counts = tensor(stored[f"{prefix}image_lengths{regions}"])
+    arrays = (images, counts, captions, lengths)
+    if order is not None:
+        arrays = tuple(x[torch.from_numpy(order)] for x in arrays)
+    return Batch(*arrays, ids + torch.arange(len(images)) if isinstance(ids, int) else ids)
+
+
+def network_batches(stored: Arrays, dtype: torch.dtype, letters: str) -> dict[str, list[Batch]]:
+    """The stored batches of each letter, in order; pairs are numbered from 0 through all of them."""
+    names = names_between(stored, "batch.", ".images")
+    found: dict[str, list[Batch]] = {letter: [] for letter in letters}
+    first = 0
+    for name in sorted(names, key=lambda name: (letters.index(name[0]), name)):
+        found[name[0]].append(batch_of(stored, f"batch.{name}.", dtype, ids=first))
+        first += len(found[name[0]][-1])
+    return found
+
+
+def encoded(network: Backbone, batch: Batch) -> tuple[Encoded, Encoded]:
+    """A batch in the joint space."""
+    images = network.encode_images(batch.image_features, batch.image_lengths)
+    return images, network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+
+
+def gradients_of(network: nn.Module) -> dict[str, Tensor]:
+    """Name to gradient; zero where none arrived."""
+    return {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in network.named_parameters()
+    }
+
+
+def assert_weights(
+    found: Mapping[str, Tensor],
+    build: Callable[[dict[str, Tensor]], nn.Module],
+    base: State,
+    wanted: State,
+    *,
+    relative: float,
+    absolute: float = 0.0,
+    noise: float | None = None,
+    vanishing: Sequence[str] = (),
+    some: bool = False,
+    left_out: Container[str] = (),
+) -> None:
+    """Compare numbers of every parameter, gradients for example, with arrays under published names.
+
+    An array may deviate by ``relative`` times its largest entry, or by ``absolute``.
+
+    Args:
+        found: our name to tensor.
+        build: from a published state to a network with our names.
+        base: a whole published state.
+        wanted: published name to tensor; where none is stored there must be none.
+        relative: of the largest entry.
+        absolute: suffices, however small the entries are.
+        noise: allowed, and nothing else, where no entry is above :data:`NOISE`.
+        vanishing: ends of names of what is zero in exact arithmetic.
+        some: what ``wanted`` lacks is not compared.
+        left_out: our names of what is not compared either.
+    """
+    dtype = next(iter(wanted.values())).dtype
+    floats = {name: x.to(dtype) for name, x in base.items() if x.is_floating_point()}
+    names = list(floats)
+    assert wanted.keys() <= floats.keys()
+    rest = {name: x for name, x in base.items() if name not in floats}
+    expected, owners = (
+        dict(build(rest | values).named_parameters())
+        for values in (
+            {name: wanted.get(name, torch.zeros_like(x)) for name, x in floats.items()},
+            {name: torch.full_like(x, k) for k, (name, x) in enumerate(floats.items())},
+        )
+    )
+    compared = set()
+    for ours, owner in owners.items():
+        for k in owner.detach().unique().tolist():
+            name, here = names[int(k)], owner == k
+            if some and (name not in wanted or ours in left_out):
+                continue
+            compared.add(name)
+            want = expected[ours][here].detach()
+            largest, deviation = (
+                want.abs().max().item(),
+                (found[ours].detach()[here] - want).abs().max().item(),
+            )
+            allowed = max(relative * largest, absolute)
+            if name.endswith(tuple(vanishing)):
+                allowed = torch.inf if dtype == torch.float32 else 1e-9
+            elif noise is not None and largest <= NOISE:
+                allowed = noise
+            assert deviation <= allowed, (
+                f"{name}: deviates by {deviation:.1e}, allowed are {allowed:.1e} of {largest:.1e}"
+            )
+    assert some or wanted.keys() <= compared
+    assert compared
+
+
+def assert_gradients(
+    network: Backbone,
+    backbone: str,
+    base: State,
+    wanted: State,
+    options: Mapping[str, Any] | None = None,
+    **allowed: Any,
+) -> None:
+    """Compare the gradients of a network with these options; see :func:`assert_weights`."""
+
+    def build(state: dict[str, Tensor]) -> Backbone:
+        return network_of(backbone, state, **options or {})
+
+    assert_weights(gradients_of(network), build, base, wanted, **allowed)
+
+
+def assert_weights_after_a_step(method: Method, base: State, after: State) -> None:
+    """Clip the gradients that network 0 carries, an SGR, take a step of its optimiser and compare the weights.
+
+    Args:
+        method: of the network.
+        base: a whole published state.
+        after: published name to weight.
+    """
+    network = method.networks[0]
+    noise = [
+        name for name, x in gradients_of(network).items() if x.abs().max() <= 1e-9
+    ]  # moves as far as the rest
+    nn.utils.clip_grad_norm_(network.parameters(), 2.0)
+    method.make_optimizer(network, 2e-3).step()
+    weights, near = dict(network.named_parameters()), {"relative": 1e-6, "absolute": 1e-6}
+    build = partial(network_of, "sgr")
+    assert_weights(weights, build, base, after, **near, some=True, left_out=noise)
+
+
+def assert_matrix_losses(
+    stored: Arrays,
+    losses: Mapping[str, Callable[[Tensor], Tensor]],
+    dtype: torch.dtype = torch.float32,
+    *,
+    value: tuple[float, float] = (2e-6, 0),
+    slope: tuple[float, float] = (2e-4, 1e-3),
+    tied: Container[str] = (),
+) -> None:
+    """Compare losses of every stored matrix of similarities, and their gradients.
+
+    Args:
+        stored: ``scores.<matrix>``, ``<matrix>.<loss>.value`` and ``.grad``.
+        losses: name to function of a matrix.
+        dtype: of the matrix.
+        value: tolerance and scale of :func:`assert_near`.
+        slope: the same of gradients.
+        tied: matrices, or single losses of one, whose ties the library may break in any way: values alone count.
+    """
+    for matrix in names_between(stored, "scores."):
+        for loss, loss_of in losses.items():
+            scores, name = tensor(stored[f"scores.{matrix}"], dtype).requires_grad_(), f"{matrix}.{loss}"
+            found = loss_of(scores)
+            found.sum().backward()
+            assert_near(found, stored[f"{name}.value{SUFFIX[dtype]}"], value[0], scale=value[1], name=name)
+            if matrix not in tied and name not in tied:
+                want = stored[f"{name}.grad{SUFFIX[dtype]}"]
+                assert_near(scores.grad, want, slope[0], scale=slope[1], name=name)
+
+
+def assert_trajectory(
+    losses: Sequence[float], want: np.ndarray, first: float = 1e-4, later: float = 1e-2
+) -> None:
+    """Compare the losses of several optimiser steps, in which rounding grows."""
+    assert_near(losses, want, later)
+    assert_near(losses[:2], want[:2], first)
+
+
+def published_loss(similarities: Tensor, *, hardest: bool) -> Tensor:
+    """Hinge costs at margin 0.2, summed over the batch: of the hardest negatives, or of all."""
+    captions, images = hinge_costs(similarities, 0.2)
+    if hardest:
+        return captions.max(dim=1).values.sum() + images.max(dim=0).values.sum()
+    return captions.sum() + images.sum()
+
+
+def five_steps(
+    parameters: Sequence[nn.Parameter],
+    loss: Callable[[], Tensor],
+    after: Callable[[int], Any] = lambda step: None,
+) -> tuple[list[float], list[float]]:
+    """Losses and lengths of the gradient (before it is clipped at 2) over five steps of Adam."""
+    optimizer = torch.optim.Adam(parameters, lr=2e-3)
+    losses, lengths = [], []
+    for step in range(5):
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        lengths.append(nn.utils.clip_grad_norm_(parameters, 2.0).item())
+        optimizer.step()
+        losses.append(value.item())
+        after(step)
+    return losses, lengths
+
+
+def weighted_gradients(network: nn.Module, result: Tensor) -> dict[str, Tensor]:
+    """Name to gradient of the entries' sum under random weights, where there is one."""
+    network.zero_grad()
+    generator = torch.Generator().manual_seed(2)
+    (result * torch.randn(result.shape, generator=generator, dtype=result.dtype)).sum().backward()
+    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+
+
+def small_network(name: str, seed: int = 0, **options: Any) -> Backbone:
+    """A fresh network on 16 x 66 features with 40 words, in double precision and evaluation mode."""
+    torch.manual_seed(seed)
+    config = BACKBONES[name].Config(**{"embed_size": 32, "word_dim": 12, **options})
+    network = build_backbone(name, config, feature_dim=66, n_regions=16, vocabulary_size=40)
+    return network.double().eval()
+
+
+LENGTHS = (3, 9, 4, 4, 7, 9, 2, 5)
+REGIONS = (16, 5, 16, 1, 12, 16)
+"""Of captions and images of different lengths."""
+
+
+def small_batch(
+    n_images: int = len(REGIONS), lengths: Sequence[int] = LENGTHS, regions: Sequence[int] | None = None
+) -> Batch:
+    """Random features and tokens for :func:`small_network`; there may be other numbers of captions and images."""
+    generator = torch.Generator().manual_seed(1)
+    features = torch.rand(n_images, 16, 66, generator=generator, dtype=torch.float64)
+    counts = torch.tensor(lengths)
+    tokens = torch.randint(1, 40, (len(lengths), max(lengths)), generator=generator)
+    tokens[torch.arange(max(lengths)) >= counts[:, None]] = 0
+    sizes = torch.full((n_images,), 16) if regions is None else torch.tensor(regions)
+    return Batch(features, sizes, tokens, counts, torch.arange(len(lengths)))

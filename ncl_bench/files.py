@@ -191,37 +191,6 @@ def sole_owner(place: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """An empty folder for this process alone, below the system's temporary folder; it disappears with the block.
-
-    What killed processes left there is removed first. One at a time in a process.
-
-    Raises:
-        NclBenchError: there is no place for it.
-    """
-    place, name = Path(tempfile.gettempdir()), f".ncl-bench-{_user()}"
-    folder = place / f"{name}.{os.getpid()}.tmp"
-    try:
-        for leftover in place.glob(f"{name}.*.tmp"):
-            if is_leftover(leftover):
-                _remove(leftover)
-        _remove(folder)
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        raise NclBenchError(
-            f"cannot make {folder}: {error.strerror}; set TMPDIR to another folder"
-        ) from error
-    try:
-        yield folder
-    finally:
-        _remove(folder)
-
-
-def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else Path.home().name
-
-
 def is_leftover(path: Path) -> bool:
     """Whether a path is the unfinished work of :func:`atomic_path` in a process that is no more."""
     owner = _TEMPORARY.fullmatch(path.name)

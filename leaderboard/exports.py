@@ -38,38 +38,26 @@ _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 def csv_text(boards: Iterable[Board]) -> str:
     """One line per entry: its cell, what it is, six recalls, rSum, rank, seeds and remarks."""
-    head = [
-        "rank",
-        *_CELL,
-        *_FACTS,
-        *RECALLS,
-        "r_sum",
-        "r_sum_std",
-        *(f"eccv_{name}" for name in _ECCV),
-        "printed_r_sum",
-        "seeds",
-        "doubts",
-        "notes",
+    sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
+    columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes")
+    return as_csv([columns, *(_csv_line(rank, entry) for board in boards for rank, entry in board.ranks)])
+
+
+def _csv_line(rank: int | None, entry: Entry) -> list[str]:
+    cell = entry.cell.model_dump()
+    return [
+        _shown(rank),
+        *(_shown(cell[name]) for name in _CELL),
+        *(_shown(getattr(entry, name)) for name in _FACTS),
+        *(_shown(value) for value in entry.recalls.values.values()),
+        _shown(entry.r_sum),
+        _shown(entry.spread.get("r_sum")),
+        *(_shown(entry.eccv.get(name)) for name in _ECCV),
+        _shown(entry.printed_r_sum),
+        " ".join(map(str, entry.seeds)),
+        _text(" ".join(entry.doubts)),
+        _text(" ".join(entry.notes)),
     ]
-    lines = []
-    for rank, entry in (line for board in boards for line in board.ranks):
-        cell = entry.cell.model_dump()
-        lines.append(
-            [
-                "" if rank is None else rank,
-                *("" if cell[name] is None else _shown(cell[name]) for name in _CELL),
-                *(_shown(getattr(entry, name)) for name in _FACTS),
-                *(_shown(value) for value in entry.recalls.values.values()),
-                _shown(entry.r_sum),
-                _shown(entry.spread.get("r_sum")),
-                *(_shown(entry.eccv.get(name)) for name in _ECCV),
-                _shown(entry.printed_r_sum),
-                " ".join(map(str, entry.seeds)),
-                _text(" ".join(entry.doubts)),
-                _text(" ".join(entry.notes)),
-            ]
-        )
-    return as_csv([head, *lines])
 
 
 def _text(value: str) -> str:

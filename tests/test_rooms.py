@@ -162,6 +162,10 @@ WRONG = {
     "plot of no run": (("plot", "{tmp}"), "is {tmp} a finished run"),
     "evaluate nothing": (("evaluate", "{tmp}/absent"), "is not a folder"),
     "quickstart elsewhere": (("quickstart", "--to", "{tmp}"), "holds something else"),
+    "quickstart without data": (
+        ("quickstart", "--dataset", "flickr30k", "--to", "{tmp}/quickstart"),
+        "unknown embedded dataset 'flickr30k'",
+    ),
     "run elsewhere": (("train", "ncr/digits_vse_infinity", "--to", "{tmp}"), "is no training run"),
     "unwritable": (("train", "ncr/digits_vse_infinity", "--to", "/proc/run"), "cannot write /proc/run"),
 }

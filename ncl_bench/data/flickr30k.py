@@ -21,11 +21,7 @@ ORIGIN = Origin(
         f"vocabulary {VOCABULARY.name} (8,481 words, sha256 begins {VOCABULARY.sha256}): {VOCABULARY.where}",
     ),
     folders=("f30k_precomp",),
-    prefixes={"train": "train", "dev": "dev", "test": "test"},
     files=("{split}_ims.npy", "{split}_caps.txt", "{split}_ids.txt"),
-    extra_files=(),
-    dtypes=("float32",),
-    ids_span_splits=True,
     licence="Flickr terms of use",
     licence_id="other",
     terms=(

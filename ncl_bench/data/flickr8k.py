@@ -31,11 +31,9 @@ ORIGIN = Origin(
         "--split dev=Flickr_8k.devImages.txt --split test=Flickr_8k.testImages.txt --to features",
     ),
     folders=("features",),
-    prefixes={"train": "train", "dev": "dev", "test": "test"},
     files=("{split}_ims.npy", "{split}_ids.txt"),
     extra_files=(CAPTIONS, *LISTS.values()),
     dtypes=("float16", "float32"),
-    ids_span_splits=True,
     licence="Flickr terms of use",
     licence_id="other",
     terms=(

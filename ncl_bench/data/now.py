@@ -31,7 +31,6 @@ ORIGIN = Origin(
         f"NoW.zip has {ARCHIVE.bytes:,} bytes and sha256 {ARCHIVE.sha256}",
     ),
     folders=("h5100k_precomp", "now100k_precomp"),
-    prefixes={"train": "train", "dev": "dev", "test": "test"},
     files=(
         "{split}_ims.npy",
         "{split}_ids.txt",

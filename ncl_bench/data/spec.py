@@ -59,11 +59,7 @@ class Origin:
         homepage: where it is described.
         obtain: ways to get the files, one sentence each; links that were reported dead are left out.
         folders: names that the folder with the features may have.
-        prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
         files: the files of each split, with ``{split}`` for the prefix.
-        extra_files: further files that are read, each found by its name.
-        dtypes: number types the published features may have.
-        ids_span_splits: ids of all splits come from one list, so that no image may be in two splits.
         licence: the licence's name.
         licence_id: its identifier on the Hugging Face Hub.
         terms: what it allows, in one or two sentences.
@@ -71,6 +67,10 @@ class Origin:
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
         upload_reason: why these, and no more.
         citation: BibTeX.
+        prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
+        extra_files: further files that are read, each found by its name.
+        dtypes: number types the published features may have.
+        ids_span_splits: ids of all splits come from one list, so that no image may be in two splits.
         vocabulary: the published vocabulary of the captions, or None where there is none to look for.
         archive: the published archive, or None where its hash is not known; ``prepare --download`` fetches a
             :class:`HubFile`.
@@ -80,18 +80,18 @@ class Origin:
     homepage: str
     obtain: tuple[str, ...]
     folders: tuple[str, ...]
-    prefixes: Mapping[str, str]
     files: tuple[str, ...]
-    extra_files: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    ids_span_splits: bool
     licence: str
     licence_id: str
     terms: str
     noise: str
     upload: tuple[str, ...]
     upload_reason: str
-    citation: str
+    citation: str = ""
+    prefixes: Mapping[str, str] = field(default_factory=lambda: {split: split for split in SPLITS})
+    extra_files: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("float32",)
+    ids_span_splits: bool = True
     vocabulary: KnownFile | None = None
     archive: KnownFile | None = None
 

@@ -145,11 +145,7 @@ def _origin(summary: str, noise: str) -> Origin:
         homepage="https://packages.debian.org/stable/openclipart-svg",
         obtain=("nothing to download: features, captions and thumbnails come with the package",),
         folders=(),
-        prefixes={split: split for split in SPLITS},
         files=(),
-        extra_files=(),
-        dtypes=("float32",),
-        ids_span_splits=True,
         licence="Public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
         licence_id="other",
         terms=(

@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.submission_folders import statement, write_array
 
 from leaderboard.add import add
-from ncl_bench.data import dataset_spec
-from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
-from ncl_bench.evaluation.scores import write_scores
-from ncl_bench.evaluation.statement import ArrayFile, Noise
-from ncl_bench.evaluation.submission import MatrixScores, Submission, write_submission
-from ncl_bench.files import sha256_of_file
+from ncl_bench.evaluation.submission import Submission, write_submission
 
 Maker = Callable[..., Path]
 
@@ -37,41 +33,16 @@ def make() -> Maker:
         folder: Path, *, difficulty: float = 1.5, seed: int = 0, ratio: float = 0.4, **fields: Any
     ) -> Path:
         folder.mkdir(parents=True)
-        write_scores(folder / "test.npy", similarities(difficulty, seed))
-        noise = Noise(unit="none", ratio=0.0)
-        if ratio:
-            _, record = dataset_spec("digits").draw_noise(noise_ratio=ratio, noise_unit="caption")
-            noise = Noise(
-                unit="caption",
-                ratio=ratio,
-                seed=record.seed,
-                sha256=record.sha256,
-                realised_ratio=record.realised_ratio,
-            )
-        content: dict[str, Any] = {
-            "protocol_version": PROTOCOL_VERSION,
+        matrix = write_array(folder, "test.npy", similarities(difficulty, seed))
+        content = statement({"test": {"form": "matrix", "matrix": matrix}}, ratio)
+        content |= {
             "method": "CRCL",
-            "paper": "",
             "code": "",
             "backbone": "VSE-infinity",
-            "networks": 1,
-            "dataset": "digits",
-            "order_fingerprint": {"test": dataset_spec("digits").order_fingerprints["test"]},
-            "language": "en",
-            "tokenizer": "word",
-            "noise": noise,
-            "training_seeds": (seed,),
-            "selection_split": "dev",
-            "extra_clean_data": "",
-            "pretrained_encoder": "",
-            "hardware": "CPU",
             "hours": None,
-            "scores": {
-                "test": MatrixScores(
-                    matrix=ArrayFile(file="test.npy", sha256=sha256_of_file(folder / "test.npy"))
-                )
-            },
+            "hardware": "CPU",
         }
+        content["training_seeds"] = (seed,)
         write_submission(folder, Submission.model_validate(content | fields))
         return folder
 

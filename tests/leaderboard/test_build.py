@@ -2,9 +2,7 @@ import base64
 import re
 import shutil
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -215,25 +213,3 @@ def test_a_picture_beside_a_card_is_in_its_page(tmp_path: Path) -> None:
     assert f'<img src="data:image/png;base64,{encoded}" alt="Four of each"' in str(
         card_html(tmp_path / "x.md")
     )
-
-
-def test_templates_escape_text() -> None:
-    from leaderboard.figures import Curve, curves
-
-    text = curves(
-        [Curve("<script>", ((0.0, 1.0, 0.0), (1.0, 2.0, 0.0)))], title="<b>", x_title="&", y_title='"'
-    )
-    assert "<script>" not in text
-    assert "<b>" not in text
-
-
-def test_a_build_counts_its_rows(small_board: Path, tmp_path: Path) -> None:
-    done: Counter[str] = Counter()
-
-    @contextmanager
-    def counted(title: str, total: int) -> Iterator[Callable[[int], None]]:
-        yield lambda amount: done.update({title: amount})
-        assert done[title] == total
-
-    build(small_board, tmp_path / "site", progress=counted)
-    assert done == {"evaluate results": 4}

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leaderboard.build import build
 from leaderboard.evidence import read_ranks, write_ranks
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
@@ -121,13 +120,3 @@ def test_arrays_of_another_seed_are_refused(tmp_path: Path) -> None:
         read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
     with pytest.raises(SubmissionError, match="lacks s2_whole_i2t"):
         read_ranks(tmp_path / "a.npz", ["0", "1", "2"], DIGITS)
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"", lambda b: b[:60] + bytes(9) + b[69:]])
-def test_a_damaged_file_is_refused_with_its_name(
-    first_entry: Path, board: Path, damage: Callable[[bytes], bytes]
-) -> None:
-    path = first_entry.with_suffix(".npz")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(SubmissionError, match=path.name):
-        build(board, board / "site", published=False)

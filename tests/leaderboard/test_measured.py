@@ -20,7 +20,6 @@ from leaderboard.measured import (
     Line,
     Place,
     alike,
-    detection,
     drop_here,
     drops,
     mean_curve,
@@ -97,13 +96,6 @@ def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Conte
     assert best.entries[NOISY].last_epoch == 399.5
     assert best.entries[NOISY].seeds == (0, 1)
     assert table.rank(best.entries[NOISY]) == 1
-
-
-def test_an_interval_is_around_the_mean(content: Content) -> None:
-    (table,) = measured_tables(content)
-    place = table.places[NOISY][0]
-    assert place.interval is not None
-    assert sum(place.interval) / 2 == pytest.approx(place.entry.r_sum)
 
 
 def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per_cent() -> None:
@@ -256,14 +248,6 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
     (found,) = printed_drops("m", rows, papers)
     assert found.percent == 10.0
     assert found.label == "Flickr30K, 1K test, SGR, caption noise (one, two)"
-
-
-def test_detection_is_the_mean_over_seeds_of_the_last_epoch() -> None:
-    curves = tuple(training(seed, 0.6).curve for seed in (0, 1))
-    found = detection(entry(300, curves=curves))
-    assert found is not None
-    assert (found.auroc, found.best_auroc) == (pytest.approx(0.705), pytest.approx(0.805))
-    assert detection(entry(300)) is None
 
 
 def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None:

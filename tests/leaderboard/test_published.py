@@ -103,11 +103,6 @@ def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[En
         assert division.ranked[0].rank == 1
 
 
-def test_pretrained_encoders_are_told_from_region_features(entries: list[Entry]) -> None:
-    pretrained = {entry.backbone for entry in entries if entry.features == "pretrained"}
-    assert pretrained == {"CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14", "ALIGN"}
-
-
 def test_rows_of_pc2_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Entry]) -> None:
     chosen = [entry for entry in entries if entry.selection == "test"]
     assert {entry.family for entry in chosen} == {"pc2"}

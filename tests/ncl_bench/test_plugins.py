@@ -6,15 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from baselines.methods import METHODS
 from ncl_bench import plugins
-from ncl_bench.cli import main
 from ncl_bench.errors import NclBenchError
 from ncl_bench.plugins import load_plugins
 from ncl_bench.processes import worker_pool
@@ -33,43 +32,15 @@ class {name}(Triplet):
 """
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command line did."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test's plugins register is forgotten afterwards."""
+def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty current folder; what a test's plugins register is forgotten afterwards."""
     before = dict(METHODS)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ncl_bench.plugins._loaded", {})
     yield
     for name in METHODS.keys() - before.keys():
         METHODS.pop(name)
-
-
-@pytest.fixture
-def typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Ran]:
-    """Run ``ncl-bench`` in the test's folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, words)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Ran(code, *capsys.readouterr())
-
-    return run
 
 
 def recipe(path: Path, method: str) -> None:
@@ -94,11 +65,11 @@ def recipe(path: Path, method: str) -> None:
     ],
 )
 def test_a_plugin_that_fails_is_one_sentence(
-    content: str | None, sentence: str, tmp_path: Path, typed: Callable[..., Ran]
+    content: str | None, sentence: str, tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     if content is not None:
         (tmp_path / "mine.py").write_text(content)
-    found = typed("--plugin", "mine.py", "datasets")
+    found = run("--plugin", "mine.py", "datasets")
     assert found.code == 2
     assert found.err.startswith(f"ncl-bench: {sentence}")
     assert found.err.count("\n") == 1
@@ -149,9 +120,9 @@ def test_an_interruption_of_the_import_is_one_sentence(then: str, tmp_path: Path
     assert errors == "\nncl-bench: stopped by Ctrl-C; the same command starts over\n"
 
 
-def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path, typed: Callable[..., Ran]) -> None:
+def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path, run: Callable[..., Any]) -> None:
     recipe(tmp_path / "mine.yaml", "unheard_of")
-    found = typed("train", "mine.yaml", "--to", "run")
+    found = run("train", "mine.yaml", "--to", "run")
     assert found.code == 2
     assert "unknown method 'unheard_of'" in found.err
     assert "name the file that registers it with --plugin" in found.err
@@ -164,28 +135,28 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
-    tmp_path: Path, typed: Callable[..., Ran]
+    tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     plugin = tmp_path / "mine.py"
     plugin.write_text(METHOD.format(name="of_a_plugin"))
     recipe(tmp_path / "mine.yaml", "of_a_plugin")
     options = ("--plugin", "mine.py")
-    swept = typed(*options, "sweep", "mine.yaml", "--noise", "none", "--seed", 0, "--to", "swept")
+    swept = run(*options, "sweep", "mine.yaml", "--noise", "none", "--seed", 0, "--to", "swept")
     assert swept.code == 0, swept.err
-    run = next((tmp_path / "swept" / "runs").iterdir())
-    described = json.loads((run / "run.json").read_text())
+    folder = next((tmp_path / "swept" / "runs").iterdir())
+    described = json.loads((folder / "run.json").read_text())
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py"]
 
     plugin.write_text(plugin.read_text() + "# corrected\n")
     METHODS.pop("of_a_plugin")
     plugins._loaded.clear()
-    (max((run / "checkpoints").iterdir())).unlink()
-    (run / "training.json").unlink()
-    again = typed(*options, "train", "mine.yaml", "--to", run)
+    (max((folder / "checkpoints").iterdir())).unlink()
+    (folder / "training.json").unlink()
+    again = run(*options, "train", "mine.yaml", "--to", folder)
     assert again.code == 0, again.err
     assert "was begun with another content of mine.py" in again.err
-    assert f"next: ncl-bench --plugin mine.py score {run}" in again.out
-    described = json.loads((run / "run.json").read_text())
+    assert f"next: ncl-bench --plugin mine.py score {folder}" in again.out
+    described = json.loads((folder / "run.json").read_text())
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py", "mine.py"]
 
 
@@ -203,24 +174,24 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
     ],
 )
 def test_a_method_that_fails_is_one_sentence(
-    body: str, sentence: str, tmp_path: Path, typed: Callable[..., Ran]
+    body: str, sentence: str, tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     broken = f"\n    def train_epoch(self, plan, batches, step):\n        {body}\n"
     (tmp_path / "mine.py").write_text(METHOD.format(name="mine") + broken)
     recipe(tmp_path / "mine.yaml", "mine")
-    done = typed("--plugin", "mine.py", "train", "mine.yaml", "--to", "run")
+    done = run("--plugin", "mine.py", "train", "mine.yaml", "--to", "run")
     assert done.code == 2, done.err
     assert sentence in done.err
     assert "Traceback" not in done.err
 
 
 def test_names_of_a_plugin_are_listed_and_a_plugin_that_registers_nothing_is_told(
-    tmp_path: Path, typed: Callable[..., Ran]
+    tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     (tmp_path / "nothing.py").write_text("import baselines.methods\n")
-    done = typed("--plugin", "nothing.py", "recipes", "--match", "ncr/digits")
+    done = run("--plugin", "nothing.py", "recipes", "--match", "ncr/digits")
     assert "--plugin nothing.py registers no method, backbone or dataset" in done.err
     (tmp_path / "mine.py").write_text(METHOD.format(name="mine"))
-    done = typed("--plugin", "mine.py", "recipes", "--match", "mine")
+    done = run("--plugin", "mine.py", "recipes", "--match", "mine")
     assert "mine/digits_vse_infinity" in done.out.splitlines()
     assert done.err == ""

@@ -55,7 +55,11 @@ def scores_of_form(folder: Path, form: str, seed: int = 0, split: str = "test") 
 
 def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
     """Content of submission.yaml."""
-    _, noise = DATASETS["digits"].draw_noise(noise_ratio=ratio, noise_unit="caption")
+    noise: dict[str, Any] = {"unit": "none", "ratio": 0.0}
+    if ratio:
+        _, drawn = DATASETS["digits"].draw_noise(noise_ratio=ratio, noise_unit="caption")
+        facts = ("seed", "sha256", "realised_ratio")
+        noise = {"unit": "caption", "ratio": ratio} | {fact: getattr(drawn, fact) for fact in facts}
     return {
         "protocol_version": PROTOCOL_VERSION,
         "method": "Example",
@@ -67,13 +71,7 @@ def statement(scores: dict[str, Any], ratio: float = 0.4) -> dict[str, Any]:
         "order_fingerprint": {split: order(split) for split in scores},
         "language": "en",
         "tokenizer": "word",
-        "noise": {
-            "unit": "caption",
-            "ratio": ratio,
-            "seed": noise.seed,
-            "sha256": noise.sha256,
-            "realised_ratio": noise.realised_ratio,
-        },
+        "noise": noise,
         "training_seeds": [0],
         "selection_split": "dev",
         "extra_clean_data": "",

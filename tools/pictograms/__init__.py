@@ -1,1 +1,1 @@
-"""Makes the embedded dataset ``pictograms`` from pinned packages, and says how far a rebuild differs."""
+"""Makes the embedded dataset ``pictograms`` from pinned packages."""

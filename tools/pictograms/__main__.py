@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ncl_bench.errors import NclBenchError
 from ncl_bench.progress import bar
-from tools.pictograms.build import HERE, PROJECTION, REPORT, SHIPPED, build, differences
+from tools.pictograms.build import HERE, PROJECTION, REPORT, SHIPPED, build
 from tools.pictograms.packages import PACKAGES
 
 
@@ -18,35 +18,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.pictograms", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("packages", help="List the packages and the commands that fetch them.")
-    for name, explanation in (
-        ("build", "Make the shipped files."),
-        ("compare", "Make them in the work folder, and print how far they differ from the shipped ones."),
-    ):
-        command = commands.add_parser(name, help=explanation)
-        command.add_argument(
-            "--from", dest="packages", type=Path, required=True, help="Folder of the packages."
-        )
-        command.add_argument(
-            "--work", type=Path, required=True, help="Folder for drawn pictures; about 2 GB."
-        )
+    command = commands.add_parser("build", help="Make the shipped files.")
+    command.add_argument("--from", dest="packages", type=Path, required=True, help="Folder of the packages.")
+    command.add_argument("--work", type=Path, required=True, help="Folder for drawn pictures; about 2 GB.")
     chosen = parser.parse_args()
-    try:
-        _run(chosen)
-    except NclBenchError as error:
-        sys.exit(f"tools.pictograms: {error}")
-
-
-def _run(chosen: argparse.Namespace) -> None:
     if chosen.command == "packages":
         for package in PACKAGES.values():
             print(f"{package.obtain:60} {package.file}  sha256 {package.sha256}")
         return
     made = chosen.work / "made"
-    build(chosen.packages, chosen.work, made, bar)
-    if chosen.command == "compare":
-        for fact, number in differences(made).items():
-            print(f"{fact}: {number:g}")
-        return
+    try:
+        build(chosen.packages, chosen.work, made, bar)
+    except NclBenchError as error:
+        sys.exit(f"tools.pictograms: {error}")
     for path in made.iterdir():
         folder = HERE if path.name in (PROJECTION.name, REPORT.name) else SHIPPED
         (folder / path.name).write_bytes(path.read_bytes())

@@ -1,4 +1,4 @@
-"""From packages to the shipped files, and from two sets of shipped files to how far they differ."""
+"""From packages to the shipped files."""
 
 import io
 import json
@@ -233,42 +233,3 @@ def _write_array(path: Path, array: NDArray[np.int8] | NDArray[np.float32]) -> N
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     write_bytes(path, stream.getvalue())
-
-
-def differences(built: Path, shipped: Path = SHIPPED) -> dict[str, float]:
-    """How far a rebuild differs from the shipped files.
-
-    Args:
-        built: the folder that :func:`build` wrote.
-        shipped: the other one.
-
-    Returns:
-        Numbers of items that only one side has, of captions and splits that differ, and of the features of common
-        items: the share of numbers that differ, and the largest difference in steps of their scale.
-    """
-    mine, theirs = (_rows(folder) for folder in (built, shipped))
-    common = sorted(mine.keys() & theirs.keys())
-    one, other = (
-        np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)[
-            [rows[name][0] for name in common]
-        ]
-        for folder, rows in ((built, mine), (shipped, theirs))
-    )
-    gaps = np.abs(one.astype(np.int16) - other)
-    return {
-        "only in the rebuild": len(mine.keys() - theirs.keys()),
-        "only as shipped": len(theirs.keys() - mine.keys()),
-        "captions that differ": sum(mine[name][2::2] != theirs[name][2::2] for name in common),
-        "splits that differ": sum(mine[name][1::3] != theirs[name][1::3] for name in common),
-        "share of numbers that differ": float(np.mean(gaps > 0)),
-        "largest difference in steps": int(gaps.max(initial=0)),
-    }
-
-
-def _rows(folder: Path) -> dict[str, tuple[int, str, str, str, str, str]]:
-    lines = (folder / "items.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    found = {}
-    for row, line in enumerate(lines):
-        name, split, english, chinese, web_split, as_it_comes = line.split("\t")
-        found[name] = (row, split, english, chinese, web_split, as_it_comes)
-    return found

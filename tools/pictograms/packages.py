@@ -18,20 +18,18 @@ class Package:
         file: what the package manager calls the download.
         sha256: of that file (hex).
         obtain: the command that gets it.
-        licence: SPDX identifier, or ``public domain``.
         licence_file: the file inside that says so.
     """
 
     file: str
     sha256: str
     obtain: str
-    licence: str
     licence_file: str
 
 
-def _npm(name: str, version: str, sha256: str, licence: str, licence_file: str) -> Package:
+def _npm(name: str, version: str, sha256: str, licence_file: str) -> Package:
     file = f"{name.removeprefix('@').replace('/', '-')}-{version}.tgz"
-    return Package(file, sha256, f"npm pack {name}@{version}", licence, f"package/{licence_file}")
+    return Package(file, sha256, f"npm pack {name}@{version}", f"package/{licence_file}")
 
 
 PACKAGES = {
@@ -39,49 +37,42 @@ PACKAGES = {
         "openclipart-svg_1%3a0.18+dfsg-19_all.deb",
         "989712d90d57dfa3230049f553bb43b76c30ee4d4b8c5f6e106e33f7db5cbdc5",
         "apt-get download openclipart-svg=1:0.18+dfsg-19",
-        "public domain",
         "usr/share/doc/openclipart-svg/copyright",
     ),
     "noto": _npm(
         "@iconify-json/noto",
         "1.2.9",
         "3e918d88fc945c0bb3d468dbace6f88caef67f01c9f0e7bcae0915a042e8f1ad",
-        "Apache-2.0",
         "info.json",
     ),
     "fluent": _npm(
         "@iconify-json/fluent-emoji-flat",
         "1.2.6",
         "7d064769dee690815f823bc5bcc511d957198caf9f5edd8dd9c1aa48a6aeb175",
-        "MIT",
         "info.json",
     ),
     "lucide": _npm(
         "lucide-static",
         "1.62.0",
         "386f9080c440d6f5049cefe3456ae8357f7a0c7f76e59670cd1cb83bc7050a44",
-        "ISC",
         "LICENSE",
     ),
     "phosphor": _npm(
         "@phosphor-icons/core",
         "2.1.1",
         "313332be6190b724da24107addd781799b48bf76b13963f24501112ffe1baadd",
-        "MIT",
         "LICENSE",
     ),
     "names": _npm(
         "cldr-annotations-full",
         "48.2.0",
         "28576e51225deb51e3ddd734b0f824a0079682cb5d8c27faa9f68149317a14d1",
-        "Unicode-3.0",
         "LICENSE",
     ),
     "names-of-sequences": _npm(
         "cldr-annotations-derived-full",
         "48.2.0",
         "4be946ff5815f806ec78b50363d577a769f2fbfb90c6380a44e161a92436996e",
-        "Unicode-3.0",
         "LICENSE",
     ),
 }

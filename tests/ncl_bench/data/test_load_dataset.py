@@ -136,23 +136,6 @@ def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatc
             load_dataset("flickr30k", root=root)
 
 
-def test_prepared_digits_equal_the_embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from ncl_bench.data.prepare import prepare
-
-    prepare("digits", None, tmp_path)
-    embedded = load_dataset("digits", noise_ratio=0.2)
-    monkeypatch.setenv("NCL_BENCH_DATA", str(tmp_path))
-    opened = load_dataset("digits", noise_ratio=0.2)
-    assert opened.fingerprint == embedded.fingerprint
-    assert opened.noise == embedded.noise
-    rows = np.array([5, 3, 9_999])
-    for name, array in vars(opened.read(rows)).items():
-        np.testing.assert_array_equal(array, getattr(embedded.read(rows), name))
-    in_ram = load_dataset("digits", preload="ram")
-    assert isinstance(in_ram.image_features, np.ndarray)
-    np.testing.assert_array_equal(in_ram.image_features[rows[:2]], embedded.image_features[rows[:2]])
-
-
 # The hidden truth
 
 

@@ -218,17 +218,6 @@ def test_batches_visit_every_pair_once(seed):
         np.testing.assert_array_equal(batch.caption_lengths, 2 + batch.pair_ids % 4)
 
 
-def test_reading_rows_of_a_subset_gives_the_pairs_that_its_ids_name():
-    whole = dataset()
-    noisy = replace(whole, caption_to_image=np.random.default_rng(0).permutation(whole.caption_to_image))
-    pairs = noisy.subset(np.arange(5, 30)).read(range(8))
-    assert pairs.pair_ids.tolist() == [5, 6, 7, 8, 9, 10, 11, 12]
-    assert pairs.caption_tokens[:, 0].tolist() == pairs.pair_ids.tolist()
-    assert pairs.image_lengths.tolist() == [2] * 8
-    expected = whole.image_features[noisy.caption_to_image[5:13]]
-    np.testing.assert_array_equal(pairs.image_features, expected)
-
-
 def test_equal_seeds_give_equal_batches():
     first, second = ([b.pair_ids.tolist() for b in dataset().batches(8, seed=3)] for _ in range(2))
     assert first == second
@@ -243,14 +232,6 @@ def test_to_torch_holds_writable_copies():
     tensors["image_features"].zero_()
     assert whole.image_features.any()
     assert whole.to_torch(np.array([4]))["pair_ids"].tolist() == [4]
-
-
-def test_in_ram_holds_the_same_rows(tmp_path):
-    np.save(tmp_path / "features.npy", dataset().image_features)
-    mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
-    loaded = replace(dataset(), image_features=mapped).in_ram()
-    assert not isinstance(loaded.image_features, np.memmap)
-    np.testing.assert_array_equal(loaded.image_features, dataset().image_features)
 
 
 def test_no_captions_stay_no_captions():

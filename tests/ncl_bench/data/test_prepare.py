@@ -27,7 +27,6 @@ from ncl_bench.data.tokenize import TextOptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
 from ncl_bench.errors import DataError, NclBenchError
-from ncl_bench.files import sole_owner
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -113,11 +112,6 @@ def test_now_reads_the_zip_in_place_under_both_names(folder, tmp_path):
     prepare("now", miniatures.zipped(source, tmp_path / "NoW.zip"), tmp_path / "zipped")
     prepare("now", source, tmp_path / "plain")
     assert contents(tmp_path / "zipped") == contents(tmp_path / "plain")
-
-
-def test_features_keep_the_dtype_of_the_source(prepared):
-    assert prepared("now", "dev").image_features.dtype == np.float16
-    assert prepared("coco", "dev").image_features.dtype == np.float32
 
 
 def test_float16_halves_the_features_and_changes_the_fingerprint(prepared, tmp_path):
@@ -467,28 +461,6 @@ def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"0\.0 GB free, flickr30k as float32 needs"):
         prepare("flickr30k", source, tmp_path / "root")
     assert not (tmp_path / "root").exists()
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    (tmp_path / "root").write_text("a file, not a folder")
-    with pytest.raises(NclBenchError, match=r"cannot write .*flickr30k: .*(Not a directory|File exists)"):
-        prepare("flickr30k", source, tmp_path / "root")
-
-
-def test_a_second_process_is_told_so(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    with sole_owner(tmp_path / "root" / "flickr30k"):
-        script = (
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); from support import miniatures; "
-            "from pathlib import Path; from ncl_bench.data import DATASETS; "
-            "from ncl_bench.data.prepare import prepare; DATASETS.update(miniatures.SPECS); "
-            f"prepare('flickr30k', Path({str(source)!r}), Path({str(tmp_path / 'root')!r}))"
-        )
-        process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "is in use by another ncl-bench process" in process.stderr
-    assert not (tmp_path / "root").exists()
-    prepare("flickr30k", source, tmp_path / "root")
 
 
 def test_the_same_command_again_changes_nothing(tmp_path):

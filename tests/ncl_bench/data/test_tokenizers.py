@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 from support.damaged import JSON, assert_damage_is_refused, assert_refused
 
-from ncl_bench.data.tokenizers import TOKENIZERS, _jieba, split_words, tokenizer, train_bpe
+from ncl_bench.data.tokenizers import _jieba, split_words, tokenizer, train_bpe
 from ncl_bench.data.vocabulary import (
     SPECIAL_WORDS,
     Vocabulary,
@@ -145,13 +145,6 @@ def test_ids_skips_empty_fields():
     assert tokenizer("ids")("4, 17,,256,") == ["4", "17", "256"]
 
 
-def test_every_tokenizer_names_itself_and_a_version():
-    for name in set(TOKENIZERS) - {"bpe", "bert", "word-punkt"}:
-        found = tokenizer(name)
-        assert found.name == name
-        assert found.version
-
-
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
@@ -219,11 +212,6 @@ def test_damaged_vocabularies_are_refused(change, message):
     content = changed if isinstance(changed, str) else json.dumps(changed)
     with pytest.raises(DataError, match=message):
         parse_vocabulary(content.encode(), "v.json")
-
-
-def test_missing_vocabulary_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"absent\.json does not exist, expected a vocabulary"):
-        load_vocabulary(tmp_path / "absent.json")
 
 
 def test_jieba_neither_reads_nor_writes_a_file_that_others_may_write(

@@ -4,11 +4,7 @@ import hashlib
 import io
 import os
 import pickle
-import resource
-import signal
 import struct
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -112,25 +108,14 @@ class Exploit:
 
 first_bad = "hold 2 numbers that are not finite, the first in row 17, column 23"
 replace_matrix(first_bad, lambda: with_value(np.nan), "nan")
-replace_matrix(first_bad, lambda: with_value(np.inf), "infinity")
-replace_matrix(first_bad, lambda: with_value(-np.inf).astype(np.float16), "minus_infinity_in_half_precision")
-replace_matrix("shape (199, 1000)", lambda: similarities()[1:], "missing_image")
 replace_matrix("shape (200, 999)", lambda: similarities()[:, 1:], "missing_caption")
-replace_matrix("shape (201, 1000)", lambda: np.zeros((201, 1000), np.float32), "extra_image")
 replace_matrix("it is transposed", lambda: similarities().T, "transposed")
 replace_matrix("give each image once", lambda: np.zeros((1000, 1000), np.float32), "images_repeated")
-replace_matrix("shape (200000,)", lambda: similarities().ravel(), "flat")
 replace_matrix("shape (1, 200, 1000)", lambda: similarities()[None], "three_dimensions")
 replace_matrix("dtype int64", lambda: similarities().astype(np.int64), "integers")
-replace_matrix("expected plain numbers", lambda: similarities() > 0, "truth_values")
-replace_matrix("expected plain numbers", lambda: similarities().astype(np.complex64), "complex_numbers")
-replace_matrix("dtype float128", lambda: similarities().astype(np.longdouble), "long_doubles")
-replace_matrix("dtype <U", lambda: similarities()[:2, :2].astype(str), "text")
 replace_matrix("pickled objects, which are never", lambda: similarities().astype(object), "objects")
-replace_matrix("expected plain numbers", lambda: np.zeros((200, 1000), [("s", "f4")]), "structured")
 replace_bytes("not a numpy .npy file", lambda _: pickle.dumps(Exploit()), "pickle")
 replace_bytes("it was cut short", lambda content: content[:-4], "truncated")
-replace_bytes("not a numpy .npy file", lambda content: content[:40], "truncated_header")
 replace_bytes("it was added to", lambda content: content + b"garbage", "appended_garbage")
 replace_bytes("is empty", lambda _: b"", "empty_file")
 replace_bytes("a zip archive", zip_bomb, "zip_bomb")
@@ -403,10 +388,6 @@ def test_bad_input_is_one_sentence(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_enough_kinds_of_bad_input_are_tried() -> None:
-    assert len(CASES) >= 100
-
-
 @pytest.mark.parametrize("name", ["wrong_noise_hash", "transposed", "link_out", "other_order", "yaml_bomb"])
 def test_check_refuses_without_counting(
     name: str, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -454,24 +435,6 @@ def test_unreadable_files_are_named(locked: str, words: str, run: Callable[..., 
     assert ran.code == 2
     assert words in ran.err
     assert "Permission denied" in ran.err
-
-
-def no_space() -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "submission")
-    command = [sys.executable, "-m", "ncl_bench", "evaluate", str(folder)]
-    before = sorted(p.name for p in folder.iterdir())
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=no_space)
-    assert done.returncode == 2
-    assert (
-        done.stderr
-        == f"ncl-bench: cannot write {folder / 'result.json'}: File too large; fix that or choose another place\n"
-    )
-    assert sorted(p.name for p in folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(">f2")])

@@ -86,16 +86,6 @@ def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch:
     assert (matrix.parent / "ranks_test_200.svg").is_file()
 
 
-def test_a_square_set_has_one_caption_per_image(run: Run, tmp_path: Path) -> None:
-    scores = np.random.default_rng(0).random((1000, 1000), np.float32) + np.eye(1000, dtype=np.float32)
-    for name in ("cc152k", "now"):
-        assert evaluate(scores, dataset=name, intervals=False).default.captions == 1000
-    np.save(tmp_path / "square.npy", scores)
-    ran = run("evaluate", tmp_path / "square.npy", "--dataset", "cc152k")
-    assert ran.code == 0
-    assert "rows were taken as images" in ran.out
-
-
 @pytest.mark.parametrize(
     ("dataset", "shape", "words"),
     [

@@ -88,26 +88,6 @@ def test_a_notebook_shows_a_result_as_a_table(result: Evaluation) -> None:
     assert shown.endswith("<p>a &lt; b</p>")
 
 
-def test_constant_scores_reach_zero_and_say_so() -> None:
-    result = evaluate(np.zeros((200, 1000), np.float32), dataset="digits")
-    assert result.r_sum == 0
-    assert result.default.r_sum_optimistic == 600
-    assert result.default.i2t.tied_queries == 200
-    assert result.default.t2i.tied_queries == 1000
-
-
-def test_ties_are_bounded_from_both_sides() -> None:
-    rounded = trained_scores().round(0)
-    result = evaluate(rounded, dataset="digits").default
-    worst = metrics_by_definition(*ranks_by_definition(rounded.tolist(), 5))
-    best = metrics_by_definition(*ranks_by_definition(rounded.tolist(), 5, optimistic=True))
-    assert result.i2t.optimistic is not None
-    assert result.r_sum == pytest.approx(worst["r_sum"])
-    assert result.r_sum_optimistic == pytest.approx(best["r_sum"])
-    assert result.i2t.optimistic["r1"] == pytest.approx(best["i2t_r1"])
-    assert result.r_sum < best["r_sum"]
-
-
 def test_coco_is_folded_and_whole_from_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     small = DATASETS["coco"].__class__(
         **{**vars(DATASETS["coco"]), "images": {"test": 40, "dev": 10, "train": 10}}

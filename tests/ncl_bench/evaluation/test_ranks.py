@@ -113,19 +113,6 @@ def test_a_constant_matrix_ranks_last() -> None:
     assert found.i2t_optimistic.tolist() == [1] * 4
 
 
-def test_the_images_own_captions_are_never_wrong() -> None:
-    matrix = np.array([[3, 3, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]], np.float32)
-    assert count(matrix, 3).whole.i2t.tolist() == [1, 1]
-
-
-def test_a_duplicated_image_costs_one_rank() -> None:
-    random = np.random.default_rng(0)
-    matrix = random.normal(size=(6, 6)).astype(np.float32)
-    matrix[np.arange(6), np.arange(6)] += 10
-    matrix[1] = matrix[0]
-    assert count(matrix, 1).whole.t2i.tolist() == [2, count(matrix, 1).whole.t2i[1], 1, 1, 1, 1]
-
-
 def test_more_rows_than_a_byte_counts() -> None:
     matrix = np.zeros((600, 600), np.float32)
     assert count(matrix, 1, block=10_000).whole.t2i.tolist() == [600] * 600

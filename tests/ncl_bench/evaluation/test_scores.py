@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from support.damaged import JSON, NPY, PICKLE, assert_damage_is_refused, assert_refused, npy, npy_header
 
-from ncl_bench.errors import NclBenchError, ScoresError
+from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.scores import read_array, write_scores
 from ncl_bench.npy import map_npy, read_header
 
@@ -96,12 +96,6 @@ def test_a_full_disk_is_one_sentence_and_no_file(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert f"NclBenchError: cannot write {tmp_path / 'test.npy'}: File too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_in_the_way_is_one_sentence(tmp_path: Path, scores: NDArray[np.float32]) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NclBenchError, match="cannot write"):
-        write_scores(tmp_path / "file" / "test.npy", scores)
 
 
 NO_ROWS = "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999999999999)}"

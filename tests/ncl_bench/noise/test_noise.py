@@ -329,14 +329,6 @@ def test_identify_a_clean_and_an_unbalanced_index() -> None:
     assert (found.unit, found.balanced, found.ratio) == ("caption", False, None)
 
 
-def test_identify_golden_caption_noise(golden) -> None:
-    arrays = golden("H_noise")
-    each, seed, ratio = int(arrays["per_image"]), int(arrays["seeds"][0]), float(arrays["ratios"][0])
-    index = arrays[f"caption_level.seed{seed}.ratio{ratio:g}.index"]
-    found = identify(index, captions_per_image=each, seeds=[seed])
-    assert (found.dataset, found.unit, found.ratio, found.seed) == (None, "caption", ratio, seed)
-
-
 def test_identify_refuses_what_is_no_index() -> None:
     with pytest.raises(NoiseError, match=r"145000 or 29000 \(flickr30k\).*give captions_per_image"):
         identify(np.arange(777))

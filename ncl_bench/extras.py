@@ -1,11 +1,11 @@
 """Packages that only some commands need: the extras of ``pyproject.toml`` and the command that installs one."""
 
 import json
+import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from ncl_bench.errors import NclBenchError
 
@@ -34,8 +34,11 @@ def install_command(extra: str) -> str:
     address = urlsplit(origin["url"])
     if address.scheme != "file":
         return f"pip install 'ncl-bench[{extra}] @ {origin['url']}'"
+    path = unquote(address.path)
+    if sys.platform == "win32":
+        path = path.removeprefix("/")  # of /C:/folder
     editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
-    return f"pip install {editable}'{url2pathname(address.path)}[{extra}]'"
+    return f"pip install {editable}'{path}[{extra}]'"
 
 
 def require(extra: str, *modules: str, needed_by: str) -> None:

@@ -6,7 +6,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from baselines.backbones.gru import all_states, packed, padded
-from baselines.kit.on_host import on_host, remember
+from baselines.kit.batches import sent
 
 
 def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -14,7 +14,7 @@ def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tens
 
     Args:
         tokens: int64 ``(n, words)``, padded with 0, the end token last in each caption.
-        lengths: int64 ``(n,)``.
+        lengths: int64 ``(n,)``, on the CPU.
         longest: words that a caption may have; a longer one keeps its end token in the last place.
 
     Returns:
@@ -22,12 +22,9 @@ def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tens
         many t from 0 on.
     """
     labels = functional.pad(tokens, (0, 1))[:, :longest]
-    ends = tokens.gather(1, lengths[:, None] - 1)
-    is_last = torch.arange(labels.shape[1], device=tokens.device) == longest - 1
-    labels = torch.where(is_last & (lengths > longest)[:, None], ends, labels)
-    counts = lengths.clamp(max=longest - 1)
-    remember(counts, on_host(lengths).clamp(max=longest - 1))
-    return labels, counts
+    ends = tokens.gather(1, sent(lengths - 1, tokens.device)[:, None])
+    cut = (torch.arange(labels.shape[1]) == longest - 1) & (lengths > longest)[:, None]
+    return torch.where(sent(cut, tokens.device), ends, labels), lengths.clamp(max=longest - 1)
 
 
 def next_state(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:

@@ -26,7 +26,6 @@ from baselines.backbones.pairwise import (
     recomputed,
 )
 from baselines.kit.backbone import Backbone, Encoded
-from baselines.kit.on_host import on_host
 
 SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
 """Of two lengths in a cosine, and of one length; smaller ones count as this."""
@@ -141,8 +140,9 @@ def in_tiles(
     Returns:
         float ``(n_rows, n_columns)``.
     """
-    row_counts, by_length = on_host(rows.lengths).tolist(), longest_first(columns.lengths)
-    items, budget = max(row_counts), memory_budget(rows.vectors.device)
+    device = rows.vectors.device
+    row_counts, by_length = rows.lengths.tolist(), longest_first(columns.lengths, device)
+    items, budget = max(row_counts), memory_budget(device)
     height = max(1, min(len(rows), TILE_ROWS, budget // bytes_of_pair(items, by_length.counts[0])))
     blocks = _blocks(by_length, size, lambda n: budget // (height * bytes_of_pair(items, n)))
     needed = sum(len(rows) * len(block.anchors) * bytes_of_pair(items, block.longest) for block in blocks)
@@ -150,7 +150,9 @@ def in_tiles(
     parts = []
     for start in range(0, len(rows), height):
         counts, vectors = row_counts[start : start + height], rows.vectors[start : start + height, :items]
-        valid = valid_items(rows.lengths[start : start + height], items) if min(counts) < items else None
+        valid = None
+        if min(counts) < items:
+            valid = valid_items(rows.lengths[start : start + height], items, device)
         side = Side(vectors, valid)
         prepared = prepare(side)
         tiles = [
@@ -192,7 +194,7 @@ class CrossAttention(Backbone):
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Unit vectors of the regions, zero beyond an image's length."""
         vectors = unit_length(self.autocast(self.regions, image_features))
-        valid = valid_items(image_lengths, vectors.shape[1])
+        valid = valid_items(image_lengths, vectors.shape[1], vectors.device)
         return Encoded(vectors.masked_fill(~valid[..., None], 0.0), image_lengths)
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:

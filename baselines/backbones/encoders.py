@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.backbones.gru import both_directions
+from baselines.kit.batches import sent
 
 EPSILON = 1e-8
 
@@ -20,9 +21,9 @@ def unit_length(x: Tensor, dim: int = -1) -> Tensor:
     return x / (length + EPSILON)
 
 
-def valid_items(lengths: Tensor, longest: int) -> Tensor:
-    """Bool ``(n, longest)``: True for the first ``lengths[i]`` items of row i."""
-    return torch.arange(longest, device=lengths.device) < lengths[:, None]
+def valid_items(lengths: Tensor, longest: int, device: torch.device) -> Tensor:
+    """Bool ``(n, longest)`` on ``device``: True for the first ``lengths[i]`` items of row i."""
+    return sent(torch.arange(longest) < lengths[:, None], device)
 
 
 def xavier_linear(n_in: int, n_out: int) -> nn.Linear:
@@ -87,10 +88,10 @@ class GlobalVector(nn.Module):
             parts: float ``(n, parts, dim)``, zero beyond a row's length.
             lengths: int64 ``(n,)``; all parts by default.
         """
-        n_parts = parts.shape[1] if lengths is None else lengths[:, None].to(parts)
+        n_parts = parts.shape[1] if lengths is None else sent(lengths, parts.device)[:, None].to(parts)
         mean = parts.sum(dim=1) / n_parts
         scores = self.common(self.local(parts) * self.overall(mean)[:, None]).squeeze(-1)
         if lengths is not None:
-            scores = scores.masked_fill(~valid_items(lengths, parts.shape[1]), -torch.inf)
+            scores = scores.masked_fill(~valid_items(lengths, parts.shape[1], parts.device), -torch.inf)
         weights = torch.softmax(scores, dim=1)
         return unit_length((weights[..., None] * parts).sum(dim=1))

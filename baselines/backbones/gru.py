@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from baselines.kit.on_host import on_host, uploaded
+from baselines.kit.batches import sent
 
 
 def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
 def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     """State of a GRU of one direction after each sequence's last item, float ``(n, hidden_size)``."""
     rows = torch.arange(len(sequences), device=sequences.device)
-    return states(gru, sequences, lengths)[rows, lengths - 1, 0]
+    return states(gru, sequences, lengths)[rows, sent(lengths - 1, sequences.device), 0]
 
 
 def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     Args:
         gru: of one layer, with biases, ``batch_first``.
         sequences: float ``(n, longest, input_size)``.
-        lengths: int64 ``(n,)``, at least 1, in any order.
+        lengths: int64 ``(n,)``, at least 1, in any order, on the CPU.
     """
     n, longest, _ = sequences.shape
     if _is_left_to_torch(sequences):
@@ -68,9 +68,9 @@ def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
 
     As ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is made on the host.
     """
-    falling, order = torch.sort(on_host(lengths), descending=True)
+    falling, order = torch.sort(lengths, descending=True)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-    order, back = (uploaded(x, sequences.device) for x in (order, back))
+    order, back = (sent(x, sequences.device) for x in (order, back))
     data, batch_sizes, _, _ = pack_padded_sequence(
         sequences.index_select(0, order), falling, batch_first=True
     )

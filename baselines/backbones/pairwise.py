@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from baselines.backbones.encoders import unit_length, valid_items
-from baselines.kit.on_host import on_host, uploaded
+from baselines.kit.batches import sent
 
 SHARPNESS = 9.0
 SLOPE = 0.1
@@ -55,18 +55,19 @@ class Block:
 
 
 def plan_blocks(
-    lengths: Tensor, n_items: int, bytes_per_position: int, size: int | None = None
+    lengths: Tensor, device: torch.device, n_items: int, bytes_per_position: int, size: int | None = None
 ) -> list[Block]:
     """Blocks of anchors of similar length, the longest first.
 
     Args:
-        lengths: int64 ``(n_anchors,)``.
+        lengths: int64 ``(n_anchors,)``, on the CPU.
+        device: where the blocks are compared.
         n_items: items that every anchor is compared with.
         bytes_per_position: temporary memory of one item and one anchor position.
         size: anchors per block; chosen from the memory budget by default.
     """
-    budget = memory_budget(lengths.device)
-    by_length = longest_first(lengths)
+    budget = memory_budget(device)
+    by_length = longest_first(lengths, device)
     counts, blocks, start = by_length.counts, [], 0
     while start < len(counts):
         longest = counts[start]
@@ -80,27 +81,28 @@ class LongestFirst(NamedTuple):
     """Anchors by falling length; of equal ones the first comes first.
 
     Attributes:
-        counts: their lengths, which the host knows.
+        counts: their lengths.
+        lengths: the same, int64 ``(anchors,)``, on the CPU.
         order: int64 ``(anchors,)``, positions in the caller's order, on the device.
-        lengths: int64 ``(anchors,)``, in the caller's order, on the device.
     """
 
     counts: list[int]
-    order: Tensor
     lengths: Tensor
+    order: Tensor
 
     def block(self, start: int, end: int, *, whole: bool) -> Block:
         """The anchors from ``start`` to ``end``; with ``whole`` a global node stands before their own positions."""
-        longest, anchors = self.counts[start], self.order[start:end]
+        longest, anchors, more = self.counts[start], self.order[start:end], int(whole)
         if self.counts[end - 1] == longest:
             return Block(anchors, longest, None)
-        return Block(anchors, longest, valid_items(self.lengths[anchors] + int(whole), longest + int(whole)))
+        valid = valid_items(self.lengths[start:end] + more, longest + more, anchors.device)
+        return Block(anchors, longest, valid)
 
 
-def longest_first(lengths: Tensor) -> LongestFirst:
-    """The order in which blocks are made: on the host, so that nothing waits for the device."""
-    counts, order = torch.sort(on_host(lengths), descending=True, stable=True)
-    return LongestFirst(counts.tolist(), uploaded(order, lengths.device), lengths)
+def longest_first(lengths: Tensor, device: torch.device) -> LongestFirst:
+    """The order in which blocks on a device are made; ``lengths`` lie on the CPU."""
+    falling, order = torch.sort(lengths, descending=True, stable=True)
+    return LongestFirst(falling.tolist(), falling, sent(order, device))
 
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:

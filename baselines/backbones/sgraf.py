@@ -49,7 +49,6 @@ from baselines.backbones.squared_difference import (
 )
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
 from baselines.kit.distributed import of_all_captions, own_strips, split_by_captions, summed_over_ranks
-from baselines.kit.on_host import on_host
 
 INTRA_MODAL_OFFSET = 1e-6
 
@@ -148,10 +147,10 @@ class SGRAF(Backbone):
         captions = self.with_pooled(Encoded(captions.vectors, captions.lengths))
         vectors, lengths, whole = captions.vectors, captions.lengths, captions.pooled
         assert whole is not None
-        longest = int(on_host(lengths).max())
+        longest = int(lengths.max())
         if variant == "gsc+":
             return torch.sigmoid(self._positionwise_logits(vectors[:, :longest], whole, variant))
-        valid = valid_items(lengths, longest)
+        valid = valid_items(lengths, longest, vectors.device)
         keys = vectors[:, :longest] + INTRA_MODAL_OFFSET
         return torch.sigmoid(
             split_by_captions(
@@ -219,7 +218,9 @@ class SGRAF(Backbone):
     def _attended_logits(
         self, keys: Tensor, whole: Tensor, valid: Tensor | None, anchors: Encoded, offset: float = 0.0
     ) -> Tensor:
-        blocks = plan_blocks(anchors.lengths, len(keys), self._bytes_per_position(keys), self.block_captions)
+        blocks = plan_blocks(
+            anchors.lengths, keys.device, len(keys), self._bytes_per_position(keys), self.block_captions
+        )
         return self._logits(
             (self._attended_nodes(keys, whole, valid, anchors, block, offset) for block in blocks), blocks
         )
@@ -277,7 +278,7 @@ class SGRAF(Backbone):
         """
         if self.training or torch.is_grad_enabled():
             return n_images
-        longest = int(on_host(captions.lengths).max())
+        longest = int(captions.lengths.max())
         budget = memory_budget(captions.vectors.device)
         pairs = budget // (longest * self._bytes_per_position(captions.vectors))
         square = math.isqrt(pairs * longest // n_regions)
@@ -286,7 +287,7 @@ class SGRAF(Backbone):
 
 def valid_nodes(captions: Encoded) -> Tensor:
     """Bool ``(n, 1 + longest)``: the global node, and the words of each caption."""
-    return valid_items(1 + captions.lengths, 1 + captions.vectors.shape[1])
+    return valid_items(1 + captions.lengths, 1 + captions.vectors.shape[1], captions.vectors.device)
 
 
 class SGRConfig(SGRAFConfig):

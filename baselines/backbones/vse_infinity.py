@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
 from baselines.backbones.gru import both_directions
 from baselines.kit.backbone import CosineBackbone, Encoded
-from baselines.kit.on_host import on_host, uploaded
+from baselines.kit.batches import sent
 
 OUT_OF_RANGE = -10000.0
 
@@ -65,21 +65,22 @@ class GeneralizedPooling(nn.Module):
 
         They depend on the length alone, so the GRU runs once per distinct length.
         """
-        distinct, row = torch.unique(on_host(lengths), return_inverse=True)
+        distinct, row = torch.unique(lengths, return_inverse=True)
         weight = self.linear.weight
-        distinct, row = (uploaded(x, weight.device) for x in (distinct, row))
-        codes = uploaded(position_codes(longest, self.gru.input_size), weight.device).to(weight.dtype)
+        codes = sent(position_codes(longest, self.gru.input_size), weight.device).to(weight.dtype)
         states = both_directions(self.gru, codes.expand(len(distinct), -1, -1), distinct)
         scores = self.linear(states).squeeze(-1)
-        scores = scores.masked_fill(~valid_items(distinct, longest), OUT_OF_RANGE)
-        return torch.softmax(scores / self.temperature, dim=1)[row]
+        scores = scores.masked_fill(~valid_items(distinct, longest, weight.device), OUT_OF_RANGE)
+        return torch.softmax(scores / self.temperature, dim=1)[sent(row, weight.device)]
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""
         longest = features.shape[1]
-        if int(on_host(lengths).min()) < longest:
+        if int(lengths.min()) < longest:
             # padding sinks below every value in the ranking, where its weight is zero
-            features = features.masked_fill(~valid_items(lengths, longest)[..., None], OUT_OF_RANGE)
+            features = features.masked_fill(
+                ~valid_items(lengths, longest, features.device)[..., None], OUT_OF_RANGE
+            )
         ranked = _falling(features)
         weights = self.weights(lengths, longest)
         return (weights[:, None] @ ranked.to(weights.dtype)).squeeze(1)

@@ -65,9 +65,9 @@ def score(
         height = len(strip[0].vectors)
 
         def compare(captions: Ids, strip: list[Encoded] = strip) -> Tensor:
-            tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(captions))
+            tokens, lengths = map(torch.from_numpy, dataset.tokens.padded(captions))
             each = [
-                change(network.similarities(images, network.encode_captions(tokens, lengths)))
+                change(network.similarities(images, network.encode_captions(tokens.to(device), lengths)))
                 for network, images, change in zip(backbones, strip, scores_of, strict=True)
             ]
             return torch.stack(each).mean(dim=0)
@@ -107,8 +107,10 @@ def embed(
         return side_by_side([encoded.vectors for encoded in _encode_images(backbones, dataset, rows, device)])
 
     def captions(rows: Ids) -> Tensor:
-        tokens, lengths = (torch.from_numpy(x).to(device) for x in dataset.tokens.padded(rows))
-        return side_by_side([network.encode_captions(tokens, lengths).vectors for network in backbones])
+        tokens, lengths = map(torch.from_numpy, dataset.tokens.padded(rows))
+        return side_by_side(
+            [network.encode_captions(tokens.to(device), lengths).vectors for network in backbones]
+        )
 
     def side_by_side(vectors: list[Tensor]) -> Tensor:
         return torch.cat(vectors, dim=1).T / divisor
@@ -152,7 +154,7 @@ def _encode_images(
 ) -> list[Encoded]:
     """Some images as each network sees them."""
     features = torch.from_numpy(dataset.image_features[rows]).float().to(device)
-    lengths = torch.full((len(rows),), features.shape[1], device=device)
+    lengths = torch.full((len(rows),), features.shape[1])
     return [network.encode_images(features, lengths) for network in networks]
 
 

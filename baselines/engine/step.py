@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import average_gradients
-from baselines.kit.on_host import on_host
 from ncl_bench.errors import TrainingError
 
 READ_EVERY = 50
@@ -135,7 +134,7 @@ class OptimiserStep:
         for seen in unread:
             found = {name: next(values) for name in seen.names}
             if not math.isfinite(found["loss"]):
-                ids = on_host(seen.pair_ids).tolist()
+                ids = seen.pair_ids.tolist()
                 shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
                 raise Diverged(f"the loss is {found['loss']} at step {seen.number} (pairs {shown})")
             for name, value in found.items():

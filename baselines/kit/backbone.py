@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
 from baselines.kit.distributed import split_by_captions
-from baselines.kit.on_host import rows_of
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
 
@@ -26,7 +25,7 @@ class Encoded:
     Attributes:
         vectors: float; ``(n, items, dim)`` for backbones that compare regions with words, ``(n, dim)`` for
             pooled backbones.
-        lengths: int64 ``(n,)``, valid items of each row; entries beyond are zero.
+        lengths: int64 ``(n,)``, valid items of each row, on the CPU; entries beyond are zero.
         pooled: float ``(n, dim)``, one vector per image or caption. None asks ``similarities`` to make it
             from ``vectors``, as it must be where a method changed these.
     """
@@ -41,12 +40,12 @@ class Encoded:
     def __getitem__(self, rows: slice) -> "Encoded":
         """Some of the rows."""
         pooled = None if self.pooled is None else self.pooled[rows]
-        return Encoded(self.vectors[rows], rows_of(self.lengths, rows), pooled)
+        return Encoded(self.vectors[rows], self.lengths[rows], pooled)
 
     def chosen(self, rows: Tensor) -> "Encoded":
         """Rows in any order, int64 ``(n,)``; a row may come several times."""
         pooled = None if self.pooled is None else self.pooled[rows]
-        return Encoded(self.vectors[rows], self.lengths[rows], pooled)
+        return Encoded(self.vectors[rows], self.lengths[rows.cpu()], pooled)
 
 
 class Backbone(nn.Module, ABC):
@@ -82,11 +81,11 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
-        """Embed images, float ``(n, regions, feature_dim)`` with int64 ``(n,)`` valid regions."""
+        """Embed images, float ``(n, regions, feature_dim)``; int64 ``(n,)`` valid regions lie on the CPU."""
 
     @abstractmethod
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths, in any order."""
+        """Embed captions, int64 ``(n, longest)`` padded with 0; int64 ``(n,)`` lengths lie on the CPU."""
 
     @abstractmethod
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:

@@ -1,35 +1,32 @@
 """PairedDataset to Batch: padded tensors, the orders in which an epoch visits the pairs, and where they are read."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from baselines.kit.on_host import remember, sent
 from baselines.kit.randomness import derive_seed
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 Ids = NDArray[np.int64]
+Wanted = tuple[Ids, int | None]
+"""Rows of a batch, and the seed of random changes of its images; None changes nothing."""
 Features = Literal["auto", "mapped", "gpu"]
 """Where training features lie: on disk, mapped into memory, or on the device; ``auto`` chooses."""
 
-AHEAD, READERS = 6, 3
-"""Batches that wait in page-locked memory for a GPU, and threads that read them; a few even out the disk."""
+READERS = 2
+"""Processes that read batches from disk for a GPU."""
 SHARE_OF_FREE = 0.5
 """Of a GPU's free memory, what features may take where nobody asked for them to lie there; the rest is for networks."""
 IMAGES_AT_ONCE = 512
-
-Given = TypeVar("Given")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,9 @@ class Batch:
         caption_tokens: int64 ``(pairs, longest)``, padded with 0.
         caption_lengths: int64 ``(pairs,)``, start and end token included.
         pair_ids: int64 ``(pairs,)``, positions in the full training split.
+
+    Lengths lie on the CPU wherever the batch is: the shapes of the work follow from them, and a step that read them
+    from a GPU would wait until it has done all its work.
     """
 
     image_features: Tensor
@@ -53,16 +53,23 @@ class Batch:
     def __len__(self) -> int:
         return len(self.pair_ids)
 
-    def pinned(self) -> "Batch":
-        """The same batch in page-locked memory, from where a GPU fetches it without waiting."""
+    def pin_memory(self) -> "Batch":
+        """The same batch in page-locked memory, as a ``DataLoader`` asks for it."""
         return replace(self, **{name: x.pin_memory() for name, x in vars(self).items()})
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device; lengths and pairs stay known on the host."""
-        moved = {name: sent(x, device) for name, x in vars(self).items()}
-        for name in ("image_lengths", "caption_lengths", "pair_ids"):
-            remember(moved[name], vars(self)[name])
+        """The same batch on a device; its lengths stay on the CPU."""
+        moved = {
+            name: sent(vars(self)[name], device) for name in ("image_features", "caption_tokens", "pair_ids")
+        }
         return replace(self, **moved)
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; a GPU fetches it from page-locked memory, so that the CPU need not wait."""
+    if device.type == "cpu" or values.device.type != "cpu":
+        return values.to(device)
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
 @runtime_checkable
@@ -98,7 +105,7 @@ def collate(
     elif resident is None:
         features = torch.from_numpy(dataset.image_features[images]).float()
     else:
-        features = resident[torch.from_numpy(images).to(resident.device)].float()
+        features = resident[sent(torch.from_numpy(images), resident.device)].float()
     tokens, lengths = dataset.tokens.padded(rows)
     return Batch(
         image_features=features,
@@ -107,6 +114,17 @@ def collate(
         caption_lengths=torch.from_numpy(lengths),
         pair_ids=torch.from_numpy(dataset.pair_ids[rows]),
     )
+
+
+class _Reader(Dataset[Batch]):
+    """What a process that reads batches is given."""
+
+    def __init__(self, dataset: PairedDataset) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, wanted: Wanted) -> Batch:
+        rows, seed = wanted
+        return collate(self._dataset, rows, seed=seed)
 
 
 class TrainingBatches:
@@ -126,11 +144,10 @@ class TrainingBatches:
         on_batch: called with the number of pairs of each batch handed out, for the progress bar.
         features: ``mapped``, read batch by batch, ``gpu``, kept on the device whole, or ``auto``, see
             :func:`where_features_lie`; batches are the same.
-        ahead: batches that threads read before they are asked for, at least 0; by default some for a GPU that
-            reads mapped features.
 
     Attributes:
         features: ``mapped`` or ``gpu``.
+        readers: processes that read batches ahead; 0 reads them in this one, where no GPU would wait for the disk.
 
     Raises:
         TrainingError: the features do not fit on the device.
@@ -146,7 +163,6 @@ class TrainingBatches:
         pair_rows: Ids | None = None,
         on_batch: Callable[[int], None] | None = None,
         features: Features = "auto",
-        ahead: int | None = None,
     ) -> None:
         if dataset.split != "train":
             raise ValueError(f"training reads the train split only, got {dataset.name}/{dataset.split}")
@@ -158,8 +174,7 @@ class TrainingBatches:
         self._on_batch = on_batch
         self.features = where_features_lie(features, self._device, dataset)
         self._resident = features_on(self._device, dataset) if self.features == "gpu" else None
-        self._pinned = self._device.type == "cuda" and self._resident is None
-        self._ahead = (AHEAD if self._pinned else 0) if ahead is None else ahead
+        self.readers = READERS if self._device.type == "cuda" and self._resident is None else 0
         self.epoch_key: tuple[object, ...] = ()
 
     @property
@@ -224,53 +239,29 @@ class TrainingBatches:
         seed = derive_seed(self.seed, "order", *key, *purpose)
         return np.random.default_rng(seed).permutation(rows)
 
-    def _read(self, wanted: Iterable[tuple[Ids, int | None]]) -> Iterator[Batch]:
-        read = made_ahead(wanted, self._collate, self._ahead, threads=READERS)
-        for batch in sent_ahead(read, self._device) if self._pinned else (x.to(self._device) for x in read):
+    def _read(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+        for batch in self._collated(wanted):
+            moved = batch.to(self._device)
             if self._on_batch is not None:
-                self._on_batch(len(batch))
-            yield batch
+                self._on_batch(len(moved))
+            yield moved
 
-    def _collate(self, wanted: tuple[Ids, int | None]) -> Batch:
-        rows, seed = wanted
-        if not self._pinned:
-            return collate(self._dataset, rows, self._resident, seed=seed)
-        with torch.cuda.device(self._device):
-            return collate(self._dataset, rows, seed=seed).pinned()
+    def _collated(self, wanted: Iterable[Wanted]) -> Iterable[Batch]:
+        if self.readers == 0:
+            return (collate(self._dataset, rows, self._resident, seed=seed) for rows, seed in wanted)
+        return DataLoader(
+            _Reader(self._dataset),
+            batch_size=None,  # an entry of the sampler is a batch
+            sampler=wanted,
+            num_workers=self.readers,
+            pin_memory=self._device.type == "cuda",
+            generator=torch.Generator(),  # it draws a seed, which may not come from the generator of the training
+        )
 
 
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:
     """Consecutive blocks of at most ``size`` rows."""
     return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-def sent_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """Batches on a GPU, each copied there while the one before is computed with.
-
-    Args:
-        batches: in page-locked memory.
-        device: a CUDA device.
-    """
-    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    waiting: deque[tuple[Batch, torch.cuda.Event]] = deque()
-
-    def ready() -> Batch:
-        batch, copied = waiting.popleft()
-        computing = torch.cuda.current_stream(device)
-        computing.wait_event(copied)
-        for tensor in vars(batch).values():
-            tensor.record_stream(
-                computing
-            )  # its memory is not given to the next copy before it has been used
-        return batch
-
-    for batch in batches:
-        with torch.cuda.stream(copying):
-            waiting.append((batch.to(device), copying.record_event()))
-        if len(waiting) > 1:
-            yield ready()
-    while waiting:
-        yield ready()
 
 
 def where_features_lie(
@@ -328,33 +319,3 @@ def size_of_features(dataset: PairedDataset) -> int:
 def free_memory(device: torch.device) -> int | None:
     """Free bytes of a GPU; None for a CPU, which can swap."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
-
-
-def made_ahead(
-    items: Iterable[Given], make: Callable[[Given], Made], depth: int, *, threads: int = 1
-) -> Iterator[Made]:
-    """``map(make, items)`` with up to ``depth`` results waiting before they are asked for.
-
-    Results come in the order of ``map``; an error comes out where its result would have. When the iteration is left
-    early, nothing more is made and the threads end.
-
-    Args:
-        items: what results are made from, read in the caller's thread.
-        make: called once for each item.
-        depth: at least 0; with 0 there is no thread.
-        threads: that call ``make``, which must not depend on the order of its calls.
-    """
-    if depth == 0:
-        yield from map(make, items)
-        return
-    waiting: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="prefetch") as worker:
-        try:
-            for item in items:
-                waiting.append(worker.submit(make, item))
-                if len(waiting) > depth:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            worker.shutdown(cancel_futures=True)

@@ -32,7 +32,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone, Encoded
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, sent
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, mean_triplet
@@ -132,7 +132,7 @@ def overall(encoded: Encoded) -> Tensor:
     """One vector per image or caption, ``(n, dim)``: the mean of its regions or words."""
     if encoded.vectors.dim() == 2:
         return encoded.vectors
-    return encoded.vectors.sum(dim=1) / encoded.lengths[:, None]
+    return encoded.vectors.sum(dim=1) / sent(encoded.lengths, encoded.vectors.device)[:, None]
 
 
 def cosines(items: Tensor, anchors: Tensor) -> Tensor:

@@ -32,9 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, sent
 from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
-from baselines.kit.on_host import on_host, sent, uploaded
 from baselines.kit.pair_memory import PairMemory
 
 DENOMINATOR_FLOOR = 1e-10
@@ -170,21 +169,21 @@ def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Ten
 
     Args:
         items: ``(n, longest)`` or ``(n, longest, dim)``.
-        lengths: int64 ``(n,)``, valid items of each row, at least 1.
+        lengths: int64 ``(n,)``, valid items of each row, at least 1, on the CPU.
         kept: bool ``(n, longest)``, on the host; the first item stands in where a row would be empty.
 
     Returns:
         The kept items, zero beyond the new lengths and cut to the longest, and the new lengths.
     """
-    kept = kept & (torch.arange(kept.shape[1]) < on_host(lengths)[:, None])
+    kept = kept & (torch.arange(kept.shape[1]) < lengths[:, None])
     kept[:, 0] |= ~kept.any(dim=1)
     counts = kept.sum(dim=1)
     order = (~kept).long().argsort(dim=1, stable=True)[:, : int(counts.max())]
-    order, new_lengths = sent(order, items.device), uploaded(counts, items.device)
-    beyond = torch.arange(order.shape[1], device=items.device) >= new_lengths[:, None]
+    beyond = sent(torch.arange(order.shape[1]) >= counts[:, None], items.device)
+    order = sent(order, items.device)
     if items.dim() == 3:
         order, beyond = order[..., None].expand(-1, -1, items.shape[2]), beyond[..., None]
-    return items.gather(1, order).masked_fill(beyond, 0), new_lengths
+    return items.gather(1, order).masked_fill(beyond, 0), counts
 
 
 class CRCL(Method):

@@ -28,12 +28,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, sent
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, by_moments, fitted, min_max_normalised, two_means
-from baselines.kit.on_host import on_host, remember, sent
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 from baselines.kit.transport import partial_transport
@@ -273,13 +272,10 @@ class L2RM(Method):
         """The queue with the noisy batch's images in front."""
         kept = len(self.queue)
         self.queue = torch.cat([noisy.pair_ids.to(self.queue), self.queue])[:kept]
-        both = noisy.image_lengths, queued.image_lengths
-        lengths = torch.cat(both)[:kept]
-        remember(lengths, torch.cat([on_host(x) for x in both])[:kept])
         return replace(
             queued,
             image_features=torch.cat([noisy.image_features, queued.image_features])[:kept],
-            image_lengths=lengths,
+            image_lengths=torch.cat([noisy.image_lengths, queued.image_lengths])[:kept],
             pair_ids=self.queue,
         )
 

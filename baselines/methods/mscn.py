@@ -40,12 +40,11 @@ from torch.nn import functional
 
 from baselines.backbones.sgraf import SGRAF
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, in_blocks
+from baselines.kit.batches import Batch, TrainingBatches, in_blocks, sent
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import by_moments, fitted
-from baselines.kit.on_host import sent
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import TrainingError

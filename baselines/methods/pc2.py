@@ -165,7 +165,8 @@ def borrowed(captions: Encoded, rows: Tensor, longest: int, form: str) -> Encode
     if donors.vectors.dim() == 2 or form == "paper":
         return donors
     lengths = donors.lengths.clamp(max=longest)
-    return Encoded(resized(donors.vectors, longest) * valid_items(lengths, longest)[..., None], lengths)
+    valid = valid_items(lengths, longest, donors.vectors.device)
+    return Encoded(resized(donors.vectors, longest) * valid[..., None], lengths)
 
 
 def oscillation(before: Tensor, now: Tensor) -> Tensor:

@@ -34,9 +34,8 @@ from pydantic import Field
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import TrainingBatches
+from baselines.kit.batches import TrainingBatches, sent
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
-from baselines.kit.on_host import sent
 from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10

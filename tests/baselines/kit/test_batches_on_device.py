@@ -20,16 +20,21 @@ def test_features_keep_the_type_they_are_stored_in() -> None:
     assert np.array_equal(resident.numpy(), data.image_features)
 
 
-@pytest.mark.parametrize("options", [{"features": "gpu"}, {"ahead": 3}, {"features": "gpu", "ahead": 3}])
-def test_batches_are_bit_equal_wherever_their_features_lie(options: dict) -> None:
+@pytest.mark.parametrize(("features", "readers"), [("gpu", 0), ("mapped", 2)])
+def test_batches_are_bit_equal_wherever_their_features_lie_and_whoever_reads_them(
+    features: str, readers: int
+) -> None:
     data, kind = dataset(n_images=20), {"batch_size": 7, "seed": 0, "device": CPU}
-    plain, other = TrainingBatches(data, **kind), TrainingBatches(data, **kind, **options)
+    plain, other = TrainingBatches(data, **kind), TrainingBatches(data, **kind, features=features)
+    other.readers = readers
+    drawn = torch.get_rng_state()
     noisy = torch.tensor([1, 5, 8, 30])
     for batches in zip(plain.shuffled("x"), other.shuffled("x"), strict=True):
         compare(*batches)
     streams = [batches.endless("y", pair_ids=noisy) for batches in (plain, other)]
     for _ in range(5):
         compare(*map(next, streams))
+    assert torch.equal(torch.get_rng_state(), drawn)
 
 
 def compare(expected: object, found: object) -> None:
@@ -69,4 +74,5 @@ def test_batches_on_a_gpu_are_those_on_a_cpu(options: dict) -> None:
     other = TrainingBatches(data, batch_size=7, seed=0, device=torch.device("cuda", 0), **options)
     for expected, found in zip(plain.shuffled("x"), other.shuffled("x"), strict=True):
         assert found.image_features.device.type == "cuda"
+        assert found.caption_lengths.device.type == "cpu"
         compare(expected, found.to(CPU))

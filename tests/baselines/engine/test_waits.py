@@ -42,7 +42,8 @@ def digits() -> PairedDataset:
     """Few pairs, their shortest captions, and few regions of their images."""
     found = load_dataset("digits", split="train", noise_ratio=0.4).subset(np.arange(8 * PAIRS))
     found = found.subset(np.argsort(found.tokens.lengths, kind="stable")[:PAIRS])
-    return replace(found, image_features=np.ascontiguousarray(found.image_features[:, :3]))
+    features = np.ascontiguousarray(found.image_features[:, :3])
+    return replace(found, image_features=features, pair_ids=np.arange(PAIRS))
 
 
 @pytest.mark.parametrize("name", BACKBONES)

@@ -117,7 +117,7 @@ def network_batches(stored: Arrays, dtype: torch.dtype, letters: str) -> dict[st
     names = names_between(stored, "batch.", ".images")
     found: dict[str, list[Batch]] = {letter: [] for letter in letters}
     first = 0
-    for name in sorted(names, key=lambda name: (letters.index(name[0]), name)):
+    for name in sorted(names, key=lambda x: (letters.index(x[0]), int(x[1:]))):
         found[name[0]].append(batch_of(stored, f"batch.{name}.", dtype, ids=first))
         first += len(found[name[0]][-1])
     return found

@@ -182,7 +182,8 @@ def test_labels_filters_and_the_order_of_steps_match_the_published_code(golden: 
 
 def method_of(stored: Arrays, dtype: torch.dtype, **options: Any) -> CREAM:
     both = iter([network_of("sgr", state_of(stored, f"{letter}.", dtype)) for letter in "AB"])
-    return CREAM(CREAMConfig(**options), Setting(200, 1, 1, lambda: next(both)))
+    n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in names_between(stored, "batch.", ".images"))
+    return CREAM(CREAMConfig(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

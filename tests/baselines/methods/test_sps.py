@@ -207,7 +207,8 @@ def test_the_search_for_proxies_matches_the_published_code(dtype: torch.dtype, g
 
 def method_of(stored: Arrays, dtype: torch.dtype, **options: Any) -> SPS:
     both = iter([network_of("sgr", state_of(stored, f"{letter}.", dtype)) for letter in "AB"])
-    return SPS(SPSConfig(**options), Setting(200, 1, 1, lambda: next(both)))
+    n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in names_between(stored, "batch.", ".images"))
+    return SPS(SPSConfig(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
 
 
 def watch(network: Any) -> list[Tensor]:

@@ -1,0 +1,155 @@
+"""Features that a user made: one ``.npy`` file per split or per image, checked against each other and the captions."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.data.captions import read_lines
+from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
+from ncl_bench.data.spec import SPLITS
+from ncl_bench.errors import DataError, ScoresError
+from ncl_bench.npy import map_npy, read_header
+
+ROWS = 256
+"""Images that are read at a time."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class FeatureArrays:
+    """Features of one split: the ids in order, the shape of one image, and how to read them."""
+
+    ids: list[str]
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    files: Sequence[Path]
+
+    def blocks(self) -> Iterator[Array]:
+        """The features, some images at a time: from one file for all, or one for each."""
+        if len(self.files) == 1 and len(self.ids) != 1:
+            array = _mapped(self.files[0])
+            yield from (array[start : start + ROWS] for start in range(0, len(self.ids), ROWS))
+            return
+        files = iter(self.files)
+        while block := list(islice(files, ROWS)):
+            yield np.stack([_mapped(file).reshape(self.shape) for file in block])
+
+
+def _mapped(file: Path) -> Array:
+    try:
+        return map_npy(file, read_header(file))
+    except ScoresError as error:
+        raise DataError(str(error)) from None
+
+
+def feature_arrays(
+    folder: Path, table: CaptionTable, *, dev: int | None = None, test: int | None = None, seed: int = 0
+) -> dict[str, FeatureArrays]:
+    """Where the features of each split are; they fit each other and the table.
+
+    Args:
+        folder: with a file per split or per image, see :func:`ncl_bench.data.own.new_dataset`.
+        table: of the captions.
+        dev, test, seed: of :func:`ncl_bench.data.own_tables.draw_splits`, where nothing gives the splits.
+
+    Raises:
+        DataError: a file is missing or damaged, or does not fit.
+    """
+    if not folder.is_dir():
+        raise DataError(f"--features {folder} is no folder; give the one that holds the .npy files")
+    named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
+    found = {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
+    missing = [split for split in SPLITS if found[split] is None]
+    if missing == list(SPLITS):
+        arrays = _from_image_files(
+            folder, table, table.splits or draw_splits(list(table.captions), dev, test, seed)
+        )
+    elif missing:
+        raise DataError(
+            f"{folder} holds one file for some splits, but none for {' and '.join(missing)}; add those files"
+        )
+    else:
+        arrays = {split: _from_split_file(file, table, split) for split, file in found.items() if file}
+    kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
+    if len(set(kinds.values())) > 1:
+        raise DataError(
+            f"the features of the splits differ in shape or number type ({kinds}); make them alike"
+        )
+    return arrays
+
+
+def _from_split_file(file: Path, table: CaptionTable, split: str) -> FeatureArrays:
+    array = _mapped(file)
+    ids_file = file.with_name(f"{split}_ids.txt")
+    if ids_file.is_file():
+        ids = read_lines(ids_file.read_bytes(), str(ids_file))
+    elif table.splits is not None:
+        ids = table.splits[split]  # row k is the k-th image of the table
+    else:
+        raise DataError(
+            f"nothing says which image a row of {file} is; add {ids_file.name} with an id per line, or a column split "
+            f"to {table.path} whose images stand in the order of the rows"
+        )
+    if array.ndim not in (2, 3) or len(array) != len(ids):
+        raise DataError(
+            f"{file} has shape {array.shape}, expected (images, dim) or (images, regions, dim) with "
+            f"{len(ids):,} images of {ids_file if ids_file.is_file() else table.path}; correct one of them"
+        )
+    if len(set(ids)) != len(ids):
+        twice = next(image for image in ids if ids.count(image) > 1)
+        raise DataError(f"{ids_file} names {twice} twice; each image has one row")
+    without = [image for image in ids if image not in table.captions]
+    if without:
+        raise DataError(
+            f"{len(without):,} images of {split} have no caption in {table.path}, the first is {without[0]}; "
+            "add their captions or leave their rows out"
+        )
+    elsewhere = set(ids) - set(table.splits[split]) if table.splits else set()
+    if elsewhere:
+        raise DataError(
+            f"{ids_file} names {min(elsewhere)}, which {table.path} puts into another split than {split}; "
+            "correct one of them"
+        )
+    shape = (1, array.shape[1]) if array.ndim == 2 else (array.shape[1], array.shape[2])
+    return FeatureArrays(ids, shape, array.dtype, [file])
+
+
+def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:
+    files = {image: _file_of(folder, image) for image in table.captions}
+    without = [image for image, file in files.items() if file is None]
+    if without:
+        image = without[0]
+        raise DataError(
+            f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
+            f"images of {table.path}; name the files by the images' ids, or give another --features"
+        )
+    first = _mapped(next(file for file in files.values() if file))
+    if first.ndim not in (1, 2):
+        raise DataError(
+            f"{folder} holds arrays of shape {first.shape}, expected (dim,) or (regions, dim) per image"
+        )
+    for file in files.values():
+        header = read_header(file) if file else None
+        if header and (header.shape, header.dtype) != (first.shape, first.dtype):
+            raise DataError(
+                f"{file} holds {header.dtype} of shape {header.shape}, the file of the first image {first.dtype} of "
+                f"shape {first.shape}; every image needs as many numbers of one type"
+            )
+    shape = (1, len(first)) if first.ndim == 1 else (first.shape[0], first.shape[1])
+    return {
+        split: FeatureArrays(ids, shape, first.dtype, [file for image in ids if (file := files[image])])
+        for split, ids in splits.items()
+    }
+
+
+def _file_of(folder: Path, image: str) -> Path | None:
+    """``dogs/rex.jpg.npy`` or ``dogs/rex.npy`` for the image ``dogs/rex.jpg``; nothing outside the folder."""
+    candidates = (folder / f"{image}.npy", (folder / image).with_suffix(".npy"))
+    inside = (file for file in candidates if file.resolve().is_relative_to(folder.resolve()))
+    return next((file for file in inside if file.is_file()), None)

@@ -58,7 +58,7 @@ def build(
     """
     with sole_owner(root), sole_owner(to):
         content = read_content(root, published=published, progress=progress)
-        docs = [("Documentation", DOCS)] if (to / DOCS).is_file() else []
+        docs = [("Docs", DOCS)] if (to / DOCS).is_file() else []
         files = _site(content, docs)
         for path, text in files.items():
             write_text(to / path, text)

@@ -3,11 +3,14 @@
 import html
 import re
 from dataclasses import replace
+from email.message import Message
 from pathlib import Path
+
+import pytest
 
 from leaderboard.board import Content, boards_of, merge_seeds, read_content
 from leaderboard.entries import Entry
-from leaderboard.site import site_files
+from leaderboard.site import repository_link, site_files
 from ncl_bench.evaluation.metrics import RECALLS
 
 CARDS = Path(__file__).parents[2] / "dataset_cards"
@@ -149,3 +152,12 @@ def test_the_header_has_the_links_that_a_build_knows() -> None:
     assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
     assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
     assert ">Documentation<" not in site_files(content, CARDS)["index.html"]
+
+
+def test_the_repository_is_the_one_that_the_package_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Message()
+    monkeypatch.setattr("leaderboard.site.metadata", lambda name: package)
+    assert repository_link() == []
+    package["Project-URL"] = "Issues, https://example.org/issues"
+    package["Project-URL"] = "Repository, https://example.org/code"
+    assert repository_link() == [("Repository", "https://example.org/code")]

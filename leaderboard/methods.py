@@ -1,4 +1,4 @@
-"""What each method is: methods.yaml, typed, and the commands that reproduce a result."""
+"""Methods: the typed content of methods.yaml, and the commands that reproduce a result."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ METHODS_FILE = Path(__file__).parent / "methods.yaml"
 
 
 class Reference(Record):
-    """A paper, by its first author, and where to read it: the first address that is known."""
+    """A paper by its first author; ``link`` uses the first address that is known."""
 
     authors: str
     title: str
@@ -43,14 +43,15 @@ class Family(Record):
 
     Attributes:
         title, summary: for readers.
-        names: that results give it.
-        single, ensemble: those that stand for one network, and for an average of several.
-        source: key in ``published/sources.yaml`` of the paper that introduced it; empty where we copied no table of it.
-        paper: that paper, where ``source`` is empty.
-        recipes: the method that its recipes are of; empty where there are none.
-        ensemble_recipes: likewise, of an average of several networks.
-        recipe_suffixes: how the recipe of a name ends; None where it has none.
-        backbones: of a plain model, whose recipes are those of these backbones alone.
+        names: its names in results.
+        single, ensemble: names of results of one network, and of an average of several.
+        source: key in ``published/sources.yaml`` of the paper that introduced it; empty if none of its tables is
+            copied.
+        paper: that paper, if ``source`` is empty.
+        recipes: folder of its recipes; empty if it has none.
+        ensemble_recipes: folder of its recipes for an average of several networks.
+        recipe_suffixes: name to the ending of its recipe; None if it has no recipe.
+        backbones: for a plain model: only recipes with these backbones are its own.
         settings: ``--set`` of the printed rows at some noise ratios, such as ``{"coco 0.6": "method.epochs=2"}``.
     """
 
@@ -68,7 +69,7 @@ class Family(Record):
     settings: dict[str, str] = Field(default_factory=dict)
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
-        """Whether a result stands for one network, for an average of several, or nobody says."""
+        """Whether a result is of one network, of an average of several, or not stated."""
         if backbone == "SGRAF":
             return "ensemble"
         for name in (method, base_name(method)):
@@ -80,7 +81,7 @@ class Family(Record):
 
 
 def base_name(method: str) -> str:
-    """A method's name without what stands in brackets after it."""
+    """A method's name without the text in brackets after it."""
     return method.split(" (")[0]
 
 
@@ -103,9 +104,9 @@ def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
 
 
 def family_of(method: str, families: dict[str, Family]) -> str:
-    """Key of the family that claims a method's name; ``""`` where none does.
+    """Key of the family that claims a method's name; ``""`` if none does.
 
-    The key itself, and names in other letter case, are understood too.
+    Accepts the key itself and any letter case.
     """
     wanted = base_name(method).lower()
     for key, family in families.items():
@@ -115,7 +116,7 @@ def family_of(method: str, families: dict[str, Family]) -> str:
 
 
 def own_key(method: str) -> str:
-    """Key of the page of a method that no family claims; two names share one only where letter case alone differs."""
+    """Key of the page of a method that no family claims; two names share it only if letter case differs."""
     name = method.lower()
     plain = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -126,11 +127,11 @@ _LATIN = str.maketrans(
     "АВЕЅІЈКМНОРСТУХаеѕіјорсухһԁԛԝӏ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυκχ",
     "ABESIJKMHOPCTYXaesijopcyxhdqwl" + "ABEZHIKMNOPTYXaivopukx",
 )
-"""Cyrillic and Greek letters to the Latin ones that they look like."""
+"""Maps Cyrillic and Greek letters to the Latin letters that they look like."""
 
 
 def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:
-    """The submitted entries; one whose name looks like another method's, but is spelt in other letters, says so."""
+    """Add a remark to entries whose name looks like another method's but is spelt in other letters."""
     entries = list(entries)
     standing = [entry.method for entry in entries if entry.method.translate(_LATIN) == entry.method]
     standing += [name for family in families.values() for name in family.names]
@@ -158,16 +159,16 @@ def commands(
     """The command lines that train, score and evaluate an entry with the recipes of this repository.
 
     Args:
-        family: of the method.
-        method: as the entry names it.
-        backbone: likewise.
+        family: the method's family.
+        method: the method's name in the entry.
+        backbone: the backbone's name in the entry.
         networks: ``single``, ``ensemble`` or ``unknown``.
-        cell: of the entry.
-        printed: a paper prints the number; if its noise moves images, that came from a file that no seed draws.
+        cell: the entry's cell.
+        printed: whether a paper prints the number. Its image noise then comes from a file that no seed draws.
 
     Returns:
-        One command per line, empty where the noise unit is unknown, or the repository has no recipe for this
-        method, dataset, backbone and text.
+        One command per line; empty if the noise unit is unknown or the repository has no recipe for this method,
+        dataset, backbone and text.
     """
     names = _recipe_names(family, method, backbone, networks, cell)
     if cell.noise_unit == "unknown" or not names or not set(names) <= set(known_recipes()):
@@ -190,7 +191,7 @@ def known_recipes() -> tuple[str, ...]:
 def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
     """The repository's recipes of a method by name, each with the commands that use it.
 
-    Synthetic noise of 40 % of the captions stands as an example.
+    The commands use 40 % caption noise as an example.
     """
     found = []
     for name in known_recipes():
@@ -204,7 +205,7 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _recipe_names(family: Family, method: str, backbone: str, networks: str, cell: Cell) -> list[str]:
-    """Names that the recipes of an entry would have; a bracketed variant has one only where the family says which."""
+    """Names that the recipes of an entry would have; a bracketed variant needs an entry in ``recipe_suffixes``."""
     suffix = family.recipe_suffixes.get(method, "" if method == base_name(method) else None)
     folder = (networks == "ensemble" and family.ensemble_recipes) or family.recipes
     if suffix is None or not folder:

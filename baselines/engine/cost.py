@@ -4,19 +4,21 @@ The code that is counted is the code that runs, on torch's ``meta`` device, wher
 
 * FLOP: of matrix products, a multiply-add as two, by ``torch.utils.flop_counter``.
 * Bytes: what an operation reads and what it writes, in float32, as if no cache kept anything in between.
-* Launches: operations that write; views are free. A GRU counts word by word, where cuDNN joins words.
+* Launches: operations that write; views are free.
+* A GRU is one kernel per direction, as cuDNN's: it reads items and weights once, and writes its states once.
 
 A card's limit is the arithmetic at its peak or the bytes at its bandwidth, whichever takes longer. Real steps take
 longer; the optimiser and the way of the features to the card come on top.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -69,18 +71,78 @@ class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = self.launches = 0
+        self.open = True  # closed while a fused kernel computes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
         name = func._schema.name
-        written = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
-        if written and not func.is_view and "empty" not in name and name != "aten::_unsafe_view":
+        written = [x for x in tree_leaves(found) if isinstance(x, Tensor) and x.device == META]
+        if (
+            self.open
+            and written
+            and not func.is_view
+            and "empty" not in name
+            and name != "aten::_unsafe_view"
+        ):
             read = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
             if name in LOOKED_UP:
                 read = [*written, *read[1:]]  # of a table, what is looked up
             self.bytes += sum(map(_bytes, (*read, *written)))
             self.launches += 1
         return found
+
+    @contextmanager
+    def kernels(self, n: int, *touched: Tensor) -> Iterator[None]:
+        """Count what is computed inside as ``n`` kernels that read or write each of these tensors once."""
+        self.bytes += sum(map(_bytes, touched))
+        self.launches += n
+        self.open = False
+        yield
+        self.open = True
+
+
+class _FusedGRU(torch.autograd.Function):
+    """The products and the traffic of a GRU of one layer over packed items, without its values."""
+
+    @staticmethod
+    def forward(ctx: Any, moved: _Moved, items: Tensor, *weights: Tensor) -> Tensor:
+        directions, hidden = len(weights) // 4, weights[1].shape[1]
+        states = items.new_empty(len(items), directions * hidden)
+        ctx.moved = moved
+        ctx.save_for_backward(items, states, *weights)
+        with moved.kernels(directions, items, *weights, states):
+            for k in range(directions):
+                w, u = weights[4 * k : 4 * k + 2]
+                _ = items @ w.T, states[:, :hidden] @ u.T
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        items, states, *weights = ctx.saved_tensors
+        directions, hidden = len(weights) // 4, weights[1].shape[1]
+        of_items, of_weights = torch.empty_like(items), [torch.empty_like(x) for x in weights]
+        written = [of_items, *of_weights] if ctx.needs_input_grad[1] else of_weights
+        with ctx.moved.kernels(directions, grad, states, items, *weights, *written):
+            gates = items.new_empty(len(items), 3 * hidden)
+            for k in range(directions):
+                w, u = weights[4 * k : 4 * k + 2]
+                _ = gates.T @ items, gates.T @ states[:, :hidden], gates @ u
+                _ = gates @ w if ctx.needs_input_grad[1] else None
+        return None, of_items if ctx.needs_input_grad[1] else None, *of_weights
+
+
+def _fused(moved: _Moved) -> Callable[..., Any]:
+    """``torch.nn.GRU.forward`` of one layer that counts in ``moved``."""
+
+    run = cast("Callable[..., Tensor]", _FusedGRU.apply)
+
+    def forward(gru: torch.nn.GRU, sequences: Any) -> tuple[Any, None]:
+        if isinstance(sequences, PackedSequence):
+            return sequences._replace(data=run(moved, sequences.data, *gru._flat_weights)), None
+        states = run(moved, sequences.flatten(0, 1), *gru._flat_weights)
+        return states.view(*sequences.shape[:2], -1), None
+
+    return forward
 
 
 def _bytes(x: Tensor) -> int:
@@ -99,7 +161,9 @@ def count(run: Callable[[], object]) -> Cost:
         is_autocast_enabled=lambda *_: False,
         get_autocast_dtype=lambda *_: torch.float32,
     )
-    with float32, FlopCounterMode(display=False) as flops, _Moved() as moved:
+    moved = _Moved()
+    fused = patch.object(torch.nn.GRU, "forward", _fused(moved))
+    with float32, fused, FlopCounterMode(display=False) as flops, moved:
         run()
     return Cost(flops.get_total_flops(), moved.bytes, moved.launches)
 

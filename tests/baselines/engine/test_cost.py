@@ -22,6 +22,20 @@ def test_what_is_expanded_is_read_once_and_of_a_table_what_is_looked_up() -> Non
     assert count(lambda: torch.nn.functional.embedding(ids, table)) == Cost(0, 4 * (8 + 8) + 8 * 2, 1)
 
 
+def test_a_gru_is_one_kernel_per_direction_that_touches_each_tensor_once() -> None:
+    gru = torch.nn.GRU(3, 5, batch_first=True, bidirectional=True, device=META)
+    items, states, weights = 2 * 4 * 3, 2 * 4 * 2 * 5, 2 * (15 * 3 + 15 * 5 + 2 * 15)
+    with torch.no_grad():
+        forward = count(lambda: gru(torch.empty(2, 4, 3, device=META)))
+    products = 2 * 2 * (8 * 3 * 15 + 8 * 5 * 15)
+    assert forward == Cost(products, 4 * (items + weights + states), 2)
+    sequences = torch.empty(2, 4, 3, device=META, requires_grad=True)
+    grad = torch.empty(2, 4, 10, device=META)
+    both = count(lambda: gru(sequences)[0].backward(grad))
+    backward = items + 2 * states + weights + items + weights
+    assert both == Cost(3 * products, forward.bytes + 4 * backward, 4)
+
+
 @pytest.mark.parametrize("name", sorted(set(BACKBONES) - {"clip"}))
 def test_a_hollow_network_costs_what_a_real_one_computes(name: str) -> None:
     config = {"embed_size": 32, "word_dim": 12}

@@ -15,7 +15,7 @@ from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.build import build
 from leaderboard.entries import Cell, Entry, Recalls
-from leaderboard.figures import epoch_curves, forest_chart
+from leaderboard.figures import epoch_curves
 from leaderboard.measured import (
     Line,
     Place,
@@ -28,6 +28,7 @@ from leaderboard.measured import (
 )
 from leaderboard.published import Paper
 from leaderboard.significance import ToldApart
+from leaderboard.svg import forest_chart
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Training, TrainingCurve
 

@@ -1,7 +1,11 @@
 """What tests of runs share: tiny runs on a thousand pairs of digits, and all that they leave behind."""
 
+import os
+import shutil
+import signal
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ import torch
 import baselines.engine.job
 import baselines.engine.train
 import ncl_bench.data.digits
+from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.recipes import recipe_names
 from ncl_bench.cli import main
@@ -50,6 +55,26 @@ def run_command(arguments: Sequence[str]) -> None:
     baselines.engine.job.load_dataset = load_few
     sys.argv = ["ncl-bench", *arguments]
     main()
+
+
+def killed_command(batch: int, arguments: Sequence[str]) -> None:
+    """``run_command``, whose process kills itself at a batch."""
+    batches = count(1)
+
+    def advance(*_: object) -> None:
+        if next(batches) == batch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    TrainingProgress.advance = advance  # type: ignore[method-assign]
+    run_command(arguments)
+
+
+def cut_short(whole: Path, to: Path) -> None:
+    """Copy a finished run as if it had been stopped while the newest checkpoint was written."""
+    shutil.copytree(whole, to)
+    newest = max((to / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    (to / "training.json").unlink()
 
 
 def outcome(folder: Path) -> dict[str, object]:

@@ -1,0 +1,205 @@
+"""Noise that is hard to see: captions change images with captions of similar words (protocol.md, unit ``similar``).
+
+Random noise pairs an image with a stranger's caption. On the web the wrong caption is often a near miss, so here each
+drawn caption looks for a partner among the 50 drawn captions whose words are most like its own, by tf-idf.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncl_bench.errors import NoiseError
+from ncl_bench.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+NEIGHBOURS = 50
+"""Candidates that a caption has at most."""
+SCALE = 4096
+"""Weights are whole multiples of 1 / 4096, so that products are exact and ties are real."""
+_BLOCK = 128
+_WORD = re.compile(r"[\u4e00-\u9fff]|(?:(?![\u4e00-\u9fff])[^\W_])+")
+
+
+def words(caption: str) -> frozenset[str]:
+    """The set of words of a caption in lower case; every Chinese character (U+4E00 to U+9FFF) is a word."""
+    return frozenset(_WORD.findall(caption.lower()))
+
+
+def exchange_similar(
+    drawn: NDArray[np.int64],
+    captions: Sequence[str],
+    caption_to_image: NDArray[np.int64],
+    progress: Progress = silent,
+) -> NDArray[np.int64]:
+    """Let drawn captions exchange images with captions of similar words.
+
+    Args:
+        drawn: int64 ``(m,)``, the captions that take part, in the order of the draw.
+        captions: of the whole split.
+        caption_to_image: int64 ``(n_captions,)``, the clean pairing, equally many captions for each image.
+        progress: where the captions compared so far are reported.
+
+    Returns:
+        A new int64 ``(n_captions,)``, in which every drawn caption has another image.
+
+    Raises:
+        NoiseError: some captions find no partner, since their words or images are all the same.
+    """
+    sets = [words(caption) for caption in captions]
+    pairing = _Pairing(drawn, sets, caption_to_image)
+    partner, left_over = pairing.exchange(_neighbours([sets[c] for c in drawn], pairing, progress))
+    takes = partner.copy()
+    lost = sum(not pairing.rotate(position, partner, takes) for position in left_over)
+    if lost:
+        raise NoiseError(
+            f"{lost:,} of {len(drawn):,} drawn captions find no other image for which they would be wrong; expected "
+            "captions of different words on different images; choose another ratio, or the unit caption"
+        )
+    moved = caption_to_image.copy()
+    moved[drawn] = caption_to_image[drawn[takes]]
+    return moved
+
+
+class _Pairing:
+    """Who may take whose image; captions are named by their position in the draw."""
+
+    def __init__(
+        self, drawn: NDArray[np.int64], sets: list[frozenset[str]], caption_to_image: NDArray[np.int64]
+    ) -> None:
+        number: dict[frozenset[str], int] = {}
+        kind = np.array([number.setdefault(each, len(number)) for each in sets], np.int64)
+        n_images = int(caption_to_image.max(initial=-1)) + 1
+        of_image = kind[np.argsort(caption_to_image, kind="stable")].reshape(n_images, -1)
+        self.image = caption_to_image[drawn]
+        self.kind = kind[drawn]
+        self.true = of_image[self.image]
+        """Word sets that belong to the image of each drawn caption, ``(m, captions_per_image)``."""
+
+    def wrong(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether caption ``i`` would be wrong for the image of each of the others."""
+        fits = (self.true[others] == self.kind[i]).any(axis=1)
+        wrong: NDArray[np.bool_] = (self.image[others] != self.image[i]) & ~fits
+        return wrong
+
+    def eligible(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether ``i`` and each of the others would both be wrong after an exchange."""
+        wrong: NDArray[np.bool_] = self.wrong(i, others) & ~np.isin(self.kind[others], self.true[i])
+        return wrong
+
+    def exchange(self, neighbours: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[int]]:
+        """Exchange in the order of the draw.
+
+        Returns:
+            The partner of each caption, -1 for none, and the captions that are left over.
+        """
+        m = len(neighbours)
+        partner = np.full(m, -1, np.int64)
+        free = np.ones(m, bool)
+        left_over = []
+        for i in range(m):
+            if not free[i]:
+                continue
+            near = neighbours[i][neighbours[i] >= 0]
+            near = near[free[near]]
+            j = int(near[0]) if len(near) else self._next(i, free)
+            if j < 0:
+                left_over.append(i)
+                continue
+            partner[i], partner[j] = j, i
+            free[[i, j]] = False
+        return partner, left_over
+
+    def _next(self, i: int, free: NDArray[np.bool_]) -> int:
+        """The smallest free and eligible caption behind ``i``, or -1."""
+        start, size = i + 1, _BLOCK
+        while start < len(free):
+            others = start + np.flatnonzero(free[start : start + size])
+            good = others[self.eligible(i, others)]
+            if len(good):
+                return int(good[0])
+            start, size = start + size, 2 * size
+        return -1
+
+    def rotate(self, u: int, partner: NDArray[np.int64], takes: NDArray[np.int64]) -> bool:
+        """Make three of the latest exchange that can take in ``u``; False where there is none.
+
+        The exchange ``(v, w)`` with v < w is later than another where its v is.
+        """
+        v = np.flatnonzero(partner > np.arange(len(partner)))[::-1]
+        w = partner[v]
+        # u takes the image of v, v keeps that of w, w takes that of u
+        fits_u: NDArray[np.bool_] = np.isin(self.kind[w], self.true[u]) | (self.image[w] == self.image[u])
+        good = np.flatnonzero(self.wrong(u, v) & ~fits_u)
+        if not len(good):
+            return False
+        v, w = v[good[0]], w[good[0]]
+        takes[[u, v, w]] = v, w, u
+        partner[[v, w]] = -1
+        return True
+
+
+def _neighbours(sets: list[frozenset[str]], pairing: _Pairing, progress: Progress) -> NDArray[np.int32]:
+    """The eligible captions with the most similar words.
+
+    Returns:
+        int32 ``(m, 50)``, most similar first, ties in the order of the draw; -1 where there are fewer.
+    """
+    weights = _weights(sets)
+    columns = weights.T.tocsr()
+    found = np.full((len(sets), NEIGHBOURS), -1, np.int32)
+    with progress("comparing captions", len(sets)) as advance:
+        for start in range(0, len(sets), _BLOCK):
+            products = weights[start : start + _BLOCK] @ columns
+            for row in range(products.shape[0]):
+                span = slice(products.indptr[row], products.indptr[row + 1])
+                best = _best(
+                    start + row, products.indices[span].astype(np.int64), products.data[span], pairing
+                )
+                found[start + row, : len(best)] = best
+            advance(products.shape[0])
+    return found
+
+
+def _best(
+    i: int, others: NDArray[np.int64], products: NDArray[np.int64], pairing: _Pairing
+) -> NDArray[np.int64]:
+    """The first eligible neighbours of one caption, among those that share a term with it."""
+    key = others - products * len(pairing.kind)  # larger products first, then earlier captions
+    take = 2 * NEIGHBOURS
+    while True:
+        near = np.argpartition(key, take)[:take] if take < len(key) else np.arange(len(key))
+        near = near[np.argsort(key[near])]
+        good = others[near][(products[near] > 0) & pairing.eligible(i, others[near])]
+        if len(good) >= NEIGHBOURS or take >= len(key):
+            return good[:NEIGHBOURS]
+        take *= 4
+
+
+def _weights(sets: list[frozenset[str]]) -> "csr_array":
+    """Binary tf-idf of each word set, L2-normalised and rounded: int64 ``(m, n_terms)``."""
+    from scipy.sparse import csr_array
+
+    m = len(sets)
+    frequency = Counter(word for each in sets for word in each)
+    terms = {
+        word: number
+        for number, word in enumerate(sorted(frequency))
+        if 2 <= frequency[word] <= max(1_000, m // 20)
+    }
+    columns = [sorted(terms[word] for word in each if word in terms) for each in sets]
+    lengths = np.array([len(row) for row in columns], np.int64)
+    indices = np.array([column for row in columns for column in row], np.int64)
+    counts = np.zeros(len(frequency), np.int64)
+    counts[list(terms.values())] = [frequency[word] for word in terms]
+    values = np.log(m / counts[indices])
+    row = np.repeat(np.arange(m), lengths)
+    norm = np.sqrt(np.bincount(row, values**2, minlength=m))
+    with np.errstate(invalid="ignore"):  # a term of every caption weighs nothing
+        whole = np.nan_to_num(np.rint(SCALE * values / norm[row])).astype(np.int64)
+    return csr_array((whole, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=(m, len(frequency)))

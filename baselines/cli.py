@@ -22,8 +22,11 @@ LARGEST_SEED = 2**32 - 1
 T = TypeVar("T")
 
 Unit = Annotated[
-    Literal["caption", "image"],
-    typer.Option("--noise-unit", help="Move captions one by one, or whole images."),
+    Literal["caption", "image", "similar"],
+    typer.Option(
+        "--noise-unit",
+        help="Move random captions (caption), whole images (image), or captions of similar words (similar).",
+    ),
 ]
 Ratio = Annotated[float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")]
 Root = Annotated[

@@ -27,7 +27,7 @@ SUM_TOLERANCE = (
     0.15  # six recalls rounded to 0.05 each differ from a rounded sum by at most this much in practice
 )
 
-Unit = Literal["none", "caption", "image", "unknown", "natural"]
+Unit = Literal["none", "caption", "image", "similar", "unknown", "natural"]
 Status = Literal["reported", "submitted", "reproduced"]
 STATUSES: tuple[Status, ...] = ("reported", "submitted", "reproduced")
 """From the weakest claim to the strongest."""
@@ -36,6 +36,7 @@ UNITS: dict[Unit, str] = {
     "none": "no added noise",
     "caption": "caption noise",
     "image": "image noise",
+    "similar": "similar-caption noise",
     "unknown": "noise, unit unknown",
     "natural": "natural noise",
 }

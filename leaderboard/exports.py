@@ -131,7 +131,7 @@ def tables(content: Content) -> str:
     groups: dict[tuple[str, str, Unit, str], list[Board]] = {}
     for board in content.boards:
         cell = board.cell
-        if cell.noise_unit in ("caption", "image", "natural", "none"):
+        if cell.noise_unit != "unknown":
             unit: Unit = "caption" if cell.noise_unit == "none" else cell.noise_unit
             groups.setdefault((cell.dataset, cell.protocol, unit, cell.text), []).append(board)
     parts = []

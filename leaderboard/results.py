@@ -294,7 +294,7 @@ def recipe_commands(header: Header, seed: int, cell: Cell) -> tuple[str, ...]:
     """The command lines of a cell that states its recipes: on its noise, with its settings and a training seed."""
     noise, training = header.noise, header.training
     options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
-    if noise.unit in ("caption", "image") and noise.seed is None:
+    if noise.unit not in ("none", "natural") and noise.seed is None:
         options = f" --noise-file FILE --noise-unit {noise.unit}"
     elif other_noise(header):
         options += f" --noise-seed {noise.seed}"

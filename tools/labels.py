@@ -127,7 +127,14 @@ def merge(first: Mapping[int, str], second: Mapping[int, str]) -> list[tuple[obj
     pairs = training_pairs()
     groups = strata([row.as_it_comes for row in pairs])
     return [
-        (pair, pairs[pair].id, groups[pair], first[pair], second[pair], first[pair] * (first[pair] == second[pair]))
+        (
+            pair,
+            pairs[pair].id,
+            groups[pair],
+            first[pair],
+            second[pair],
+            first[pair] * (first[pair] == second[pair]),
+        )
         for pair in sorted(first)
     ]
 
@@ -149,7 +156,9 @@ def page(packages: Path, pairs: Sequence[int]) -> str:
         )
     meanings = "".join(f"<dt>{label}</dt><dd>{text}</dd>" for label, text in LABELS.items())
     return (
-        PAGE.replace("@MEANINGS@", meanings).replace("@PAIRS@", "\n".join(blocks)).replace("@N@", str(len(pairs)))
+        PAGE.replace("@MEANINGS@", meanings)
+        .replace("@PAIRS@", "\n".join(blocks))
+        .replace("@N@", str(len(pairs)))
     )
 
 
@@ -225,7 +234,9 @@ def _run(chosen: argparse.Namespace) -> None:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerows([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged])
     first, second = [str(row[3]) for row in merged], [str(row[4]) for row in merged]
-    print(f"{len(merged)} pairs, kappa {kappa(first, second):.3f}, {sum(not row[5] for row in merged)} differ")
+    print(
+        f"{len(merged)} pairs, kappa {kappa(first, second):.3f}, {sum(not row[5] for row in merged)} differ"
+    )
 
 
 if __name__ == "__main__":

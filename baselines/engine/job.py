@@ -30,7 +30,7 @@ class TrainingJob:
     Attributes:
         recipe: what is trained on what.
         noise_ratio: nominal noise ratio, in [0, 1).
-        noise_unit: ``"caption"`` or ``"image"``.
+        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
         noise_seed: of the noise; the cell's standard seed by default.
         noise_file: a noise file instead of a drawn one.
         seed: of initialisation, batch order and dropout.

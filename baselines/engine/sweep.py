@@ -139,10 +139,10 @@ class NoiseCell:
         """
         if text == "none":
             return cls("caption", 0)
-        found = re.fullmatch(r"(caption|image)-([1-9]\d?)", text)
+        found = re.fullmatch(r"(caption|image|similar)-([1-9]\d?)", text)
         if found is None:
             raise NclBenchError(
-                f"noise {text!r}: expected none, or unit-per cent such as caption-40, image-60"
+                f"noise {text!r}: expected none, or unit-per cent such as caption-40, image-60, similar-40"
             )
         return cls(cast(NoiseUnit, found[1]), int(found[2]))
 

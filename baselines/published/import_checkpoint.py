@@ -43,7 +43,7 @@ class Statement:
         method: that trained it.
         dataset: it was trained on.
         noise_ratio: of its training pairs; None where the dataset carries its own, or a noise file tells.
-        noise_unit: ``"caption"`` or ``"image"``.
+        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
         noise_seed: of the noise; the cell's standard seed by default.
         noise_file: the noise index it was trained with.
         seed: of its training; None if unknown.

@@ -193,7 +193,8 @@ def init(
         float, typer.Option("--noise-ratio", help="Nominal noise ratio of the training pairs, in [0, 1).")
     ] = 0.0,
     noise_unit: Annotated[
-        Literal["caption", "image"], typer.Option("--noise-unit", help="What the noise moved.")
+        Literal["caption", "image", "similar"],
+        typer.Option("--noise-unit", help="What the noise moved."),
     ] = "caption",
     noise_seed: Annotated[
         int | None,

@@ -15,7 +15,10 @@ noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is
 FileArgument = Annotated[Path, typer.Argument(help="An .npy noise file.")]
 UnitOption = Annotated[
     str,
-    typer.Option(help="What moves: single captions (caption), or images with all their captions (image)."),
+    typer.Option(
+        help="What moves: single captions (caption), images with all their captions (image), or captions that exchange "
+        "images with captions of similar words (similar)."
+    ),
 ]
 
 
@@ -27,18 +30,28 @@ def register(app: typer.Typer) -> None:
 @noise_app.command()
 def make(
     dataset: Annotated[str, typer.Argument(help="Name of a dataset with synthetic noise.")],
-    to: Annotated[Path, typer.Option(help="The .npy file to write; it must not exist.")],
     ratio: Annotated[float, typer.Option(help="Share of captions or images to move, in [0, 1).")],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="The .npy file to write; it must not exist. Default for --unit similar: below --root."
+        ),
+    ] = None,
     unit: UnitOption = "caption",
     seed: Annotated[
         int | None,
         typer.Option(help="Seed of the draw. Default: the protocol's seed for this dataset, unit and ratio."),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of prepared datasets, whose captions --unit similar reads."),
     ] = None,
 ) -> None:
     """Write the noise of a dataset's train split to a file.
 
     With --unit caption, the default seed draws the files that papers share, bit for bit.
     With --unit image, no seed does: to repeat the noise of DECL or RCL, use their files.
+    With --unit similar, captions of similar words change places. With --root, the file lies where training finds it.
 
     Example: ncl-bench noise make flickr30k --ratio 0.4 --to noise/f30k_0.4.npy
     """
@@ -47,16 +60,30 @@ def make(
     import numpy as np
 
     from ncl_bench.data import dataset_spec
+    from ncl_bench.data.similar_noise import draw_similar, similar_file
     from ncl_bench.files import sole_owner, write_bytes
+    from ncl_bench.progress import bar
 
     spec = dataset_spec(dataset)
     if spec.noise != "synthetic":
         raise NoiseError(
             f"{spec.name} carries natural noise, so there is none to make; choose another dataset"
         )
+    chosen = _unit(unit)
+    if to is None and chosen == "similar" and root is not None:
+        to = similar_file(root, spec, ratio, seed)
+    if to is None:
+        raise NoiseError("--to is missing; name the .npy file to write, such as --to noise.npy")
     if to.suffix != ".npy":
         raise NoiseError(f"--to is {to}, expected a name that ends in .npy")
-    caption_to_image, record = spec.draw_noise(noise_ratio=ratio, noise_unit=_unit(unit), seed=seed)
+    if chosen == "similar" and not spec.embedded:
+        if root is None:
+            raise NoiseError(
+                f"--unit similar reads the captions of {spec.name}; name the prepared folder with --root"
+            )
+        caption_to_image, record = draw_similar(root, spec, ratio, seed, bar)
+    else:
+        caption_to_image, record = spec.draw_noise(noise_ratio=ratio, noise_unit=chosen, seed=seed)
     units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)
@@ -65,6 +92,8 @@ def make(
             raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
         write_bytes(to, content.getvalue())
     typer.echo(f"{to}: {len(units):,} entries, {_summary(record)}")
+    if chosen == "similar" and not spec.embedded:
+        typer.echo(f"no reference hash exists for {spec.name} yet: compare this one with that of others")
 
 
 @noise_app.command()

@@ -20,6 +20,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
 from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.similar_noise import load_similar
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
 from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise
@@ -90,7 +91,8 @@ def load_dataset(
         name: key of ``DATASETS``. An embedded dataset such as ``digits`` needs no files, the others are prepared.
         split: ``train``, ``dev`` or ``test``.
         noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted. Clean pairs by default.
-        noise_unit: ``caption`` (NCR and its successors, the default) or ``image`` (DECL, RCL); not comparable.
+        noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL) or ``similar`` (captions of
+            similar words change places); not comparable.
         noise_seed: seed for drawing the noise; by default the protocol's seed for this dataset, unit and ratio, which
             for the caption unit draws the files that papers share.
         noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
@@ -136,7 +138,7 @@ def load_dataset(
     noise = None
     if ratio or noise_file is not None:
         _check_noise_allowed(spec, split)
-        noise = _noise(spec, ratio, unit, noise_seed, noise_file)
+        noise = _noise(spec, ratio, unit, noise_seed, noise_file, root)
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
     if noise is not None:
         dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])
@@ -186,11 +188,40 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
     return own
 
 
+def train_noise(
+    spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, root: Path | None
+) -> tuple[Int64Array, NoiseRecord]:
+    """The noise of a train split, from its seed.
+
+    Args:
+        spec: a dataset with synthetic noise.
+        ratio: nominal, in [0, 1).
+        unit: ``caption``, ``image`` or ``similar``.
+        seed: None for the protocol's seed.
+        root: folder of prepared datasets; ``similar`` needs the captions of a dataset that is not embedded.
+
+    Returns:
+        ``caption_to_image`` int64 ``(n_captions,)``, and its record.
+
+    Raises:
+        DataError: the dataset must be prepared.
+        NoiseError: a setting is refused, or the noise must be made first.
+    """
+    if unit == "similar" and not spec.embedded:
+        return load_similar(_needed(root, spec), spec, ratio, seed)
+    return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
+
+
 def _noise(
-    spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, file: str | Path | None
+    spec: DatasetSpec,
+    ratio: float,
+    unit: NoiseUnit,
+    seed: int | None,
+    file: str | Path | None,
+    root: Path | None,
 ) -> tuple[Int64Array, NoiseRecord]:
     if file is None:
-        return spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
+        return train_noise(spec, ratio, unit, seed, root)
     if seed is not None:
         raise NoiseError(
             f"noise_seed is {seed} and noise_file is {file}; give one of them, a file needs no seed"
@@ -215,6 +246,15 @@ def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
         )
 
 
+def _needed(root: Path | None, spec: DatasetSpec) -> Path:
+    if not root:
+        raise DataError(
+            f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
+            f"run `{plugins.command_name()} prepare {spec.name}` and give its folder"
+        )
+    return root
+
+
 def _open_clean(
     spec: DatasetSpec,
     split: str,
@@ -225,9 +265,6 @@ def _open_clean(
 ) -> PairedDataset:
     if spec.embedded and not (root and (root / spec.name / "manifest.json").exists()):
         return spec.load_embedded(split, language, tokenizer)
-    if not root:
-        raise DataError(
-            f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
-            f"run `{plugins.command_name()} prepare {spec.name}` and give its folder"
-        )
-    return load_prepared(root, spec, split, language=language, tokenizer=tokenizer, preload=preload)
+    return load_prepared(
+        _needed(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload
+    )

@@ -138,7 +138,8 @@ class PairedDataset:
         noise = self.noise
         if not noise.unit:
             return "no synthetic noise"
-        return f"{noise.ratio:.0%} of {noise.unit}s moved, {noise.realised_ratio:.1%} of captions wrong"
+        moved = "similar captions exchanged" if noise.unit == "similar" else f"{noise.unit}s moved"
+        return f"{noise.ratio:.0%} of {moved}, {noise.realised_ratio:.1%} of captions wrong"
 
     def __len__(self) -> int:
         """Number of pairs, which is the number of captions."""

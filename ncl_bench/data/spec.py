@@ -13,6 +13,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
 from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
+from ncl_bench.progress import Progress, silent
 
 SPLITS = ("train", "dev", "test")
 
@@ -237,21 +238,30 @@ class DatasetSpec:
         """The protocol's noise seed, which draws the file that papers share; 0 where no seed draws one.
 
         Args:
-            unit: ``"caption"`` or ``"image"``.
+            unit: ``"caption"`` or ``"image"``; ``"similar"`` has the seeds of ``"caption"``.
             ratio: nominal, in [0, 1).
         """
+        unit = "caption" if unit == "similar" else unit
         shared = (file.seed for file in self.noise_files if (file.unit, file.ratio) == (unit, ratio))
         return next(shared, None) or 0
 
     def draw_noise(
-        self, *, noise_ratio: float, noise_unit: NoiseUnit, seed: int | None = None
+        self,
+        *,
+        noise_ratio: float,
+        noise_unit: NoiseUnit,
+        seed: int | None = None,
+        captions: Sequence[str] | None = None,
+        progress: Progress = silent,
     ) -> tuple[Int64Array, NoiseRecord]:
         """Draw the noise of the train split; see :func:`ncl_bench.noise.draw.draw_noise`.
 
         Args:
             noise_ratio: nominal share, in [0, 1).
-            noise_unit: ``"caption"`` or ``"image"``.
+            noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
             seed: None for the protocol's seed.
+            captions: of train, in the first language, for ``"similar"`` alone; an embedded dataset knows its own.
+            progress: where ``"similar"`` reports the captions compared so far.
 
         Returns:
             ``caption_to_image`` int64 ``(n_captions,)``, and its record.
@@ -265,6 +275,8 @@ class DatasetSpec:
             noise_ratio=noise_ratio,
             noise_unit=noise_unit,
             seed=self.standard_seed(noise_unit, noise_ratio) if seed is None else seed,
+            captions=captions,
+            progress=progress,
         )
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:

@@ -114,8 +114,8 @@ def check_noise(folder: Path, noise: Noise, spec: DatasetSpec) -> tuple[NDArray[
     if drawn is None:
         _check_published_name(noise, spec)
         return None, [
-            f"the noise index {noise.sha256} was recorded but not checked, because no stated seed "
-            "draws it; add its file as noise.index"
+            f"the noise index {noise.sha256} was recorded but not checked, because its stated "
+            "facts do not draw it here; add its file as noise.index"
         ]
     caption_to_image, record = drawn
     _compare_noise(noise, spec, record.sha256, record.realised_ratio)
@@ -164,6 +164,8 @@ def _known_noise(
         path, _ = open_file(folder, noise.index)
         check_sha256(path, noise.index)
         return read_noise_file(path, spec, unit)
+    if unit == "similar" and not spec.embedded:
+        return None  # its captions are not at hand
     drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
 

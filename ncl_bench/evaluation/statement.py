@@ -29,7 +29,7 @@ RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$"
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Unit = Literal["none", "caption", "image", "natural"]
+Unit = Literal["none", "caption", "image", "similar", "natural"]
 Split = Literal["test", "dev"]
 
 
@@ -56,7 +56,7 @@ class Noise(Record):
     """Noise of the training pairs.
 
     Attributes:
-        unit: ``none``, ``caption``, ``image``, or ``natural`` for datasets that carry their own.
+        unit: ``none``, ``caption``, ``image``, ``similar``, or ``natural`` for datasets that carry their own.
         ratio: nominal, in [0, 1); 0 for ``none``, null for ``natural``.
         seed: of the protocol's recipe; null for a noise file, ``none`` and ``natural``.
         sha256: of the little-endian int64 image of every training caption; null for ``none`` and ``natural``.
@@ -79,7 +79,7 @@ class Noise(Record):
             raise ValueError(
                 f"ratio {self.ratio} does not fit unit {self.unit!r}; state 0 with none and null with natural"
             )
-        if self.unit in ("caption", "image") and self.sha256 is None:
+        if self.unit not in ("none", "natural") and self.sha256 is None:
             raise ValueError("sha256 is missing; state the hash of the noise index")
         if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
             raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")

@@ -75,7 +75,7 @@ class Submission(Statement):
             raise ValueError(
                 f"order_fingerprint of split {missing[0]!r} is missing, although its scores are given"
             )
-        if self.correspondence is not None and self.noise.unit not in ("caption", "image"):
+        if self.correspondence is not None and self.noise.unit in ("none", "natural"):
             raise ValueError("correspondence is given, but without synthetic noise nothing can be separated")
         return self
 

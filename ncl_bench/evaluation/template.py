@@ -9,7 +9,7 @@ from shlex import quote
 import numpy as np
 import yaml
 
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import dataset_spec, train_noise
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError, SubmissionError, one_line
@@ -153,7 +153,7 @@ def begin_submission(
     spec = dataset_spec(dataset)
     if not method.strip():
         raise SubmissionError("--method is empty; name the method as the leaderboard shall show it")
-    noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed)
+    noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
     filled_in = {"noise": origin} if origin else {}
     order, origin_of_order = _order(spec, order_from, root)
     if origin_of_order:
@@ -233,7 +233,9 @@ def _copy(source: Path, target: Path) -> None:
                 np.save(stream, as_array(source), allow_pickle=False)
 
 
-def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -> tuple[str, str]:
+def _noise(
+    spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None, root: Path | None
+) -> tuple[str, str]:
     """The section on noise, and where it comes from; the latter is empty where none was asked for."""
     if spec.noise == "natural":
         if ratio or seed is not None:
@@ -246,10 +248,10 @@ def _noise(spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None) -
         if seed is not None:
             raise NoiseError(f"--noise-seed {seed} draws nothing without --noise-ratio; give both or none")
         return (
-            "  unit: none               # what the noise moved: caption or image; none for clean pairs\n  ratio: 0",
+            "  unit: none               # caption, image or similar; none for clean pairs\n  ratio: 0",
             "",
         )
-    _, record = spec.draw_noise(noise_ratio=ratio, noise_unit=unit, seed=seed)
+    _, record = train_noise(spec, ratio, unit, seed, root)
     text = (
         f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"
         f'  sha256: "{record.sha256}"\n  realised_ratio: {record.realised_ratio:.6f}'

@@ -1,6 +1,7 @@
 """Draw synthetic noise: images move, captions stay; a seed gives the same index on every machine (protocol.md)."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -9,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, shorten, unknown_name
+from ncl_bench.noise.similar import exchange_similar
+from ncl_bench.progress import Progress, silent
 
-NoiseUnit = Literal["caption", "image"]
-UNITS: tuple[NoiseUnit, ...] = ("caption", "image")
+NoiseUnit = Literal["caption", "image", "similar"]
+UNITS: tuple[NoiseUnit, ...] = ("caption", "image", "similar")
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class NoiseRecord:
     """Which noise a dataset carries; part of every result.
 
     Attributes:
-        unit: ``"caption"``, ``"image"``, or None where nothing was moved.
+        unit: ``"caption"``, ``"image"``, ``"similar"``, or None where nothing was moved.
         ratio: nominal share of moved units, in [0, 1).
         seed: of ``numpy.random.RandomState``; None for a noise file or no noise.
         sha256: hash of the little-endian int64 ``caption_to_image``.
@@ -45,26 +48,33 @@ def inject_noise(
     noise_unit: NoiseUnit,
     seed: int,
     captions_per_image: int,
+    captions: Sequence[str] | None = None,
+    progress: Progress = silent,
 ) -> NDArray[np.int64]:
     """Permute the images of a random share of captions, or of whole images.
 
     ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
     ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them; no seed
     gives the files that those papers share.
-    Some chosen units get their own image back, so the realised ratio is slightly below the nominal one.
+    ``similar``: the captions that ``caption`` chooses exchange images with captions of similar words; every one of them
+    is wrong, and hard to see.
+    Under the first two, some chosen units get their own image back, so the realised ratio is slightly below the
+    nominal one.
 
     Args:
         caption_to_image: int64 ``(n_captions,)``, the clean pairing ``c // captions_per_image``.
         noise_ratio: nominal share, in [0, 1).
-        noise_unit: ``"caption"`` or ``"image"``.
+        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
         seed: of ``numpy.random.RandomState``, whose stream numpy has frozen; in [0, 2**32).
         captions_per_image: a fact of the dataset.
+        captions: texts of all captions; ``similar`` alone needs them.
+        progress: where ``similar`` reports the captions compared so far.
 
     Returns:
         A new int64 array of the same length.
 
     Raises:
-        NoiseError: ratio, unit, seed or pairing is not as stated.
+        NoiseError: ratio, unit, seed or pairing is not as stated, or ``similar`` has no captions, or finds no partners.
     """
     check_noise(noise_ratio, noise_unit, seed)
     clean = np.arange(len(caption_to_image)) // captions_per_image
@@ -73,6 +83,14 @@ def inject_noise(
             f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
             "noise is drawn once, on clean pairs"
         )
+    if noise_unit == "similar":
+        if captions is None or isinstance(captions, str) or len(captions) != len(clean):
+            given = "no captions" if captions is None else f"{len(captions):,} captions"
+            raise NoiseError(
+                f"noise unit similar was given {given}, expected the text of each of the {len(clean):,}; "
+                "pass captions=[...]"
+            )
+        return exchange_similar(chosen_captions(len(clean), noise_ratio, seed), captions, clean, progress)
     units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
     moved = _permute_some(units, noise_ratio, seed)
     return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
@@ -83,7 +101,7 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
 
     Args:
         ratio: in [0, 1).
-        unit: ``"caption"`` or ``"image"``.
+        unit: ``"caption"``, ``"image"`` or ``"similar"``.
         seed: in [0, 2**32).
 
     Raises:
@@ -95,6 +113,13 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
         raise NoiseError(f"noise_ratio is {shorten(ratio)}, expected a number in [0, 1), such as 0.4")
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
         raise NoiseError(f"noise_seed is {shorten(seed)}, expected a whole number in [0, 2**32)")
+
+
+def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
+    """The captions that the units ``caption`` and ``similar`` move, int64 ``(int(ratio * n),)``, in their order."""
+    order = np.arange(n)
+    np.random.RandomState(seed).shuffle(order)
+    return order[: int(ratio * n)]
 
 
 def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
@@ -125,7 +150,14 @@ def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
 
 
 def draw_noise(
-    n_images: int, captions_per_image: int, *, noise_ratio: float, noise_unit: NoiseUnit, seed: int
+    n_images: int,
+    captions_per_image: int,
+    *,
+    noise_ratio: float,
+    noise_unit: NoiseUnit,
+    seed: int,
+    captions: Sequence[str] | None = None,
+    progress: Progress = silent,
 ) -> tuple[NDArray[np.int64], NoiseRecord]:
     """Draw the noise of a train split; :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise` knows a dataset's sizes.
 
@@ -133,8 +165,10 @@ def draw_noise(
         n_images: of the split.
         captions_per_image: a fact of the dataset.
         noise_ratio: nominal share, in [0, 1).
-        noise_unit: ``"caption"`` or ``"image"``.
+        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
         seed: in [0, 2**32).
+        captions: texts of all captions; ``similar`` alone needs them.
+        progress: where ``similar`` reports the captions compared so far.
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.
@@ -149,6 +183,8 @@ def draw_noise(
         noise_unit=noise_unit,
         seed=seed,
         captions_per_image=captions_per_image,
+        captions=captions,
+        progress=progress,
     )
     realised = float(np.mean(noisy != clean))
     return noisy, NoiseRecord(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)

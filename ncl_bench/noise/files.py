@@ -151,7 +151,7 @@ def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: 
     n_images, n_captions, each = spec.images["train"], spec.n_captions("train"), spec.captions_per_image
     train = f"{spec.name}/train"
     remake = f"rebuild it with `ncl-bench noise make {spec.name} --unit {unit}`"
-    if unit == "caption" and len(index) == n_images != n_captions:
+    if unit != "image" and len(index) == n_images != n_captions:
         raise NoiseError(
             f"noise file {path} has {len(index)} entries, {train} has {n_captions} captions; it is an "
             f"image-level index: load it with noise_unit='image', or {remake}"
@@ -173,7 +173,7 @@ def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: 
             f"noise file {path} moves captions one by one, expected all {each} captions of an image to move "
             f"together; load it with noise_unit='caption', or {remake}"
         )
-    if unit == "caption" and whole_images and not np.array_equal(index, clean_pairing(n_images, each)):
+    if unit != "image" and whole_images and not np.array_equal(index, clean_pairing(n_images, each)):
         raise NoiseError(
             f"noise file {path} moves all {each} captions of an image together: it is image-level although "
             f"it has one entry per caption; load it with noise_unit='image', or {remake}"

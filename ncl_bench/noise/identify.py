@@ -1,5 +1,6 @@
 """Say what a noise index is: which shared file, or which dataset, unit, ratio and seed."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise, noise_sha256
+from ncl_bench.noise.draw import NoiseUnit, chosen_captions, clean_pairing, inject_noise, noise_sha256
 from ncl_bench.noise.files import NoisyDataset, find_known_noise, is_constant_in_groups, nominal_ratios
 
 SEEDS_TRIED = 100
@@ -86,9 +87,11 @@ def identify(
     sha256 = noise_sha256(units)
     known = next(filter(None, (find_known_noise(sha256, spec) for spec in datasets)), None)
     ratios = [known.ratio] if known else nominal_ratios(n_moved, len(units))
-    drawn = _find_draw(units, unit_each, ratios, seeds) if n_moved and not known else None
+    exchanged = not known and (each == 1 or not whole_images) and _is_exchanged(units, unit_each)
+    find = _find_exchange if exchanged else _find_draw
+    drawn = find(units, unit_each, ratios, seeds) if n_moved and not known else None
     good = (units == clean).reshape(n_images, unit_each).mean(axis=1)
-    unit: NoiseUnit = "image" if whole_images else "caption"
+    unit: NoiseUnit = "similar" if exchanged else "image" if whole_images else "caption"
     return NoiseIdentity(
         dataset=dataset,
         unit=unit if n_moved else None,
@@ -141,6 +144,31 @@ def _find_draw(
                 clean, noise_ratio=ratio, noise_unit="caption", seed=seed, captions_per_image=each
             )
             if np.array_equal(drawn, units):
+                return ratio, seed
+    return None
+
+
+def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
+    """Whether nearly all moved captions change places two by two, as under unit ``similar``.
+
+    A random draw moves them in long rounds.
+    """
+    own = clean_pairing(len(units) // each, each)
+    moved = units != own
+    there = Counter(zip(own[moved].tolist(), units[moved].tolist(), strict=True))
+    mutual = sum(min(count, there[new, old]) for (old, new), count in there.items())
+    return bool(moved.any()) and mutual > 0.9 * moved.sum()
+
+
+def _find_exchange(
+    units: NDArray[np.int64], each: int, ratios: Iterable[float], seeds: Iterable[int]
+) -> tuple[float, int] | None:
+    """Ratio and seed that choose exactly the moved captions; their words are not needed for that."""
+    moved = np.flatnonzero(units != clean_pairing(len(units) // each, each))
+    ratios = [ratio for ratio in ratios if int(ratio * len(units)) == len(moved)]
+    for seed in seeds:
+        for ratio in ratios:
+            if np.array_equal(np.sort(chosen_captions(len(units), ratio, seed)), moved):
                 return ratio, seed
     return None
 

@@ -42,7 +42,9 @@ def exchange(order: list[int], captions: list[str], each: int) -> list[int] | in
     near = []
     for i in range(m):
         products = {j: sum(q[i][word] * q[j].get(word, 0) for word in q[i]) for j in range(m)}
-        ranked = sorted((j for j in range(m) if products[j] > 0 and eligible(i, j)), key=lambda j: (-products[j], j))
+        ranked = sorted(
+            (j for j in range(m) if products[j] > 0 and eligible(i, j)), key=lambda j: (-products[j], j)
+        )
         near.append(ranked[:50])
     free = set(range(m))
     takes: dict[int, int] = {}

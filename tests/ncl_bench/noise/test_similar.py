@@ -1,13 +1,23 @@
-"""The unit ``similar`` against its definition, and its refusals."""
+"""The unit ``similar`` against its definition, on every way to it, and its refusals."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import similar_noise as oracle
+from support import flickr8k_miniature as miniature
+from typer.testing import CliRunner
 
+from ncl_bench.cli import app
+from ncl_bench.data import DATASETS, load_dataset, similar_noise, true_correspondence
+from ncl_bench.data.prepare import prepare
 from ncl_bench.errors import NoiseError
+from ncl_bench.noise.draw import inject_noise, noise_sha256
+from ncl_bench.noise.files import read_index
+from ncl_bench.noise.identify import identify
 from ncl_bench.noise.similar import exchange_similar, words
-from tests.oracles import similar_noise
 
 WORDS = ["red", "apple", "fruit", "Pear", "a_b", "水果", "苹", "x1", "dog", "cat"]
 
@@ -26,10 +36,12 @@ def splits(draw: st.DrawFn) -> tuple[list[str], int, list[int]]:
 @given(splits())
 def test_it_equals_the_definition(given: tuple[list[str], int, list[int]]) -> None:
     captions, each, order = given
-    expected = similar_noise.exchange(order, captions, each)
+    expected = oracle.exchange(order, captions, each)
     clean = np.arange(len(captions)) // each
     if isinstance(expected, int):
-        with pytest.raises(NoiseError, match=f"^{expected} of {len(order)} drawn captions find no other image"):
+        with pytest.raises(
+            NoiseError, match=f"^{expected} of {len(order)} drawn captions find no other image"
+        ):
             exchange_similar(np.array(order, np.int64), captions, clean)
     else:
         found = exchange_similar(np.array(order, np.int64), captions, clean)
@@ -42,9 +54,121 @@ def test_more_than_fifty_candidates_and_a_block_end() -> None:
     captions = [" ".join(random.choice(["a", "b", "c", "d", *map(str, range(60))], 5)) for _ in range(400)]
     order = random.permutation(400)
     found = exchange_similar(order, captions, np.arange(400) // 2)
-    assert found.tolist() == similar_noise.exchange(order.tolist(), captions, 2)
+    assert found.tolist() == oracle.exchange(order.tolist(), captions, 2)
 
 
 @pytest.mark.parametrize("caption", ["A red-hot Äpfel_kuchen 3x", "两个红苹果 and 3苹", "", "__"])
 def test_words(caption: str) -> None:
-    assert words(caption) == similar_noise.words(caption)
+    assert words(caption) == oracle.words(caption)
+
+
+HASHES = {
+    ("digits", 0.2): "58e13d1e44e3219b972dc3280d70a8c80e6bac5f70d4ba5c2ad8cb03051b8899",
+    ("digits", 0.4): "b705f7d703f2bb53d52d2916c46afb7ef475d1f791169c893ea6ea9c06e0ebe9",
+    ("digits", 0.6): "4bd7d880d06c1356f56f9217372bc6b52bd0336734745de5d1b24ffecd92351d",
+    ("digits", 0.8): "15240e814cb358941c773911235988b54e897d58fea972365d2b1c948a7b1a06",
+    ("pictograms", 0.2): "96336dc4af6916410e6518ad3b9015b73c3c78d198f5ff530b1461711f86f9df",
+    ("pictograms", 0.4): "696a7f901779011492979c80dd073eaa1f4c8d44694c54058b0f5fb6cfc5a457",
+    ("pictograms", 0.6): "5547408fb5a0b149236e714e09450029478a47c8d6d894a1c5fc531e56f236ce",
+    ("pictograms", 0.8): "f7cf4e2f664ad50577774d4250d74774655c3c443e83c3a15f5f532e8cfb3971",
+    ("pictograms-emoji", 0.2): "ade60fe33dde831494e9315dee82d8b6c27eb6f18a0b632dcfe88a2d8818b674",
+    ("pictograms-emoji", 0.4): "83f9515cb5a73d14965e634e1d6011f466b07b8e72215d0664413c81ad8624a4",
+    ("pictograms-emoji", 0.6): "c0bf594bbac57f142162aaa563f9e2c9a1bb75b884f78dd3eef1f0b1dd4a24c0",
+    ("pictograms-emoji", 0.8): "bf233f4d1d261171d1e65261e8751bdedb4e298094d786accab7fa7beadd3d6f",
+}
+
+
+@pytest.mark.parametrize(("name", "ratio"), HASHES)
+def test_the_standard_draws_have_these_hashes(name: str, ratio: float) -> None:
+    spec = DATASETS[name]
+    index, record = spec.draw_noise(noise_ratio=ratio, noise_unit="similar")
+    assert record.sha256 == noise_sha256(index) == HASHES[name, ratio]
+    assert record.realised_ratio == int(ratio * len(index)) / len(index)
+    random, _ = spec.draw_noise(noise_ratio=ratio, noise_unit="caption")
+    clean = np.arange(len(index)) // spec.captions_per_image
+    assert (index != clean)[random != clean].all(), "both units choose the same captions"
+
+
+def test_a_loaded_dataset_carries_it() -> None:
+    train = load_dataset("pictograms", noise_ratio=0.4, noise_unit="similar")
+    assert train.noise.sha256 == HASHES["pictograms", 0.4]
+    assert (~true_correspondence(train)).sum() == int(0.4 * len(train))
+    assert "40% of similar captions exchanged" in repr(train)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_file_is_identified_without_its_captions(seed: int) -> None:
+    index, _ = DATASETS["pictograms-emoji"].draw_noise(noise_ratio=0.6, noise_unit="similar", seed=seed)
+    found = identify(index, [DATASETS["pictograms-emoji"]], seeds=range(10))
+    assert (found.unit, found.ratio, found.seed) == ("similar", 0.6, seed)
+
+
+@pytest.mark.parametrize("captions", [None, ["a"], "abcd"])
+def test_captions_are_needed(captions: list[str] | None) -> None:
+    with pytest.raises(NoiseError, match="expected the text of each of the 4"):
+        inject_noise(
+            np.arange(4),
+            noise_ratio=0.5,
+            noise_unit="similar",
+            seed=0,
+            captions_per_image=1,
+            captions=captions,
+        )
+
+
+@pytest.mark.parametrize(
+    "captions", [["same words"] * 8, [""] * 8, ["a", "b", "c", "d"]], ids=["equal", "empty", "one image"]
+)
+def test_captions_without_a_partner_are_refused(captions: list[str]) -> None:
+    each = 1 if len(captions) == 8 else 4
+    with pytest.raises(NoiseError, match="find no other image"):
+        inject_noise(
+            np.arange(len(captions)) // each,
+            noise_ratio=0.5,
+            noise_unit="similar",
+            seed=0,
+            captions_per_image=each,
+            captions=captions,
+        )
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder with a prepared Flickr8K of a few images."""
+    monkeypatch.setitem(DATASETS, "flickr8k", miniature.SPEC)
+    prepare("flickr8k", miniature.make(tmp_path / "download"), tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_a_prepared_dataset_draws_it_or_reads_its_file(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
+    monkeypatch.setattr(similar_noise, "DRAWN_AT_ONCE", 0)
+    with pytest.raises(NoiseError, match=r"noise make flickr8k --unit similar --ratio 0.4 --root"):
+        load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
+    command = ["noise", "make", "flickr8k", "--unit", "similar", "--ratio", "0.4", "--root", str(prepared)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "no reference hash exists for flickr8k yet" in done.output
+    read = load_dataset("flickr8k", noise_ratio=0.4, noise_unit="similar", root=prepared)
+    np.testing.assert_array_equal(read.caption_to_image, drawn.caption_to_image)
+    assert (read.noise.seed, read.noise.ratio) == (drawn.noise.seed, 0.4)
+    np.save(prepared / "flickr8k" / "noise" / "similar-20-seed0.npy", drawn.caption_to_image)
+    with pytest.raises(NoiseError, match=r"moves 24 captions, expected 12"):
+        load_dataset("flickr8k", noise_ratio=0.2, noise_unit="similar", root=prepared)
+
+
+def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
+    for options, expected in (
+        (["flickr30k", "--to", str(tmp_path / "a.npy")], "name the prepared folder with --root"),
+        (["digits"], "--to is missing"),
+    ):
+        done = CliRunner().invoke(app, ["noise", "make", *options, "--unit", "similar", "--ratio", "0.4"])
+        assert done.exit_code != 0
+        assert expected in str(done.exception)
+    done = CliRunner().invoke(
+        app, ["noise", "make", "digits", "--unit", "similar", "--ratio", "0.2", "--root", str(tmp_path)]
+    )
+    assert done.exit_code == 0, done.output
+    assert noise_sha256(read_index(tmp_path / "digits/noise/similar-20-seed0.npy")) == HASHES["digits", 0.2]

@@ -20,7 +20,12 @@ CELL, LEFT, TOP, PANEL = 26, 56, 74, 300
 TITLES: dict[NoiseUnit, str] = {
     "caption": "Unit caption (NCR, CRCL, PC2, ...)",
     "image": "Unit image (DECL, RCL, ...)",
+    "similar": "Unit similar (near misses)",
 }
+SUBJECTS = ("dog", "puppy", "cat", "kitten", "car", "bus", "apple", "pear", "guitar", "piano")
+KINDS = ("animal", "pet", "vehicle", "fruit", "music")
+CAPTIONS = [f"{SUBJECTS[image]}, {KINDS[image // 2]}" for image in range(IMAGES) for _ in range(EACH)]
+"""Images A and B are alike, as are C and D, and so on."""
 STYLE = """\
 text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1b1f27; text-anchor: middle }
 .head { font-weight: 600; font-size: 14px; text-anchor: start }
@@ -45,7 +50,7 @@ def noise_units() -> str:
     width, height = 20 + PANEL * len(TITLES), TOP + CELL * IMAGES + 70
     label = (
         f"Synthetic noise at {RATIO:.0%}: by caption nearly every image keeps a true caption, "
-        "by image the captions of an image are wrong together"
+        "by image the captions of an image are wrong together, by similar captions images that are alike exchange them"
     )
     return "\n".join(
         [
@@ -61,7 +66,13 @@ def noise_units() -> str:
 
 def _panel(unit: NoiseUnit, x: int) -> str:
     clean = clean_pairing(IMAGES, EACH)
-    options = {"noise_ratio": RATIO, "noise_unit": unit, "seed": SEED, "captions_per_image": EACH}
+    options = {
+        "noise_ratio": RATIO,
+        "noise_unit": unit,
+        "seed": SEED,
+        "captions_per_image": EACH,
+        "captions": CAPTIONS,
+    }
     paired = inject_noise(clean, **options).reshape(IMAGES, EACH)  # type: ignore[arg-type]
     wrong = paired != clean.reshape(IMAGES, EACH)
     lines = [

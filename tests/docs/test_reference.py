@@ -35,4 +35,4 @@ def test_the_pictures_of_the_noise_units_are_current() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     picture = ElementTree.parse(ROOT / "docs" / "noise_units.svg").getroot()
     assert picture.get("aria-label", "").startswith("Synthetic noise at 40%")
-    assert len(picture.findall(".//{*}rect")) == 1 + 2 * 10 * 5
+    assert len(picture.findall(".//{*}rect")) == 1 + 3 * 10 * 5

@@ -1,4 +1,4 @@
-"""Commands of the reference methods, from features to training and scores; torch is imported by need."""
+"""Commands of the reference methods, from features to training and scores; each imports torch when it runs."""
 
 import os
 import sys
@@ -25,18 +25,24 @@ Unit = Annotated[
     Literal["caption", "image", "similar"],
     typer.Option(
         "--noise-unit",
-        help="Move random captions (caption), whole images (image), or captions of similar words (similar).",
+        help="Unit that the noise moves: random captions (caption), images with all their captions (image), or "
+        "captions to images of similar captions (similar).",
     ),
 ]
 Ratio = Annotated[float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")]
 Root = Annotated[
-    Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+    Path | None, typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA).")
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option("--device", help="Device of the networks; auto takes a GPU if there is one."),
+]
 Devices = Annotated[
     int | None,
     typer.Option(
-        "--devices", min=1, help="Processes to start, one device each; torchrun or SLURM start their own."
+        "--devices",
+        min=1,
+        help="Number of processes to start, one per device (default: 1, or those that torchrun or SLURM started).",
     ),
 ]
 Arithmetic = Annotated[Precision, typer.Option("--precision", help="Arithmetic of the networks.")]
@@ -44,8 +50,8 @@ Features = Annotated[
     Literal["auto", "mapped", "gpu"],
     typer.Option(
         "--features",
-        help="Read training features from disk as needed (mapped), or keep them on the device (gpu); auto keeps them "
-        "there where half of the free memory of a GPU holds them.",
+        help="Place of the training features: read from disk as needed (mapped), or kept on the device (gpu). auto "
+        "takes gpu if they fit into half of the GPU's free memory.",
     ),
 ]
 Settings = Annotated[
@@ -53,13 +59,13 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Set an option of the recipe otherwise, such as method.epochs=10; may be given again.",
+        help="Override a recipe option, such as method.epochs=10; repeatable.",
     ),
 ]
 Executor = Annotated[
     Literal["here", "slurm"],
     typer.Option(
-        "--executor", help="Where runs go: processes of this command (here), or SLURM's queue (slurm)."
+        "--executor", help="Place of the runs: processes of this command (here), or the SLURM queue (slurm)."
     ),
 ]
 Slurm = Annotated[
@@ -78,7 +84,7 @@ def _require_torch() -> None:
 
 
 def _refuse_unknown(recipes: Iterable[str]) -> None:
-    """Tell a name that no recipe has before the seconds in which torch is imported."""
+    """Refuse an unknown recipe name before torch is imported, which takes seconds."""
     from baselines.recipes import is_shipped
 
     for recipe in recipes:
@@ -88,9 +94,9 @@ def _refuse_unknown(recipes: Iterable[str]) -> None:
 
 @contextmanager
 def _one_voice() -> Iterator[None]:
-    """Among several processes the first alone says what went wrong; all end with the same exit code.
+    """Print an error once for all processes; every process still exits with the same code.
 
-    Where a process is lost, it may be the first: the first of every machine that is left says so.
+    The first process prints it. A lost process may be the first one, so the first process of each machine reports that.
     """
     try:
         yield
@@ -104,14 +110,15 @@ def _one_voice() -> Iterator[None]:
 
 
 recipes_app = typer.Typer(
-    help="The shipped recipes: what is trained on what, with which options.", invoke_without_command=True
+    help="List and show the shipped recipes: method, dataset, backbone and options.",
+    invoke_without_command=True,
 )
 
 
 @recipes_app.callback()
 def list_recipes(
     context: typer.Context,
-    match: Annotated[str, typer.Option(help="List only the names that contain this.")] = "",
+    match: Annotated[str, typer.Option(help="List only names that contain this text.")] = "",
 ) -> None:
     """List the shipped recipes, or show one in full.
 
@@ -131,10 +138,10 @@ def list_recipes(
 
 
 @recipes_app.command()
-def show(recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a recipe.")]) -> None:
-    """Print every option of a recipe, with its command and the numbers that papers print for it.
+def show(recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a recipe.")]) -> None:
+    """Print every option of a recipe, its command, and the results that papers report for it.
 
-    The output is a recipe file of its own: write it to a file, change what you like, and train that file.
+    The output is itself a recipe: save it to a file, edit it, and train that file.
 
     Example: ncl-bench recipes show ncr/flickr30k_sgr
     """
@@ -146,16 +153,19 @@ def show(recipe: Annotated[str, typer.Argument(help="A recipe file, or the name 
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped recipe.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a shipped recipe.")],
     to: Target,
     noise_ratio: Ratio = 0.0,
     noise_unit: Unit = "caption",
-    noise_seed: Annotated[int | None, typer.Option(help="The cell's standard seed by default.")] = None,
+    noise_seed: Annotated[
+        int | None, typer.Option(help="Seed of the noise (default: the standard seed of this setting).")
+    ] = None,
     noise_file: Annotated[
-        Path | None, typer.Option(help="A noise index file instead of a drawn one.")
+        Path | None, typer.Option(help="Noise file to use in place of drawn noise.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Of initialisation, batch order and dropout.")
+        int,
+        typer.Option(min=0, max=LARGEST_SEED, help="Training seed: initialisation, batch order and dropout."),
     ] = 0,
     root: Root = None,
     device: Device = "auto",
@@ -164,7 +174,7 @@ def train(
     features: Features = "auto",
     settings: Settings = None,
 ) -> None:
-    """Train a method; the same command goes on where an interrupted run stopped.
+    """Train a recipe. The same command resumes an interrupted run.
 
     Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --set method.epochs=2 --to runs/ncr
     """
@@ -191,7 +201,9 @@ def train(
         if rank() == 0:
             best = f"{outcome.best_epoch + 1} of {outcome.epochs}"
             if finished:
-                typer.echo(f"{to} was finished before, and nothing was trained; a new --to trains anew")
+                typer.echo(
+                    f"{to} is already finished, nothing was trained; choose another --to to train again"
+                )
             typer.echo(f"best on dev: epoch {best}, rSum {outcome.dev['r_sum']:.1f}")
             _say_how_to_score(to, root)
 
@@ -199,20 +211,21 @@ def train(
 def score(
     to: Target,
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Finished runs; several are averaged, as for SGRAF.")
+        list[Path] | None,
+        typer.Argument(help="Finished runs; the similarities of several are averaged, as for SGRAF."),
     ] = None,
     zero_shot: Annotated[
         str | None,
         typer.Option(
             metavar="RECIPE",
-            help="Instead of runs: score the pre-trained backbone of a recipe as it is; its method plays no part.",
+            help="Recipe whose pre-trained backbone is scored without training; replaces RUNS.",
         ),
     ] = None,
     embeddings: Annotated[
         bool,
         typer.Option(
             "--embeddings",
-            help="Write embeddings of both sides in place of similarities, as clip, vse_infinity and vsrn can.",
+            help="Write image and caption embeddings in place of similarities (clip, vse_infinity and vsrn only).",
         ),
     ] = False,
     root: Root = None,
@@ -223,7 +236,7 @@ def score(
 ) -> None:
     """Score the test split once and write a submission.
 
-    A run is scored with the precision and the options of its training; --precision and --set are for --zero-shot.
+    A run is scored with the precision and options it was trained with; --precision and --set need --zero-shot.
 
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
@@ -234,9 +247,11 @@ def score(
     from baselines.kit.distributed import rank
 
     if (runs is None) == (zero_shot is None):
-        raise NclBenchError("give finished runs, or --zero-shot and a recipe")
+        raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
     if runs and (settings or precision != "32-true"):
-        raise NclBenchError("--set and --precision are for --zero-shot; a run is scored as it was trained")
+        raise NclBenchError(
+            "--set and --precision need --zero-shot: a run is scored as it was trained; leave them out"
+        )
     with _one_voice():
         if runs:
             submit(runs, to, root=root, embeddings=embeddings, device=device, devices=devices)
@@ -253,8 +268,8 @@ def score(
             typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")
 
 
-def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Write a run's curves, its separation of true and false pairs, and histograms, as SVG and CSV.
+def plot(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
+    """Plot a run's curves, its separation of true and false pairs, and histograms, as SVG and CSV.
 
     Example: ncl-bench plot runs/ncr
     """
@@ -267,36 +282,43 @@ def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 def import_checkpoint(
-    file: Annotated[Path, typer.Argument(help="A checkpoint (.tar, .pth) written by the published code.")],
-    method: Annotated[str, typer.Option(help="The method that trained it.")],
-    dataset: Annotated[str, typer.Option(help="The dataset it was trained on.")],
+    file: Annotated[Path, typer.Argument(help="Checkpoint (.tar, .pth) written by the published code.")],
+    method: Annotated[str, typer.Option(help="Method that trained it.")],
+    dataset: Annotated[str, typer.Option(help="Dataset it was trained on.")],
     to: Target,
     noise_ratio: Annotated[
-        float | None, typer.Option(help="Of its training pairs; 0 for clean ones.")
+        float | None, typer.Option(help="Noise ratio of its training pairs, in [0, 1); 0 means no noise.")
     ] = None,
     noise_unit: Unit = "caption",
-    noise_seed: Annotated[int | None, typer.Option(help="The cell's standard seed by default.")] = None,
-    noise_file: Annotated[Path | None, typer.Option(help="The noise index file it was trained with.")] = None,
+    noise_seed: Annotated[
+        int | None, typer.Option(help="Seed of the noise (default: the standard seed of this setting).")
+    ] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="Noise file it was trained with.")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=LARGEST_SEED, help="Of its training, where known.")
+        int | None,
+        typer.Option(min=0, max=LARGEST_SEED, help="Training seed, if known."),
     ] = None,
     selection: Annotated[
         Literal["dev", "test", "none"] | None,
-        typer.Option(help="Where it was chosen; what the method's published code does by default."),
+        typer.Option(
+            help="Split that chose the epoch (default: the one that the method's published code uses)."
+        ),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Of the captions.")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="The language's default by default.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language of the captions (default: the dataset's first).")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer (default: the language's own).")] = None,
     root: Root = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="An option of the backbone that the weights do not tell, such as backbone.direction=i2t.",
+            help="Backbone option that the weights do not reveal, such as backbone.direction=i2t; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Turn a published checkpoint into a run folder that can be scored; nothing is unpickled.
+    """Convert a published checkpoint into a run folder that can be scored; nothing is unpickled.
 
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
@@ -324,47 +346,47 @@ def import_checkpoint(
 
 
 def tune(
-    recipe: Annotated[list[str] | None, typer.Argument(help="Recipes that say what to search.")] = None,
+    recipe: Annotated[list[str] | None, typer.Argument(help="Recipes with a `search` section.")] = None,
     to: Target = Path("tuning"),
     table: Annotated[
         str,
         typer.Option(
-            help="Tune the recipes of a measured table: a shipped one (docs/measured-tables.md), or a file."
+            help="Measured table whose recipes are tuned: a shipped one (docs/measured-tables.md), or a file."
         ),
     ] = "",
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials of each recipe; the first is the unchanged recipe; 12 by default."),
+        typer.Option(min=1, help="Trials of each recipe; the first is the unchanged recipe (default: 12)."),
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(help="Training noise of the trials; caption-60 by default."),
+        typer.Option(help="Training noise of the trials (default: caption-60)."),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, max=LARGEST_SEED, help="Seed of the trainings and of the drawn options; 1000 by default."
+            min=0, max=LARGEST_SEED, help="Seed of training and of the drawn options (default: 1000)."
         ),
     ] = None,
     study: Annotated[str, typer.Option(hidden=True)] = "",
-    jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Trials to run at once, one thread each.")] = 2,
     executor: Executor = "here",
     slurm: Slurm = None,
     root: Root = None,
     device: Device = "auto",
     settings: Settings = None,
 ) -> None:
-    """Search the best options of a recipe at random, and write them as a tuned recipe.
+    """Tune a recipe by random search, and write the best options as a new recipe.
 
-    A recipe's `search` names the options and their ranges. Trials are judged on dev; test is not opened. A table sets
-    recipes, steps, trials, noise and seed; arguments narrow it to some recipes. The same command resumes.
+    The recipe's `search` section names the options and their ranges. Trials are compared on dev; test stays unread.
+    --table sets recipes, steps, trials, noise and seed; arguments select some of its recipes. The same command resumes.
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
     if study:
         raise NclBenchError(
-            "--study is gone: the trials are in the folder of --to; fix: leave it out; --executor slurm tunes on "
-            "several machines"
+            "--study no longer exists: trials are stored in the --to folder; leave it out, and add --executor slurm to "
+            "tune on several machines"
         )
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
@@ -401,14 +423,15 @@ def sweep(
     noise: Annotated[
         list[str] | None,
         typer.Option(
-            help="none, caption-40, image-60, ...; by default none, 40 and 60 % of captions, 40 % of images."
+            help="Training noise: none, caption-40, image-60, ...; repeatable "
+            "(default: none, caption-40, caption-60 and image-40)."
         ),
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(min=0, max=LARGEST_SEED, help="Training seeds; 0, 1 and 2 by default."),
+        typer.Option(min=0, max=LARGEST_SEED, help="Training seed; repeatable (default: 0, 1 and 2)."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs to train at once, one thread each.")] = 2,
     executor: Executor = "here",
     slurm: Slurm = None,
     root: Root = None,
@@ -419,14 +442,14 @@ def sweep(
     table: Annotated[
         str,
         typer.Option(
-            help="Train a measured table at equal compute: a shipped one (docs/measured-tables.md), or a file."
+            help="Measured table to train at equal compute: a shipped one (docs/measured-tables.md), or a file."
         ),
     ] = "",
 ) -> None:
-    """Train, score and evaluate recipes under several noises with several seeds, and print the table of means.
+    """Train, score and evaluate recipes under several noises and seeds, and print a table of means.
 
-    With --table its recipes, noises, seeds and steps are those that it says, tuned recipes beside those as they are;
-    arguments narrow it to some recipes, noises or seeds.
+    --table sets recipes (published and tuned), noises, seeds and steps; arguments select some of them. The same command
+    resumes.
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
@@ -461,11 +484,11 @@ def quickstart(
     to: Target = Path("quickstart"),
     dataset: Annotated[
         str | None,
-        typer.Option(help="Embedded dataset to run it on; the first of `ncl-bench datasets` by default."),
+        typer.Option(help="Embedded dataset (default: the first of `ncl-bench datasets`)."),
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Noise, training, scores, evaluation and a leaderboard on an embedded dataset, in minutes.
+    """Run the whole pipeline on an embedded dataset in minutes: noise, training, scores, evaluation, leaderboard.
 
     Example: ncl-bench quickstart --to quickstart
     """
@@ -478,16 +501,18 @@ def quickstart(
 def features(
     source: Annotated[
         Path,
-        typer.Argument(help="Folder of images, or a .csv or .tsv with a column image and perhaps one split."),
+        typer.Argument(
+            help="Folder of images, or a .csv or .tsv file with a column `image` and, if you like, `split`."
+        ),
     ],
     to: Target,
     encoder: Annotated[
-        str, typer.Option(help="efficientnet-lite0, or a model of timm with a grid of features.")
+        str, typer.Option(help="Image encoder: efficientnet-lite0, or a timm model with a grid of features.")
     ] = "efficientnet-lite0",
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="File of the encoder's weights, safetensors or a state dict; published ones by default."
+            help="Encoder weights, as safetensors or a state dict (default: the published weights)."
         ),
     ] = None,
     grid: Annotated[
@@ -496,36 +521,41 @@ def features(
     pca: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Principal components to keep, fitted on the training images; all by default."
+            min=1, help="Principal components to keep, fitted on the training images (default: all)."
         ),
     ] = None,
-    dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Of the numbers.")] = "float16",
+    dtype: Annotated[
+        Literal["float32", "float16"], typer.Option(help="Number type of the features.")
+    ] = "float16",
     split: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SPLIT=FILE",
-            help="Names of a split's images, one per line; given for train, dev and test.",
+            help="File with the image names of a split, one per line; give it for train, dev and test.",
         ),
     ] = None,
     dev: Annotated[
         int | None,
-        typer.Option(min=1, help="Images to draw for dev where no split is given; a tenth by default."),
+        typer.Option(min=1, help="Number of dev images to draw if no split is given (default: a tenth)."),
     ] = None,
-    test: Annotated[int | None, typer.Option(min=1, help="Likewise for test.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of that draw.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images to encode together.")] = 32,
+    test: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of test images to draw if no split is given (default: a tenth)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random split.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch of the encoder.")] = 32,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads that decode images; one per core by default.")
+        int | None, typer.Option(min=1, help="Threads that decode images (default: one per core).")
     ] = None,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Leave out files that are no readable image, and list them."),
+        typer.Option("--skip-damaged", help="Skip and list files that are not readable images."),
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Turn your images into region features, in the layout that `prepare` reads.
+    """Turn your images into region features that `prepare` reads.
 
-    The same command resumes: finished chunks of a thousand images are not encoded again.
+    The same command resumes: it encodes in chunks of 1,000 images and skips finished chunks.
 
     Example: ncl-bench features photos --to features
     """
@@ -554,24 +584,24 @@ def register(app: typer.Typer) -> None:
 
 
 def _narrowed(table: str, what: str, asked: Sequence[T] | None, found: Sequence[T]) -> Sequence[T]:
-    """What is asked for of a table, or else all that it has."""
+    """Return the values that the user asked for, checked against the table, or all of the table's values."""
     for each in asked or ():
         if each not in found:
             raise NclBenchError(
-                f"--table {table} has no {what} {each}; fix: leave --table out, or take some of "
+                f"--table {table} has no {what} {each}; fix: leave --table out, or choose from "
                 f"{', '.join(map(str, found))}"
             )
     return asked or found
 
 
 def _slurm_options(executor: str, given: Sequence[str] | None) -> dict[str, Any] | None:
-    """Options of SLURM's jobs; None where this command does the runs itself."""
+    """Read the options of the SLURM jobs; None if this command runs them itself."""
     if executor == "slurm":
         from baselines.engine.slurm import read_options
 
         return read_options(given or ())
     if given:
-        raise NclBenchError(f"--slurm {given[0]} is about jobs of SLURM; fix: add --executor slurm")
+        raise NclBenchError(f"--slurm {given[0]} only applies to SLURM jobs; fix: add --executor slurm")
     return None
 
 

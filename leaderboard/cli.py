@@ -12,21 +12,23 @@ from ncl_bench.plugins import command_name
 
 HERE = Path(__file__).parent
 ROOT = HERE if (HERE.parent / "pyproject.toml").is_file() else Path("leaderboard")
-"""The checkout's leaderboard; for an installed package, a folder where the user is."""
+"""Default folder: the leaderboard of the checkout, or ``leaderboard`` in the current folder if installed."""
 
 
 def _require(root: Path, *, new: bool = False) -> None:
-    """Refuse a leaderboard's folder that is missing, unless it may be ``new`` and the user named it."""
+    """Refuse a missing leaderboard folder, unless it may be ``new`` and the user named it."""
     if not root.is_dir() and not (new and root != ROOT):
         raise SubmissionError(
-            f"there is no folder {root}: an installed package brings no results; run this in a clone of the "
-            "repository, or name a leaderboard's folder with --root"
+            f"there is no folder {root}: the installed package contains no results; run this in a clone of the "
+            "repository, or name a leaderboard folder with --root"
         )
 
 
-board = typer.Typer(help="Build and check the leaderboard, add results.", no_args_is_help=True)
+board = typer.Typer(
+    help="Build, check and print the leaderboard, and add results to it.", no_args_is_help=True
+)
 
-Root = Annotated[Path, typer.Option("--root", help="Folder that holds results/.")]
+Root = Annotated[Path, typer.Option("--root", help="Leaderboard folder, which contains results/.")]
 
 
 @board.command()
@@ -34,14 +36,15 @@ def build(
     root: Root = ROOT,
     to: Annotated[Path, typer.Option("--to", help="Folder to write the site to.")] = Path("site"),
     check: Annotated[
-        bool, typer.Option("--check", help="Check the rows and the tables of README.md, and write nothing.")
+        bool,
+        typer.Option("--check", help="Check the rows and the tables in README.md without writing anything."),
     ] = False,
     tables: Annotated[
-        bool, typer.Option("--tables", help="For maintainers: write the tables of README.md too.")
+        bool, typer.Option("--tables", help="Write the tables in README.md too (for maintainers).")
     ] = False,
-    published: Annotated[bool, typer.Option(help="Show the numbers that papers print too.")] = True,
+    published: Annotated[bool, typer.Option(help="Include the results that papers report.")] = True,
 ) -> None:
-    """Evaluate every result again from its ranks and write the site.
+    """Recompute every result from its ranks and write the site.
 
     Example: ncl-bench leaderboard build --to site
     """
@@ -57,11 +60,9 @@ def build(
         built = run(root, to, published=published, tables=tables, progress=bar)
     typer.echo(f"{built.entries:,} rows in {len(built.files)} files")
     if built.behind:
-        typer.echo(
-            f"the tables in {root / 'README.md'} are older than the rows; they are written again after merging"
-        )
+        typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
     if not check:
-        typer.echo(f"look at {to / 'index.html'}")
+        typer.echo(f"open {to / 'index.html'}")
 
 
 @board.command()
@@ -70,7 +71,7 @@ def add(
     root: Root = ROOT,
     data_root: Annotated[
         Path | None,
-        typer.Option(help="Folder of prepared datasets. Default: the environment's NCL_BENCH_DATA."),
+        typer.Option(help="Folder of prepared datasets (default: NCL_BENCH_DATA)."),
     ] = None,
     submitter: Annotated[
         str,
@@ -79,13 +80,13 @@ def add(
         ),
     ] = "",
     reproduced: Annotated[
-        bool, typer.Option("--reproduced", help="For maintainers: list the results in reproduced.yaml.")
+        bool, typer.Option("--reproduced", help="List the results in reproduced.yaml (for maintainers).")
     ] = False,
 ) -> None:
-    """Check submissions, evaluate them again, and write the results with the rank of every query.
+    """Check and evaluate submissions, and write their results with the rank of every query.
 
-    Seeds of one cell share a file: a further seed is added to it. If one submission is refused, none is written.
-    Submissions that are on the board already are skipped.
+    All seeds of one setting share a file, to which a new seed is added. If one submission is refused, none is written.
+    Submissions that are already on the board are skipped.
 
     Example: ncl-bench leaderboard add submissions/ncr --submitter "Ada Lovelace"
     """
@@ -119,8 +120,8 @@ def table(
         list[Path] | None,
         typer.Option(
             metavar="SUBMISSION",
-            help="Your submission folder: print only the tables that it belongs to, with its row in them. "
-            "Repeat the option for further seeds.",
+            help="Your submission folder: print only the tables that it belongs to, with its row. Repeatable, one per "
+            "seed.",
         ),
     ] = None,
     form: Annotated[
@@ -146,7 +147,7 @@ def table(
     content, files = tables.with_mine(read_content(root, published=True, progress=bar), mine or (), root, bar)
     if not root.is_dir():
         typer.echo(
-            "note: these are the rows of papers; a clone of the repository has the measured rows too",
+            "note: these are only the rows of papers; a clone of the repository has the measured rows too",
             err=True,
         )
     boards = tables.boards_for(content, dataset, noise, protocol)
@@ -164,17 +165,17 @@ def table(
 
 @board.command()
 def diff(
-    base: Annotated[Path, typer.Argument(help="Another leaderboard's folder.")],
+    base: Annotated[Path, typer.Argument(help="Leaderboard folder to compare with.")],
     root: Root = ROOT,
     only_new: Annotated[
-        bool, typer.Option("--only-new", help="Fail if a standing result is changed or gone.")
+        bool, typer.Option("--only-new", help="Fail if an existing result was changed or removed.")
     ] = False,
     changed_files: Annotated[
         Path | None,
-        typer.Option(help="Text file with the paths of a change. Fail if it touches both results and code."),
+        typer.Option(help="Text file with changed paths; fail if they include both results and code."),
     ] = None,
 ) -> None:
-    """Print as Markdown what moved between another leaderboard and this one.
+    """Print the changes between another leaderboard and this one as Markdown.
 
     Example: ncl-bench leaderboard diff ../main/leaderboard
     """
@@ -193,10 +194,10 @@ def diff(
 
 @board.command()
 def import_published(
-    collected: Annotated[Path, typer.Argument(help="CSV with one row per published number.")],
+    collected: Annotated[Path, typer.Argument(help="CSV file with one row per published result.")],
     root: Root = ROOT,
 ) -> None:
-    """Copy the facts of a collected table into published/results.csv.
+    """Copy the results of a collected table into published/results.csv.
 
     Example: ncl-bench leaderboard import-published published_results.csv
     """

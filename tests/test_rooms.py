@@ -124,7 +124,7 @@ def test_another_package_called_baselines_takes_training_alone(tmp_path: Path) -
     for words, code in ((("datasets",), 0), (("leaderboard", "build", "--check"), 2)):
         done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == code, done.stderr
-        assert "another package has the name of ours" in done.stderr
+        assert "another package has the same name" in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -1,7 +1,7 @@
-"""The command line: one command per arrow of the pipeline; parses, calls, prints.
+"""The command line: one command per step of the pipeline; parses, calls, prints.
 
-The commands lie in :mod:`ncl_bench.cli.commands`, which is imported when they run, so that an interruption during the
-imports ends as quietly as any other.
+:func:`main` imports the commands from :mod:`ncl_bench.cli.commands` inside its interruption handler, so that Ctrl-C
+during the imports prints no traceback either.
 """
 
 import io
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 TRACEBACK = "NCL_BENCH_TRACEBACK"
-"""Environment variable that shows the whole traceback of an error in a plugin."""
+"""Environment variable that shows the full traceback of an error in a plugin."""
 _ROOMS = ("baselines", "leaderboard")
-"""Packages that come with this one; another ``baselines`` is well known."""
+"""Packages installed with this one. ``baselines`` is also the name of a well-known package."""
 
 
 def __getattr__(name: str) -> Any:
@@ -33,12 +33,10 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in one sentence and exit code 2."""
+    """Run the command line; a user's mistake prints one sentence and exits with code 2."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a character that the terminal cannot show is no reason to stop
-            stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # escape what the terminal cannot show
     with stoppable():
         from ncl_bench.cli.commands import app
 
@@ -53,24 +51,24 @@ def main() -> None:
         except UnicodeEncodeError as error:
             if not any("\ud800" <= character <= "\udfff" for character in str(error.object)):
                 raise
-            sys.exit(_refused(f"{one_line(str(error.object))} is no UTF-8 file name; rename the file"))
+            sys.exit(_refused(f"{one_line(str(error.object))} is not a UTF-8 file name; rename the file"))
         except MemoryError:
-            sys.exit(_refused("memory is full; close other programs or use a machine with more"))
+            sys.exit(_refused("out of memory; close other programs, or use a machine with more memory"))
         except OSError as error:
-            place = "" if error.filename is None else f" {one_line(str(error.filename))}"
+            place = "" if error.filename is None else f" at {one_line(str(error.filename))}"
             sys.exit(
-                _refused(f"the system refuses{place}: {error.strerror or error}; fix that and try again")
+                _refused(f"operating system error{place}: {error.strerror or error}; fix that and try again")
             )
         except Exception as error:
             fault = fault_of(error)
             if not fault or TRACEBACK in os.environ:
                 raise
-            sys.exit(_refused(f"{one_line(fault)}; correct it, or set {TRACEBACK}=1 to see every call"))
+            sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
 
 
 def displaced(error: ModuleNotFoundError) -> str:
-    """The sentence for a package of ours in whose place Python finds another of the same name."""
-    return f"{error}; another package has the name of ours, so give ncl_bench an environment of its own"
+    """Explain that Python imported a foreign package with the name of one of ours."""
+    return f"{error}; another package has the same name, so install ncl_bench in its own environment"
 
 
 def _refused(sentence: str) -> int:

@@ -1,7 +1,7 @@
-"""The app with every command.
+"""The Typer app with every command.
 
-The benchmark's own commands live beside this file. Other rooms (baselines, leaderboard) and third-party packages
-add theirs through the entry-point group ``ncl_bench.commands``: a function that receives the Typer app.
+The benchmark's own commands are modules of this package. ``baselines``, ``leaderboard`` and third-party packages add
+theirs through the entry-point group ``ncl_bench.commands``, each as a function that receives the Typer app.
 """
 
 from importlib.metadata import entry_points
@@ -46,7 +46,7 @@ def _options(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="A .py file or a module that registers methods, backbones or datasets; may be given again.",
+            help="A .py file or module that registers methods, backbones or datasets; repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -59,7 +59,7 @@ for room in (data, noise, evaluate, doctor):
 for entry_point in sorted(entry_points(group="ncl_bench.commands"), key=lambda e: e.name):
     try:
         entry_point.load()(app)
-    except ModuleNotFoundError as error:  # another package of this name stands before ours
+    except ModuleNotFoundError as error:  # Python found another package of this name first
         typer.echo(
-            f"ncl-bench: the commands of {entry_point.name} are left out; {displaced(error)}", err=True
+            f"ncl-bench: commands of {entry_point.name} are not available; {displaced(error)}", err=True
         )

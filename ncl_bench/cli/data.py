@@ -9,7 +9,9 @@ import typer
 
 from ncl_bench.errors import DataError
 
-datasets_app = typer.Typer(help="What the datasets are and where to get them.", invoke_without_command=True)
+datasets_app = typer.Typer(
+    help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 @datasets_app.callback()
 def list_datasets(context: typer.Context) -> None:
-    """List the datasets, or say more about one.
+    """List the datasets with their sizes, or show one in full.
 
     Example: ncl-bench datasets
     """
@@ -62,7 +64,8 @@ def new(
     captions: Annotated[
         Path,
         typer.Option(
-            "--captions", help="CSV with a row per caption: image, one column per language, perhaps split."
+            "--captions",
+            help="CSV with one row per caption; columns: image, one per language, and optionally split.",
         ),
     ],
     root: Annotated[
@@ -70,34 +73,38 @@ def new(
         typer.Option(
             "--to",
             envvar="NCL_BENCH_DATA",
-            help="Folder of prepared datasets; gets a folder with this one's name.",
+            help="Folder of prepared datasets; the dataset is written to its subfolder NAME.",
         ),
     ],
     module: Annotated[
-        Path | None, typer.Option("--module", help="Python file to write; NAME.py by default.")
+        Path | None, typer.Option("--module", help="Python file to write (default: NAME.py).")
     ] = None,
     captions_per_image: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep the first ones of each image, where images have more or fewer."),
+        typer.Option(
+            min=1,
+            help="Captions to keep per image, the first ones; needed if images have different numbers of captions.",
+        ),
     ] = None,
     dev: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Images to draw for dev where nothing gives the splits; a tenth by default."
-        ),
+        typer.Option(min=1, help="Number of dev images to draw if no split is given (default: a tenth)."),
     ] = None,
-    test: Annotated[int | None, typer.Option(min=1, help="Likewise for test.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of that draw.")] = 0,
+    test: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of test images to draw if no split is given (default: a tenth)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random split.")] = 0,
     noise: Annotated[
         Literal["synthetic", "natural"],
         typer.Option(
-            help="synthetic: the pairs are right, noise is drawn. natural: many are wrong as they are."
+            help="Noise of the pairs: synthetic (pairs are correct, noise is drawn) or natural (many are wrong)."
         ),
     ] = "synthetic",
 ) -> None:
-    """Make a dataset of your own from image features and a table of captions: its module and its prepared folder.
+    """Make your own dataset from image features and a table of captions: write its module and prepared folder.
 
-    After an interruption, the same command goes on where it stopped.
+    The same command resumes an interrupted one.
 
     Example: ncl-bench datasets new pets --features features --captions captions.csv --to data
     """
@@ -117,8 +124,8 @@ def new(
     if left_out:
         typer.echo(f"left out: {left_out:,} images of {captions}, which have no features in {features}")
     typer.echo(
-        f"evaluation: protocol {spec.protocols[0]} ranks among all {n_test:,} images and {n_test * each:,} captions of "
-        f"test; the epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"
+        f"evaluation: protocol {spec.protocols[0]} ranks all {n_test:,} images and {n_test * each:,} captions of test; "
+        f"the best epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"
     )
     typer.echo(f"wrote {module} and {root / name}")
     ratio = " --noise-ratio 0.4" if noise == "synthetic" else ""
@@ -138,7 +145,7 @@ def prepare(
         typer.Option(
             "--to",
             envvar="NCL_BENCH_DATA",
-            help="Folder of prepared datasets; gets a folder with this one's name.",
+            help="Folder of prepared datasets; the dataset is written to its subfolder NAME.",
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the download and write nothing.")] = False,
@@ -146,42 +153,41 @@ def prepare(
         bool,
         typer.Option(
             "--download",
-            help="First fetch the dataset's archive from the Hugging Face Hub, if it is published there.",
+            help="Fetch the dataset's archive from the Hugging Face Hub first, if it is published there.",
         ),
     ] = False,
     dtype: Annotated[
         Literal["float32", "float16"] | None,
-        typer.Option(help="Number type of the features. Default: that of the download."),
+        typer.Option(help="Number type of the features (default: the download's)."),
     ] = None,
     tokenizers: Annotated[
         list[str] | None,
         typer.Option(
             "--tokenizer",
-            help="How captions are split: word, word-punkt, jieba, bpe or bert; may be given several times. "
-            "Default: the dataset's own tokenizer.",
+            help="Tokenizer: word, word-punkt, jieba, bpe or bert; repeatable (default: the dataset's own).",
         ),
     ] = None,
     tokenizer_file: Annotated[
-        Path | None, typer.Option(help="The tokenizer.json that --tokenizer bert reads.")
+        Path | None, typer.Option(help="File tokenizer.json that --tokenizer bert reads.")
     ] = None,
     vocabulary: Annotated[
         Path | None,
         typer.Option(
-            help="Vocabulary file (json) for word and word-punkt. Default: the published one where it lies beside "
-            "the download, else one built from the training captions, whose ids differ from the published ones."
+            help="Vocabulary file (json) for word and word-punkt (default: the published one if the download has it, "
+            "else one built from the training captions, with other ids)."
         ),
     ] = None,
     push_to_hub: Annotated[
         str | None,
         typer.Option(
             metavar="OWNER/NAME",
-            help="Then upload to this dataset repository of the Hugging Face Hub; a new one is private.",
+            help="Dataset repository of the Hugging Face Hub to upload to afterwards; a new one is private.",
         ),
     ] = None,
 ) -> None:
-    """Check a download completely and turn it into a folder that loads in a second.
+    """Check a downloaded dataset and convert it into a folder that loads in a second.
 
-    After an interruption, the same command goes on where it stopped.
+    The same command resumes an interrupted one.
 
     Example: ncl-bench prepare flickr30k --from downloads/f30k_precomp --to data
     """
@@ -203,7 +209,7 @@ def prepare(
         _report(name, found.checked, found.warnings)
         return
     if root is None:
-        raise DataError("no folder to write to; give --to DIR or set NCL_BENCH_DATA")
+        raise DataError("no output folder given; add --to DIR or set NCL_BENCH_DATA")
     text = TextOptions(tuple(tokenizers or ()), tokenizer_file, vocabulary)
     options = run.PrepareOptions(dtype, text)
     folder = run.prepare(name, place, root, options, progress=bar)
@@ -217,7 +223,7 @@ def prepare(
 
 def add_images(
     name: Annotated[str, typer.Argument(help="Name of a dataset.")],
-    place: Annotated[Path, typer.Option("--from", help="Folder of the images, a file each.")],
+    place: Annotated[Path, typer.Option("--from", help="Folder with one file per image.")],
     root: Annotated[
         Path, typer.Option("--to", envvar="NCL_BENCH_DATA", help="Folder that holds the prepared dataset.")
     ],
@@ -225,13 +231,13 @@ def add_images(
         Path | None,
         typer.Option(
             "--names",
-            help="CSV or TSV file with the columns image_id and file. Default: a file is named by its image's id.",
+            help="CSV or TSV file with the columns image_id and file (default: each file is named after its image id).",
         ),
     ] = None,
 ) -> None:
-    """Put the images themselves beside the features of a prepared dataset, for backbones that read images.
+    """Add image files to a prepared dataset, for backbones that read images.
 
-    After an interruption, the same command goes on where it stopped.
+    The same command resumes an interrupted one.
 
     Example: ncl-bench add-images flickr30k --from flickr30k-images --names names.csv --to data
     """
@@ -245,7 +251,7 @@ def add_images(
 
 
 def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
-    """Print what a download was compared with, and what deserves a look."""
+    """Print the checks that a download passed, and its warnings."""
     for fact in checked:
         typer.echo(f"{name}: checked {fact}")
     for warning in warnings:
@@ -256,5 +262,5 @@ def _downloaded(name: str, place: Path | None) -> Path:
     from ncl_bench.data import hub
 
     if place is not None:
-        raise DataError(f"--download and --from {place} exclude each other; leave one out")
+        raise DataError(f"--download and --from {place} cannot be combined; leave one out")
     return hub.fetch_archive(name)

@@ -1,6 +1,6 @@
-"""``ncl-bench doctor``: versions, devices and data; what is missing and the command that fixes it.
+"""``ncl-bench doctor``: report versions, devices and data, and the commands that fix what is missing.
 
-A room adds a check of its own to ``CHECKS`` when it registers its commands.
+Other packages append their own checks to ``CHECKS`` when they register their commands.
 """
 
 import json
@@ -24,7 +24,7 @@ NEEDED = {
     "features": "to make features of images",
     "leaderboard": "to build the leaderboard and draw pictures",
 }
-"""Extra of the package to what it is for; those for development are left out."""
+"""Purpose of each extra; extras for development are left out."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Finding:
 
     Attributes:
         topic: ``version``, ``device`` or ``data``.
-        name: of the package, device or dataset.
-        state: ``absent`` is no fault, ``broken`` is.
+        name: package, device or dataset.
+        state: ``absent`` is not a fault, ``broken`` is.
         detail: what was found.
-        fix: the command that fixes it; empty if nothing needs to be done.
+        fix: command that fixes it; empty if nothing needs fixing.
     """
 
     topic: Literal["version", "device", "data"]
@@ -47,7 +47,7 @@ class Finding:
 
 
 def versions() -> Iterator[Finding]:
-    """Python, ncl_bench and every package it asks for, against the versions it allows."""
+    """Check Python, ncl_bench and its dependencies against the versions that ncl_bench allows."""
     from packaging.requirements import Requirement
 
     yield Finding("version", "python", "ok", platform.python_version())
@@ -78,18 +78,18 @@ def _extra(marker: str) -> str | None:
 
 
 def processors() -> Iterator[Finding]:
-    """The processor's threads."""
+    """Report the processor and its number of threads."""
     yield Finding("device", "cpu", "ok", f"{platform.machine()}, {os.cpu_count()} threads")
 
 
 def data(root: Path | None, *, deep: bool = False) -> Iterator[Finding]:
-    """Every dataset: embedded, prepared, damaged, or not there.
+    """Report every dataset as embedded, prepared, damaged or absent.
 
-    A prepared one is opened: its manifest, and name, size and header of every file, must be right.
+    A prepared dataset is opened: its manifest, and the name, size and header of every file, are checked.
 
     Args:
-        root: folder of prepared datasets; that of the environment by default.
-        deep: read every byte of them, and compare the hashes that were recorded.
+        root: folder of prepared datasets; ``NCL_BENCH_DATA`` by default.
+        deep: also read every byte and compare the recorded hashes.
     """
     from ncl_bench.data import DATASETS, ROOT_VARIABLE
     from ncl_bench.data.spec import SPLITS
@@ -127,27 +127,27 @@ def _prepared(root: Path, name: str, images: dict[str, int], fix: str, deep: boo
         yield Finding("data", name, "broken", sentence, f"delete {root / name}, then {fix}")
     if not damaged:
         sizes = ", ".join(f"{split} {n:,}" for split, n in images.items())
-        compared = ", every file as it was written" if deep else ""
+        compared = ", every hash correct" if deep else ""
         yield Finding("data", name, "ok", f"prepared in {root / name} ({sizes} images{compared})")
 
 
 CHECKS: list[Callable[[], Iterable[Finding]]] = [versions, processors]
-"""What the report looks at before the data."""
+"""Checks that the report runs before it looks at the data."""
 
 _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
 
 def doctor(
     root: Annotated[
-        Path | None, typer.Option("--root", help="Folder of prepared datasets; NCL_BENCH_DATA by default.")
+        Path | None, typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA).")
     ] = None,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Also read every byte of the prepared datasets and compare its sha256."),
+        typer.Option("--deep", help="Read every byte of the prepared datasets too, and compare its sha256."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Report versions, devices and data, and how to get what is missing; exit code 1 if something is broken.
+    """Report versions, devices and data, and how to fix what is missing; exit with code 1 if something is broken.
 
     Example: ncl-bench doctor --root data
     """

@@ -1,4 +1,4 @@
-"""Commands from scores to numbers: evaluate, compare, and submission init, check and schema."""
+"""Commands from scores to metrics: evaluate, compare, and submission init, check and schema."""
 
 import json
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ncl_bench.evaluation.compare import Difference
     from ncl_bench.evaluation.results import Evaluation, Result
 
-Folder = Annotated[Path, typer.Argument(help="A folder with submission.yaml and the files that it names.")]
+Folder = Annotated[
+    Path, typer.Argument(help="Submission folder: submission.yaml and the files that it names.")
+]
 Root = Annotated[
     Path | None,
-    typer.Option(
-        "--root", help="Folder of prepared datasets. Default: the environment variable NCL_BENCH_DATA."
-    ),
+    typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA)."),
 ]
 
 
@@ -30,41 +30,44 @@ def evaluate(
     scores: Annotated[
         list[Path],
         typer.Argument(
-            help="A submission's folder; or a file of scores (.npy, .safetensors, .pt); or two files of embeddings, "
-            "images first."
+            help="Submission folder, or one file of similarities (.npy, .safetensors, .pt), or two files of "
+            "embeddings, images first."
         ),
     ],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Dataset of the scores; a submission states its own.")
+        str | None,
+        typer.Option("--dataset", help="Dataset of the scores; a submission folder names its own."),
     ] = None,
     split: Annotated[
         Literal["test", "dev"] | None,
-        typer.Option("--split", help="Split of the scores; test by default. A submission states its own."),
+        typer.Option(
+            "--split", help="Split of the scores (default: test); a submission folder names its own."
+        ),
     ] = None,
     similarity: Annotated[
         Literal["cosine", "dot"] | None,
-        typer.Option("--similarity", help="How embeddings are compared; cosine by default."),
+        typer.Option("--similarity", help="Similarity of two embeddings (default: cosine)."),
     ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
             "--to",
-            help="Folder of the output. By default the submission itself; numbers of a file of scores are printed and "
-            "not written, pages go to the current folder.",
+            help="Output folder (default: the submission folder; for a file of scores, the current folder takes plots "
+            "and pages, and metrics are only printed).",
         ),
     ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Also write histograms of the ranks, as SVG.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Write histograms of the ranks as SVG.")] = False,
     examples: Annotated[
         int,
-        typer.Option("--examples", min=0, max=1_000, help="Also write a page of this many worst failures."),
+        typer.Option("--examples", min=0, max=1_000, help="Write a page with this many worst failures."),
     ] = 0,
     root: Root = None,
 ) -> None:
-    """Print every metric of the protocol, of a submission or of any matrix of scores.
+    """Compute every metric of the protocol for a submission or for any matrix of similarities.
 
     A matrix has images as rows and captions as columns, in the order of the split.
 
-    A submission is checked first, and its numbers are written to result.json.
+    A submission is checked first, and its metrics are written to result.json.
 
     Example: ncl-bench evaluate scores.npy --dataset coco
 
@@ -81,7 +84,7 @@ def evaluate(
     pages = Pages(to or Path(), plot, examples, root) if to or plot or examples else None
     if similarity is not None and len(scores) == 1:
         raise ScoresError(
-            "--similarity is about embeddings, and one matrix of similarities is given; leave it out"
+            "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
     evaluation, written = evaluate_scores(
         scores, dataset, split or "test", similarity=similarity or "cosine", root=root, pages=pages
@@ -91,50 +94,46 @@ def evaluate(
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
         typer.echo(
-            f"to make it a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
+            f"to turn it into a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
         )
 
 
 def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
-    """Scores need a dataset; a submission states it."""
+    """Refuse a file of scores without a dataset, and options that a submission folder sets itself."""
     first = scores[0]
     if not first.is_dir() and first.exists():
-        raise ScoresError(f"{first} holds scores, and nothing says of which dataset; add --dataset NAME")
+        raise ScoresError(f"{first} holds scores of an unknown dataset; add --dataset NAME")
     if len(scores) > 1:
         raise SubmissionError(
-            f"{len(scores)} inputs are given and {first} is a folder; evaluate one submission at a time"
+            f"{len(scores)} inputs given, expected one submission folder; evaluate one submission at a time"
         )
     for name, value in options.items():
         if value is not None:
-            raise SubmissionError(
-                f"--{name} {value} is given for {first}, whose submission.yaml states it; leave it out"
-            )
+            raise SubmissionError(f"--{name} {value} is already set by {first}/submission.yaml; leave it out")
 
 
 def compare(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of two submissions; or of several training runs of either side, with vs between the sides.",
+            help="Two submission folders; or several per side (one per training seed), with vs between the sides.",
         ),
     ],
-    split: Annotated[
-        Literal["test", "dev"], typer.Option("--split", help="Which scores to compare.")
-    ] = "test",
+    split: Annotated[Literal["test", "dev"], typer.Option("--split", help="Split to compare.")] = "test",
     plot: Annotated[
         Path | None,
         typer.Option(
             "--plot",
-            help="Also draw the resampled differences, or the rSum of every run, to this .svg, .png or .pdf file.",
+            help="File (.svg, .png or .pdf) for a plot of the resampled differences, or of the rSum of every run.",
         ),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Say whether two submissions, or two methods by several training runs of each, can be told apart.
+    """Test whether two submissions, or two methods with several training seeds each, differ significantly.
 
-    Two submissions are compared by a bootstrap over images, the same for both.
+    Two submissions are compared by a bootstrap over images; both see the same resamples.
 
-    Several runs are compared by a test over runs and images together, as on the leaderboard.
+    Several seeds per side are compared by a test over seeds and images together, as on the leaderboard.
 
     Example: ncl-bench compare submissions/ncr submissions/crcl
 
@@ -149,19 +148,19 @@ def compare(
 
 
 def _sides(folders: list[Path]) -> tuple[list[Path], list[Path]]:
-    """What stands before and after ``vs``, or two folders without it."""
+    """Split the arguments at ``vs``; without it, expect one folder per side."""
     if Path("vs") not in folders:
         if len(folders) != 2:
             raise SubmissionError(
-                f"folders given: {len(folders)}, without vs; compare two submissions, or put vs between two sides of "
-                "several: ncl-bench compare A0 A1 vs B0 B1"
+                f"{len(folders)} folder(s) given without vs, expected two; for several per side, put vs between them: "
+                "ncl-bench compare A0 A1 vs B0 B1"
             )
         return folders[:1], folders[1:]
     place = folders.index(Path("vs"))
     first, second = folders[:place], folders[place + 1 :]
     if not first or not second or Path("vs") in second:
         raise SubmissionError(
-            "vs stands between two sides, each of one submission or more; give both, and vs once"
+            "expected one vs with at least one submission on each side, as in: ncl-bench compare A0 A1 vs B0 B1"
         )
     return first, second
 
@@ -181,12 +180,12 @@ def init(
         list[Path] | None,
         typer.Option(
             "--scores",
-            help="File with the similarities of the test split (.npy, .safetensors, .pt), which is copied; give the "
-            "option twice for embeddings, images first.",
+            help="File of similarities of the test split (.npy, .safetensors, .pt), which is copied; give it twice for "
+            "embeddings, images first.",
         ),
     ] = None,
     similarity: Annotated[
-        Literal["cosine", "dot"], typer.Option("--similarity", help="How embeddings are compared.")
+        Literal["cosine", "dot"], typer.Option("--similarity", help="Similarity of two embeddings.")
     ] = "cosine",
     to: Annotated[Path, typer.Option("--to", help="Folder of the submission.")] = Path("submission"),
     noise_ratio: Annotated[
@@ -194,25 +193,23 @@ def init(
     ] = 0.0,
     noise_unit: Annotated[
         Literal["caption", "image", "similar"],
-        typer.Option("--noise-unit", help="What the noise moved."),
+        typer.Option("--noise-unit", help="Unit that the noise moved."),
     ] = "caption",
     noise_seed: Annotated[
         int | None,
-        typer.Option(
-            "--noise-seed", help="Seed of the noise. Default: the protocol's seed for this setting."
-        ),
+        typer.Option("--noise-seed", help="Seed of the noise (default: the standard seed of this setting)."),
     ] = None,
     order_from: Annotated[
         Path | None,
         typer.Option(
             "--order-from",
-            help="Folder with the downloaded files of captions and ids, from which the order of the test split is "
-            "computed; features are not needed.",
+            help="Folder with the downloaded captions and ids, to compute the order of the test split; features are "
+            "not needed.",
         ),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Write a commented submission.yaml, copy the scores beside it, and list all that is left to fill in.
+    """Write a commented submission.yaml, copy the scores next to it, and list what is left to fill in.
 
     Example: ncl-bench submission init --method X --dataset coco --noise-ratio 0.4 --scores scores.npy
     """
@@ -238,13 +235,13 @@ def init(
         for key, source in lines.items():
             typer.echo(f"  {key:<26} {source}")
     assumed = ", ".join(f"{key} {json.dumps(value)}" for key, value in begun.assumed.items())
-    typer.echo(f"assumed, correct what is otherwise:\n  {assumed}")
+    typer.echo(f"assumed, please correct if wrong:\n  {assumed}")
     typer.echo(f"next: {command_name()} submission check {quote(str(to))}")
 
 
 @submission.command()
 def check(folder: Folder, root: Root = None) -> None:
-    """Check statements and files of a submission without computing a metric.
+    """Check submission.yaml and its files without computing a metric.
 
     Example: ncl-bench submission check submissions/x
     """
@@ -268,7 +265,7 @@ def schema() -> None:
 
 
 def _print_result(result: "Result", written: list[Path]) -> None:
-    """Show a result on the terminal."""
+    """Print a result."""
     from rich.console import Console
 
     console = Console()
@@ -286,7 +283,7 @@ def _print_result(result: "Result", written: list[Path]) -> None:
 
 
 def _print_evaluation(evaluation: "Evaluation", written: list[Path]) -> None:
-    """Show the numbers of scores on the terminal."""
+    """Print the metrics of a file of scores."""
     from rich.console import Console
 
     console = Console()
@@ -309,7 +306,7 @@ def _print_written(console: "Console", written: list[Path]) -> None:
 
 
 def _print_comparison(differences: "dict[str, Difference]", notes: list[str], names: tuple[str, str]) -> None:
-    """Show a comparison on the terminal."""
+    """Print a comparison."""
     from rich.console import Console
     from rich.table import Table
 

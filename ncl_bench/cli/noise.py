@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
 
-FileArgument = Annotated[Path, typer.Argument(help="An .npy noise file.")]
+FileArgument = Annotated[Path, typer.Argument(help="Noise file (.npy).")]
 UnitOption = Annotated[
     str,
     typer.Option(
-        help="What moves: single captions (caption), images with all their captions (image), or captions that exchange "
-        "images with captions of similar words (similar)."
+        help="Unit that the noise moves: random captions (caption), images with all their captions (image), or "
+        "captions to images of similar captions (similar)."
     ),
 ]
 
@@ -34,24 +34,25 @@ def make(
     to: Annotated[
         Path | None,
         typer.Option(
-            help="The .npy file to write; it must not exist. Default for --unit similar: below --root."
+            help="File to write (.npy), which must not exist (default with --unit similar: a file below --root)."
         ),
     ] = None,
     unit: UnitOption = "caption",
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the draw. Default: the protocol's seed for this dataset, unit and ratio."),
+        typer.Option(help="Seed of the noise (default: the standard seed of this dataset, unit and ratio)."),
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option(help="Folder of prepared datasets, whose captions --unit similar reads."),
+        typer.Option(help="Folder of prepared datasets; --unit similar reads the captions there."),
     ] = None,
 ) -> None:
     """Write the noise of a dataset's train split to a file.
 
-    With --unit caption, the default seed draws the files that papers share, bit for bit.
-    With --unit image, no seed does: to repeat the noise of DECL or RCL, use their files.
-    With --unit similar, captions of similar words change places. With --root, the file lies where training finds it.
+    With --unit caption, the default seed draws the noise files that papers share, bit for bit.
+    With --unit image, no seed does; to repeat the noise of DECL or RCL, use the files that they published.
+    With --unit similar, captions with similar words swap images; with --root, the file is written where training finds
+    it.
 
     Example: ncl-bench noise make flickr30k --ratio 0.4 --to noise/f30k_0.4.npy
     """
@@ -67,7 +68,7 @@ def make(
     spec = dataset_spec(dataset)
     if spec.noise != "synthetic":
         raise NoiseError(
-            f"{spec.name} carries natural noise, so there is none to make; choose another dataset"
+            f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
         )
     chosen = _unit(unit)
     if to is None and chosen == "similar" and root is not None:
@@ -101,15 +102,13 @@ def identify(
     file: FileArgument,
     captions_per_image: Annotated[
         int | None,
-        typer.Option(
-            help="Captions of each image, for a dataset of your own; 1 where the file has one entry per image."
-        ),
+        typer.Option(help="Captions per image of your own dataset; 1 if the file has one entry per image."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(help="How many seeds to try, from 0 on, where no shared file matches.")
+        int, typer.Option(help="Number of seeds to try, starting from 0, if no shared file matches.")
     ] = 100,
 ) -> None:
-    """Say which shared file a noise file is, or which dataset, unit, ratio and seed drew it.
+    """Identify a noise file: which shared file it is, or which dataset, unit, ratio and seed drew it.
 
     Example: ncl-bench noise identify f30k_precomp_0.4.npy
     """
@@ -128,10 +127,10 @@ def identify(
 @noise_app.command()
 def check(
     file: FileArgument,
-    dataset: Annotated[str, typer.Option(help="Name of the dataset it is meant for.")],
+    dataset: Annotated[str, typer.Option(help="Dataset that it should fit.")],
     unit: UnitOption = "caption",
 ) -> None:
-    """Say whether a noise file fits a dataset and unit, and what noise it carries.
+    """Check that a noise file fits a dataset and unit, and print the noise that it contains.
 
     Example: ncl-bench noise check f30k_precomp_0.4.npy --dataset flickr30k --unit caption
     """

@@ -26,7 +26,7 @@ def test_build_and_check_a_folder(small_board: Path, tmp_path: Path) -> None:
     assert (tmp_path / "site" / "index.html").is_file()
     checked = run("build", *options, "--check")
     assert checked.returncode == 0
-    assert "README.md are older than the rows" in checked.stdout
+    assert "README.md are out of date" in checked.stdout
 
 
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_outside_a_checkout_the_way_to_do_it_is_said(tmp_path: Path, monkeypatch
     """``build`` wrote a site of printed rows alone, and ``add`` made a folder that belongs to no leaderboard."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "ROOT", Path("leaderboard"))
-    told = "no folder leaderboard: an installed package .* in a clone of the repository, or name .* --root"
+    told = "no folder leaderboard: the installed package .* in a clone of the repository, or name .* --root"
     with pytest.raises(SubmissionError, match=told):
         cli.build(root=cli.ROOT)
     with pytest.raises(SubmissionError, match=told):

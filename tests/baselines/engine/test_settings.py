@@ -113,7 +113,7 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(
     again = CliRunner().invoke(
         app, ["train", str(tmp_path / "mine.yaml"), "--device", "cpu", "--to", str(run)]
     )
-    assert "was finished before" in again.stdout, again.output
+    assert "is already finished" in again.stdout, again.output
 
 
 def test_a_sweep_does_not_take_over_results_of_other_settings(tmp_path: Path) -> None:

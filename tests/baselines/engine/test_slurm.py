@@ -89,7 +89,7 @@ def test_options_are_read_as_numbers_and_texts() -> None:
     [
         (
             ["--slurm", "partition=gpu"],
-            "--slurm partition=gpu is about jobs of SLURM; fix: add --executor slurm",
+            "--slurm partition=gpu only applies to SLURM jobs; fix: add --executor slurm",
         ),
         (
             ["--executor", "slurm", "--slurm", "gpu"],

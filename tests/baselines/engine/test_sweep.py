@@ -142,7 +142,7 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
     [
         (
             ["sweep", "ncr/digits_sgr"],
-            "has no recipe ncr/digits_sgr; fix: leave --table out, or take some of ",
+            "has no recipe ncr/digits_sgr; fix: leave --table out, or choose from ",
         ),
         (
             ["sweep", "--noise", "none", "--noise", "image-40"],
@@ -154,7 +154,7 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
         ),
         (
             ["tune", "ncr/digits_sgr"],
-            "has no recipe ncr/digits_sgr; fix: leave --table out, or take some of ",
+            "has no recipe ncr/digits_sgr; fix: leave --table out, or choose from ",
         ),
         (["tune", "--trials", "3"], "already sets --trials; fix: leave one of the two out"),
         (["tune", "--seed", "3"], "already sets --seed; fix: leave one of the two out"),

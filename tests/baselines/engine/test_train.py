@@ -218,7 +218,7 @@ def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do
     assert f"next: ncl-bench score {following}" in said.stdout
     assert "finished before" not in said.stdout
     again = CliRunner().invoke(app, arguments)
-    assert "my run was finished before, and nothing was trained" in again.stdout
+    assert "my run is already finished, nothing was trained" in again.stdout
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
         (["tune", "ncr/flickr30k_sgr"], "has no search: name the options to tune"),
         (
             ["tune", "ncr/digits_sgr", "--study", "sqlite:///x"],
-            "--study is gone: the trials are in the folder",
+            "--study no longer exists: trials are stored in the --to folder",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_check_lists_every_file_and_writes_nothing(tmp_path):
             ("prepare", "coco", "--download"),
             "--download cannot fetch coco; `ncl-bench datasets show coco` says where",
         ),
-        (("prepare", "now", "--download", "--from", "x"), "exclude each other"),
+        (("prepare", "now", "--download", "--from", "x"), "cannot be combined"),
         (
             ("prepare", "flickr30k", "--from", "x", "--push-to-hub", "a/b"),
             "cannot be uploaded: the Flickr terms",
@@ -106,4 +106,4 @@ def test_misuse_is_refused(arguments, message):
 def test_a_missing_target_is_refused(tmp_path, monkeypatch):
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
     source = miniatures.make_scan(tmp_path / "from", "coco")
-    assert "give --to DIR or set NCL_BENCH_DATA" in refusal("prepare", "coco", "--from", source)
+    assert "add --to DIR or set NCL_BENCH_DATA" in refusal("prepare", "coco", "--from", source)

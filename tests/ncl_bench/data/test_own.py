@@ -152,7 +152,7 @@ def test_the_command_says_what_it_made_and_what_comes_next() -> None:
         in found.stdout
     )
     assert "left out: 1 images of captions.csv, which have no features" in found.stdout
-    assert "protocol 4 ranks among all 4 images and 8 captions of test" in found.stdout
+    assert "protocol 4 ranks all 4 images and 8 captions of test" in found.stdout
     assert "next: ncl-bench --plugin pets.py train ncr/pets_vse_infinity --noise-ratio 0.4" in found.stdout
     assert {path.name for path in Path("data").iterdir()} == {"pets"}
 

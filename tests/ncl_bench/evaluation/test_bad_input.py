@@ -406,7 +406,7 @@ def test_check_refuses_without_counting(
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("nowhere", "is not a folder"), ("file", "nothing says of which dataset")]
+    ("path", "words"), [("nowhere", "is not a folder"), ("file", "holds scores of an unknown dataset")]
 )
 def test_a_folder_or_a_dataset_is_needed(
     path: str, words: str, run: Callable[..., Any], tmp_path: Path

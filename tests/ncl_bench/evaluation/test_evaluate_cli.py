@@ -297,10 +297,10 @@ def test_a_run_counts_once_and_sides_are_told_by_vs(run: Callable, tmp_path: Pat
     )
     for arguments, words in (
         ((first, copy, "vs", second), "holds the scores of"),
-        ((first, second, copy), "folders given: 3, without vs"),
-        ((first,), "folders given: 1, without vs"),
-        (("vs", first), "vs stands between two sides"),
-        ((first, "vs", second, "vs", copy), "vs stands between two sides"),
+        ((first, second, copy), "3 folder(s) given without vs"),
+        ((first,), "1 folder(s) given without vs"),
+        (("vs", first), "expected one vs"),
+        ((first, "vs", second, "vs", copy), "expected one vs"),
     ):
         ran = run("compare", *arguments)
         assert (ran.code, ran.err.count("\n")) == (2, 1)

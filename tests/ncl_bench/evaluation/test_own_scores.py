@@ -145,7 +145,7 @@ def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.
         (folder / "cut.safetensors",): "is damaged or no .safetensors file",
         (folder / "half.safetensors",): "numbers that numpy does not know; save them as float32",
         (folder / "empty.npy",): "is empty",
-        (matrix, "--similarity", "dot"): "--similarity is about embeddings",
+        (matrix, "--similarity", "dot"): "--similarity only applies to embeddings",
         (matrix, matrix, matrix): "3 files of scores are given",
         (folder / "images.npy", matrix): "expected one common, positive length",
         ("-",): "- does not exist",
@@ -158,8 +158,8 @@ def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.
 
 def test_what_a_submission_states_is_not_given_again(run: Run, tmp_path: Path) -> None:
     for arguments, words in (
-        ((tmp_path, "--dataset", "digits"), "--dataset digits is given for"),
-        ((tmp_path, "--split", "dev"), "--split dev is given for"),
+        ((tmp_path, "--dataset", "digits"), "--dataset digits is already set by"),
+        ((tmp_path, "--split", "dev"), "--split dev is already set by"),
         ((tmp_path, tmp_path), "evaluate one submission at a time"),
     ):
         ran = run("evaluate", *arguments)
@@ -289,7 +289,7 @@ def test_all_that_is_left_is_listed_at_once_with_its_source(run: Run, tmp_path: 
         line.split(":")[0].strip() for line in text.splitlines() if "FILL-IN" in line and line[0] != "#"
     }
     assert unfilled == {name.replace("order_fingerprint", "test") for name in listed}
-    assert 'assumed, correct what is otherwise:\n  paper ""' in ran.out
+    assert 'assumed, please correct if wrong:\n  paper ""' in ran.out
     assert 'noise "none"' in ran.out
 
 

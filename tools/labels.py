@@ -21,15 +21,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench.data.pair_labels import LABELS, read_pair_labels
 from ncl_bench.data.pictograms import WEB, Row, rows
 from ncl_bench.errors import DataError, NclBenchError
 
-LABELS = {
-    "matches": "The caption names what the picture shows; further words may be general.",
-    "partly": "No false subject, but the caption only names a kind or a collection, or one detail is wrong.",
-    "wrong": "The caption names another subject than the picture shows, or nothing in it fits.",
-    "cannot say": "The picture cannot be recognised, or the caption cannot be understood.",
-}
 SHARED = 5
 """Images that carry a title, from which on the title counts as shared."""
 SEED = 0
@@ -94,25 +89,6 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float:
     shares = [Counter(labels) for labels in (first, second)]
     chance = sum(shares[0][label] * shares[1][label] for label in LABELS) / len(first) ** 2
     return float((agreed - chance) / (1 - chance)) if chance < 1 else 1.0
-
-
-def read_labels(path: Path) -> dict[int, str]:
-    """``pair_id`` to label.
-
-    Raises:
-        DataError: a column is missing, or a label or pair is unknown.
-    """
-    with path.open(encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    known = range(WEB.images["train"])
-    for number, line in enumerate(lines, 2):
-        pair, label = line.get("pair_id") or "", line.get("label")
-        if label not in LABELS or not pair.isdecimal() or int(pair) not in known:
-            raise DataError(
-                f"{path}, line {number}: expected the columns pair_id (0 to {known[-1]}) and label "
-                f"({', '.join(LABELS)}), found {pair!r} and {label!r}"
-            )
-    return {int(line["pair_id"]): line["label"] for line in lines}
 
 
 def merge(first: Mapping[int, str], second: Mapping[int, str]) -> list[tuple[object, ...]]:
@@ -229,7 +205,7 @@ def _run(chosen: argparse.Namespace) -> None:
         pairs = np.random.RandomState(chosen.order).permutation(sample(chosen.n)).tolist()
         chosen.to.write_text(page(chosen.packages, pairs), encoding="utf-8")
         return
-    merged = merge(read_labels(chosen.first), read_labels(chosen.second))
+    merged = merge(read_pair_labels(chosen.first, WEB), read_pair_labels(chosen.second, WEB))
     with chosen.to.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerows([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged])

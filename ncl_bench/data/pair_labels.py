@@ -1,0 +1,59 @@
+"""Labels of training pairs under natural noise: whether a caption fits its picture, as somebody who looked said."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.errors import DataError
+from ncl_bench.files import readable
+
+LABELS: Mapping[str, str] = {
+    "matches": "The caption names what the picture shows; further words may be general.",
+    "partly": "No false subject, but the caption only names a kind or a collection, or one detail is wrong.",
+    "wrong": "The caption names another subject than the picture shows, or nothing in it fits.",
+    "cannot say": "The picture cannot be recognised, or the caption cannot be understood.",
+}
+"""Each label, and when to give it."""
+
+
+def read_pair_labels(path: Path, spec: DatasetSpec) -> dict[int, str]:
+    """Read a CSV file with the columns ``pair_id`` and ``label``; other columns are ignored.
+
+    Args:
+        path: of the file.
+        spec: the dataset, whose train split has the pairs.
+
+    Returns:
+        Pair id to label, in the order of the file.
+
+    Raises:
+        DataError: the file is missing or no CSV, a column is missing, a label or pair is unknown, or a pair is named
+            twice.
+    """
+    n_pairs = spec.n_captions("train")
+    try:
+        text = readable(path, DataError, "a CSV file with the columns pair_id and label").read_text(
+            encoding="utf-8"
+        )
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path} is not UTF-8 text, expected a CSV file with the columns pair_id and label"
+        ) from None
+    found: dict[int, str] = {}
+    for number, line in enumerate(csv.DictReader(text.splitlines()), 2):
+        pair, label = line.get("pair_id") or "", line.get("label") or ""
+        known = pair.isascii() and pair.isdecimal() and int(pair) < n_pairs
+        if not known or label not in LABELS:
+            raise DataError(
+                f"{path}, line {number}: pair_id is {pair!r} and label {label!r}, expected a pair from 0 to "
+                f"{n_pairs - 1} and one of: {', '.join(LABELS)}"
+            )
+        if int(pair) in found:
+            raise DataError(
+                f"{path}, line {number}: pair {pair} has a label already; keep one line for each pair"
+            )
+        found[int(pair)] = label
+    if not found:
+        raise DataError(f"{path} holds no labels, expected a CSV file with the columns pair_id and label")
+    return found

@@ -225,7 +225,7 @@ def test_the_page_on_reproduction_names_the_rows_that_have_a_recipe() -> None:
         without |= {row.method for row in known if families[row.family].recipes and not row.command}
     ablations = {name for name in without if base_name(name) != name}
     assert ablations
-    excepted = " ".join(page.split("Without one are", 1)[1].split("\n\n")[0].split())
+    excepted = " ".join(page.split("No recipe exists for:\n\n", 1)[1].split("\n\n")[0].split())
     named = set(", ".join(re.findall(r"\(([^()]*)\)", excepted)).split(", "))
     assert {name for name in without - ablations if "with MSE" not in name} == named & {
         row.method for row in read_published(families)

@@ -13,7 +13,7 @@ import typer
 
 from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, Stopped
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name, loaded
 from ncl_bench.precision import Precision
@@ -100,7 +100,7 @@ def _one_voice() -> Iterator[None]:
     """
     try:
         yield
-    except (NclBenchError, KeyboardInterrupt) as error:
+    except (NclBenchError, Stopped) as error:
         from baselines.engine.devices import first_of_machine
         from baselines.kit.distributed import ProcessLost, rank
 

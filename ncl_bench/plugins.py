@@ -15,7 +15,7 @@ from shlex import quote
 from types import ModuleType
 from typing import NamedTuple
 
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, Stopped
 
 
 class Plugin(NamedTuple):
@@ -138,6 +138,8 @@ def _run(path: Path, given: str) -> ModuleType:
 
 def _failed(given: str, file: str, error: BaseException) -> NclBenchError:
     """The plugin, the line of its file that failed, and the problem, in a sentence."""
+    if isinstance(error, Stopped):
+        raise error
     if isinstance(error, SyntaxError):
         line, problem = error.lineno, error.msg
     else:

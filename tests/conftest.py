@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,14 +48,12 @@ def golden() -> Golden:
 def signals_heard() -> Iterator[None]:
     """Let signals stop this process and those that a test starts, as in a terminal.
 
-    What starts in the background (``make test &``, ``nohup``) ignores SIGINT or SIGHUP, and so do its children.
+    What starts in the background (``make test &``) ignores SIGINT, and so do its children.
     """
     heard = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
     }
-    if sys.platform != "win32":
-        heard[signal.SIGHUP] = signal.SIG_DFL
     before = {number: signal.signal(number, handler) for number, handler in heard.items()}
     yield
     for number, handler in before.items():

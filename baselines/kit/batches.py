@@ -1,5 +1,6 @@
 """PairedDataset to Batch: padded tensors, the orders in which an epoch visits the pairs, and where they are read."""
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -255,8 +256,14 @@ class TrainingBatches:
             sampler=wanted,
             num_workers=self.readers,
             pin_memory=self._device.type == "cuda",
+            worker_init_fn=_ignore_ctrl_c,
             generator=torch.Generator(),  # it draws a seed, which may not come from the generator of the training
         )
+
+
+def _ignore_ctrl_c(_: int) -> None:
+    """A terminal sends Ctrl-C to every process, but only the training process handles it; it ends its readers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:

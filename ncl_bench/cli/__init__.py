@@ -1,16 +1,17 @@
 """The command line: one command per step of the pipeline; parses, calls, prints.
 
-:func:`main` imports the commands from :mod:`ncl_bench.cli.commands` inside its interruption handler, so that Ctrl-C
-during the imports prints no traceback either.
+The commands lie in :mod:`ncl_bench.cli.commands`, which :func:`main` imports after it has installed its handler of
+signals: Ctrl-C during the imports prints no traceback either.
 """
 
 import io
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ncl_bench.cli.interruption import stoppable
-from ncl_bench.errors import NclBenchError, one_line
+from ncl_bench.errors import NclBenchError, Stopped, one_line
 from ncl_bench.plugins import fault_of
 
 if TYPE_CHECKING:
@@ -32,38 +33,52 @@ def __getattr__(name: str) -> Any:
     return app
 
 
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise Stopped(number)
+
+
 def main() -> None:
-    """Run the command line; a user's mistake prints one sentence and exits with code 2."""
+    """Run the command line; a user's mistake prints one sentence and exits with code 2.
+
+    Raises:
+        Stopped: SIGINT or SIGTERM arrived; exit code 130 or 143.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the terminal cannot show
-    with stoppable():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # a background job ignores Ctrl-C
+            signal.signal(number, _stop)
+    try:
         from ncl_bench.cli.commands import app
 
-        try:
-            app()
-        except NclBenchError as error:
-            sys.exit(_refused(str(error)))
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in _ROOMS:
-                raise
-            sys.exit(_refused(displaced(error)))
-        except UnicodeEncodeError as error:
-            if not any("\ud800" <= character <= "\udfff" for character in str(error.object)):
-                raise
-            sys.exit(_refused(f"{one_line(str(error.object))} is not a UTF-8 file name; rename the file"))
-        except MemoryError:
-            sys.exit(_refused("out of memory; close other programs, or use a machine with more memory"))
-        except OSError as error:
-            place = "" if error.filename is None else f" at {one_line(str(error.filename))}"
-            sys.exit(
-                _refused(f"operating system error{place}: {error.strerror or error}; fix that and try again")
-            )
-        except Exception as error:
-            fault = fault_of(error)
-            if not fault or TRACEBACK in os.environ:
-                raise
-            sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
+        app()
+    except Stopped as stop:
+        how = "resumes" if Stopped.resumes else "starts over"
+        print(f"\nncl-bench: stopped by {stop.signal.name}; the same command {how}", file=sys.stderr)
+        raise
+    except NclBenchError as error:
+        sys.exit(_refused(str(error)))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _ROOMS:
+            raise
+        sys.exit(_refused(displaced(error)))
+    except UnicodeEncodeError as error:
+        if not any("\ud800" <= character <= "\udfff" for character in str(error.object)):
+            raise
+        sys.exit(_refused(f"{one_line(str(error.object))} is not a UTF-8 file name; rename the file"))
+    except MemoryError:
+        sys.exit(_refused("out of memory; close other programs, or use a machine with more memory"))
+    except OSError as error:
+        place = "" if error.filename is None else f" at {one_line(str(error.filename))}"
+        sys.exit(
+            _refused(f"operating system error{place}: {error.strerror or error}; fix that and try again")
+        )
+    except Exception as error:
+        fault = fault_of(error)
+        if not fault or TRACEBACK in os.environ:
+            raise
+        sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
 
 
 def displaced(error: ModuleNotFoundError) -> str:

@@ -11,8 +11,11 @@ import typer
 
 from ncl_bench import __version__
 from ncl_bench.cli import data, displaced, doctor, evaluate, noise
-from ncl_bench.cli.interruption import running
+from ncl_bench.errors import Stopped
 from ncl_bench.plugins import load_plugins
+
+RESUMABLE = frozenset({"prepare", "train", "sweep", "tune", "quickstart", "features", "add-images"})
+"""Commands that continue where they were stopped; the others are short and start over."""
 
 app = typer.Typer(
     name="ncl-bench",
@@ -50,7 +53,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
-    running(context.invoked_subcommand)
+    Stopped.resumes = context.invoked_subcommand in RESUMABLE
     load_plugins(plugin or ())
 
 

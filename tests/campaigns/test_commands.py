@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from campaigns.commands import COMMANDS, ONCE, World, digest, run, world
 
-from ncl_bench.cli.interruption import GOES_ON
+from ncl_bench.cli.commands import RESUMABLE
 from ncl_bench.files import sole_owner
 
 __all__ = ["world"]
@@ -44,7 +44,7 @@ def stopped(command: str, stop: str, share: float, world: World) -> bool:
     assert first.code in (0, -number) or (first.code == 128 + number and stop != "SIGKILL"), first.output
     assert "Traceback" not in first.output, first.output
     if first.code > 0:
-        how = "goes on from here" if command.split()[0] in GOES_ON else "starts over"
+        how = "resumes" if command.split()[0] in RESUMABLE else "starts over"
         assert first.output.rstrip().endswith(f"the same command {how}"), first.output
     deadline = time.monotonic() + 60
     while (

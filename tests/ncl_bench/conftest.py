@@ -1,5 +1,6 @@
 """Run the command line within the test's process."""
 
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,11 +28,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def command(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, arguments)])
         capsys.readouterr()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             main()
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
         captured = capsys.readouterr()
         return Ran(code, captured.out, captured.err)
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,25 +97,6 @@ def test_workers_import_the_plugins(tmp_path: Path) -> None:
     load_plugins([str(tmp_path / "counted.py")])
     with worker_pool(1) as pool:
         assert pool.submit(os.getenv, "COUNTED_PLUGIN").result() == str(pool.submit(os.getpid).result())
-
-
-@pytest.mark.usefixtures("signals_heard")
-@pytest.mark.parametrize("then", ["raise", "raise ImportError('half a library')", "import os; os.abort()"])
-def test_an_interruption_of_the_import_is_one_sentence(then: str, tmp_path: Path) -> None:
-    """Also where a library makes an error of its own of it, or aborts, as torch does."""
-    waiting = (  # in short sleeps: a signal just before a long one waits for its end
-        "import time\ntry:\n    print('here', flush=True)\n"
-        "    while True: time.sleep(0.01)\nexcept BaseException:\n"
-    )
-    (tmp_path / "slow.py").write_text(f"{waiting}    {then}\n")
-    command = [sys.executable, "-m", "ncl_bench", "--plugin", str(tmp_path / "slow.py"), "datasets"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "here\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert process.returncode == 130
-    assert errors == "\nncl-bench: stopped by Ctrl-C; the same command starts over\n"
 
 
 def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path, run: Callable[..., Any]) -> None:

@@ -1,5 +1,10 @@
 """Training features on the device: equal bits, and a clear refusal where they do not fit."""
 
+import multiprocessing
+import os
+import signal
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -35,6 +40,17 @@ def test_batches_are_bit_equal_wherever_their_features_lie_and_whoever_reads_the
     for _ in range(5):
         compare(*map(next, streams))
     assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signals to a process")
+def test_readers_leave_ctrl_c_to_the_process_that_trains() -> None:
+    batches = TrainingBatches(dataset(n_images=20), batch_size=2, seed=0, device=CPU)
+    expected, batches.readers = len(list(batches.shuffled("x"))), 2
+    found = batches.shuffled("x")
+    next(found)
+    for reader in multiprocessing.active_children():
+        os.kill(reader.pid, signal.SIGINT)
+    assert 1 + len(list(found)) == expected
 
 
 def compare(expected: object, found: object) -> None:

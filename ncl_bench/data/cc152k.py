@@ -12,8 +12,8 @@ VOCABULARY = KnownFile(
 
 ORIGIN = Origin(
     summary=(
-        "Web images with their cleaned alt-texts, a sample of Conceptual Captions drawn by the authors of "
-        "NCR: train from its training part, dev and test from its validation part; every image as 36 "
+        "Web images with their cleaned alt-texts, a sample of Conceptual Captions by the authors of NCR. "
+        "Train comes from its training part, dev and test from its validation part. Each image has 36 "
         "region features of a bottom-up attention detector."
     ),
     homepage="https://github.com/XLearning-SCU/2021-NeurIPS-NCR",
@@ -27,17 +27,17 @@ ORIGIN = Origin(
     licence="Conceptual Captions licence",
     licence_id="other",
     terms=(
-        "Captions and image addresses may be used freely for any purpose, and acknowledging Google as the "
-        "source is appreciated; the images behind the addresses are not covered."
+        "You may use captions and image addresses for any purpose; please acknowledge Google as the source. "
+        "The licence does not cover the images."
     ),
     noise=(
-        "Natural: alt-texts that do not fit their images, an estimated 3 to 20 % of the pairs in every "
-        "split; no list of the wrong pairs exists."
+        "Natural: an estimated 3 to 20 % of the alt-texts in every split do not fit their images. No list "
+        "of the wrong pairs exists."
     ),
     upload=("captions",),
     upload_reason=(
-        "Conceptual Captions lets its captions be passed on, but covers neither the images nor features "
-        "made from them"
+        "the licence of Conceptual Captions covers its captions, but neither the images nor features made "
+        "from them"
     ),
     citation="""@inproceedings{sharma2018conceptual,
   title     = {Conceptual Captions: A Cleaned, Hypernymed, Image Alt-text Dataset For Automatic Image

@@ -27,9 +27,8 @@ VOCABULARY = KnownFile(
 
 ORIGIN = Origin(
     summary=(
-        "Photographs of common objects in context, each with five English captions by crowd workers, in "
-        "Karpathy's split; every image as 36 region features of a bottom-up attention detector, as SCAN "
-        "published them."
+        "Photographs of common objects in context, in Karpathy's split. Each has five English captions by "
+        "crowd workers and 36 region features of a bottom-up attention detector, as SCAN published them."
     ),
     homepage="https://cocodataset.org",
     obtain=(
@@ -43,17 +42,17 @@ ORIGIN = Origin(
     licence="Annotations CC BY 4.0, images under Flickr terms of use",
     licence_id="cc-by-4.0",
     terms=(
-        "The captions may be passed on with credit to the COCO Consortium; the consortium does not own the"
-        " images, whose use must follow the Flickr terms."
+        "You may share the captions with credit to the COCO Consortium. The consortium does not own the "
+        "images; their use must follow the Flickr terms."
     ),
     noise=(
-        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
-        "captions or between whole groups of captions."
+        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
+        "captions or of whole groups of captions."
     ),
     upload=("captions",),
     upload_reason=(
-        "the captions are CC BY 4.0, but the images that the features were made from are under the Flickr "
-        "terms and the features come without a licence of their own"
+        "the captions are CC BY 4.0; the features have no licence of their own, and their images are under "
+        "the Flickr terms"
     ),
     citation="""@inproceedings{lin2014microsoft,
   title     = {Microsoft {COCO}: Common Objects in Context},

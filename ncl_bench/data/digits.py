@@ -32,8 +32,8 @@ SEED = 2021
 
 ORIGIN = Origin(
     summary=(
-        "Real handwritten digits placed on a grid, one cell one region, with captions in English and "
-        "Chinese that describe the layout; made on the spot, without a download."
+        "Real handwritten digits on a grid, one region per cell, with English and Chinese captions that "
+        "describe the layout. Generated when loaded, without a download."
     ),
     homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
     obtain=("nothing to download: the digits come with the package, the rest is generated",),
@@ -41,10 +41,10 @@ ORIGIN = Origin(
     files=(),
     licence="CC BY 4.0",
     licence_id="cc-by-4.0",
-    terms="May be used, changed and passed on for any purpose, with credit to the makers of the digits.",
+    terms="You may use, change and share it for any purpose, with credit to the makers of the digits.",
     noise=(
-        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
-        "captions or between whole groups of captions."
+        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
+        "captions or of whole groups of captions."
     ),
     upload=("captions", "images"),
     upload_reason="the licence asks for credit",

@@ -10,9 +10,8 @@ VOCABULARY = KnownFile(
 
 ORIGIN = Origin(
     summary=(
-        "Photographs of everyday scenes from Flickr, each with five English captions by crowd workers, in "
-        "Karpathy's split; every image as 36 region features of a bottom-up attention detector, as SCAN "
-        "published them."
+        "Photographs of everyday scenes from Flickr, in Karpathy's split. Each has five English captions by "
+        "crowd workers and 36 region features of a bottom-up attention detector, as SCAN published them."
     ),
     homepage="https://github.com/kuanghuei/SCAN",
     obtain=(
@@ -25,17 +24,17 @@ ORIGIN = Origin(
     licence="Flickr terms of use",
     licence_id="other",
     terms=(
-        "Images and captions may be used for non-commercial research and education only; the images stay "
+        "Images and captions may be used for non-commercial research and education only. The images stay "
         "under the Flickr terms of use and their owners' rights."
     ),
     noise=(
-        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between "
-        "captions or between whole groups of captions."
+        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
+        "captions or of whole groups of captions."
     ),
     upload=(),
     upload_reason=(
-        "the Flickr terms allow non-commercial research and education but no passing on, neither of "
-        "captions nor of features made from the images"
+        "the Flickr terms allow non-commercial research and education, but not sharing the captions or "
+        "features made from the images"
     ),
     citation="""@article{young2014image,
   title   = {From image descriptions to visual denotations: New similarity metrics for semantic inference

@@ -20,9 +20,9 @@ _LINE = re.compile(r"(?P<image>[^\t]+)#(?P<number>\d+)\t(?P<caption>.*\S.*)")
 
 ORIGIN = Origin(
     summary=(
-        "8,091 photographs of people and animals from Flickr, each with five English captions by crowd workers; the "
-        "authors' splits hold 8,000 of them; every image as 16 region features of EfficientNet-lite0, which `ncl-bench "
-        "features` makes of the photographs."
+        "8,091 photographs of people and animals from Flickr, each with five English captions by crowd "
+        "workers. The authors' splits contain 8,000 of them. `ncl-bench features` computes 16 region "
+        "features of EfficientNet-lite0 for each."
     ),
     homepage="http://nlp.cs.illinois.edu/HockenmaierGroup/8k-pictures.html",
     obtain=(
@@ -37,17 +37,17 @@ ORIGIN = Origin(
     licence="Flickr terms of use",
     licence_id="other",
     terms=(
-        "Images and captions may be used for non-commercial research and education only, by whoever obtained them from "
-        "their authors; the images stay under the Flickr terms of use and their owners' rights."
+        "Whoever received images and captions from their authors may use them, for non-commercial research "
+        "and education only. The images stay under the Flickr terms of use and their owners' rights."
     ),
     noise=(
-        "The pairs are clean; the benchmark corrupts train, and only train, by moving images between captions or "
-        "between whole groups of captions."
+        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
+        "captions or of whole groups of captions."
     ),
     upload=(),
     upload_reason=(
-        "the authors hand images and captions out for research and do not let them be passed on, nor features made "
-        "from the images"
+        "the authors share images and captions for research, and do not allow others to share them or "
+        "features made from the images"
     ),
     citation="""@article{hodosh2013framing,
   title   = {Framing Image Description as a Ranking Task: Data, Models and Evaluation Metrics},

@@ -19,9 +19,10 @@ VOCABULARY_SIZES = {"bpe": 10_000, "bert": 32_702, "jieba": 56_271}
 
 ORIGIN = Origin(
     summary=(
-        "Screenshots of web pages, 720 x 1280 pixels, each with the description in its own meta data, gathered without "
-        "annotation or cleaning; captions are mostly Chinese, also English, Japanese and Russian, and are "
-        "published as token ids only; every image as 36 region features of an APT detector."
+        "Screenshots of web pages, 720 x 1280 pixels, each with the description from the page's meta data. "
+        "Nobody annotated or cleaned the pairs. Most captions are Chinese, others English, Japanese or "
+        "Russian; they are published only as token ids. Each image has 36 region features of an APT "
+        "detector."
     ),
     homepage="https://github.com/alipay/PC2-NoiseofWeb",
     obtain=(
@@ -41,10 +42,10 @@ ORIGIN = Origin(
     ids_span_splits=False,
     licence="CC BY-NC 4.0",
     licence_id="cc-by-nc-4.0",
-    terms="May be passed on and changed for non-commercial purposes, with credit to its authors.",
+    terms="You may share and change it for non-commercial purposes, with credit to its authors.",
     noise=(
-        "Natural: descriptions that say little of the page as pictured, an estimated 70 % of the pairs in "
-        "every split; no list of the wrong pairs exists."
+        "Natural: an estimated 70 % of the descriptions in every split say little about the screenshot. No "
+        "list of the wrong pairs exists."
     ),
     upload=("captions", "images"),
     upload_reason="the licence asks for credit and forbids commercial use",

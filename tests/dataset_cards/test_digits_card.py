@@ -109,4 +109,4 @@ def test_source_terms_noise_and_citation_are_those_of_the_code() -> None:
         assert " ".join(fact.split()) in PLAIN
     ratios = [step / 20 for step in range(20)]
     assert {DATASETS["digits"].standard_seed(unit, ratio) for unit in UNITS for ratio in ratios} == {0}
-    assert "The standard seed is 0 at every ratio, for both units." in TEXT
+    assert "The standard seed is 0 for every unit and ratio." in TEXT

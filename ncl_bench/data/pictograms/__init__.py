@@ -149,8 +149,8 @@ def _origin(summary: str, noise: str) -> Origin:
         licence="Public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
         licence_id="other",
         terms=(
-            "May be used, changed and passed on for any purpose; copies keep the notices of `LICENSES.txt`, which "
-            "lies beside the data."
+            "You may use, change and share it for any purpose. Copies must keep the notices of "
+            "`LICENSES.txt`, which lies next to the data."
         ),
         noise=noise,
         upload=("captions", "images"),
@@ -171,8 +171,8 @@ def _origin(summary: str, noise: str) -> Origin:
 
 
 _CLEAN = (
-    "The pairs are clean; the benchmark corrupts train, and only train, by moving images between captions. With one "
-    "caption per image, both units move the same number of pairs."
+    "The pairs are clean. The benchmark corrupts only train, by exchanging the images of captions. With one caption "
+    "per image, all units move the same number of pairs."
 )
 
 SPEC = Pictograms(
@@ -191,8 +191,8 @@ SPEC = Pictograms(
     languages=("en",),
     tokenizers={"en": "word"},
     origin=_origin(
-        "Clip art, emoji and icons with the names and keywords that people gave them, in English; every image as 16 "
-        "region features of a small CNN.",
+        "Clip art, emoji and icons with English names and keywords that people gave them. Each image has 16 region "
+        "features of a small CNN.",
         _CLEAN,
     ),
 )
@@ -234,9 +234,9 @@ WEB = PictogramsWeb(
     languages=("en",),
     tokenizers={"en": "word"},
     origin=_origin(
-        "The clip art of Pictograms with its titles and keywords as they come, many of which name a batch of "
-        "pictures; dev and test are the checked clip art of Pictograms.",
-        "Natural: titles that name a batch, an artist or another picture; which training captions are of use is not "
-        "told. Dev and test are checked.",
+        "The clip art of Pictograms with the original titles and keywords, many of which name a batch of pictures. Dev "
+        "and test are the clip art of Pictograms, whose captions passed its rules.",
+        "Natural: some titles name a batch, an artist or another picture. Dev and test hold only captions that passed "
+        "the rules of Pictograms.",
     ),
 )

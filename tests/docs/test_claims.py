@@ -50,7 +50,7 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: 
     printed = CliRunner(env={"COLUMNS": "100"}).invoke(
         app, ["evaluate", "my_scores.npy", "--dataset", "flickr30k"]
     )
-    assert shown.split() == printed.output.split("to make it")[0].split()
+    assert shown.split() == printed.output.split("to turn it into")[0].split()
 
 
 def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:

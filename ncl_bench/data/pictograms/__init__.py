@@ -150,7 +150,7 @@ def _origin(summary: str, noise: str) -> Origin:
         licence_id="other",
         terms=(
             "You may use, change and share it for any purpose. Copies must keep the notices of "
-            "`LICENSES.txt`, which lies next to the data."
+            "`LICENSES.txt`, which is next to the data."
         ),
         noise=noise,
         upload=("captions", "images"),

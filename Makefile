@@ -28,7 +28,7 @@ check: .venv/installed-test
 docs: .venv/installed-docs
 	rm -rf build/pages build/site
 	mkdir -p build/pages
-	git ls-files -- '*.md' '*.svg' '*.ipynb' LICENSE ':!tests' | tar cf - -T - | tar xf - -C build/pages
+	git ls-files -- '*.md' '*.svg' '*.png' '*.ipynb' LICENSE ':!tests' | tar cf - -T - | tar xf - -C build/pages
 	$(BIN)/zensical build --strict --clean
 
 format: .venv/installed-test

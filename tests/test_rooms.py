@@ -166,7 +166,7 @@ WRONG = {
         ("quickstart", "--dataset", "flickr30k", "--to", "{tmp}/quickstart"),
         "unknown embedded dataset 'flickr30k'",
     ),
-    "run elsewhere": (("train", "ncr/digits_vse_infinity", "--to", "{tmp}"), "is no training run"),
+    "run elsewhere": (("train", "ncr/digits_vse_infinity", "--to", "{tmp}"), "is not a training run"),
     "unwritable": (("train", "ncr/digits_vse_infinity", "--to", "/proc/run"), "cannot write /proc/run"),
 }
 

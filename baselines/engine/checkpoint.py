@@ -1,4 +1,4 @@
-"""The resumable state of a run: written whole, checked when read, the last two kept."""
+"""Checkpoints of a run: written atomically, verified by sha256 when read, the last two kept."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ _NAME = re.compile(r"epoch-(\d{6})\.([0-9a-f]{16})\.pt")
 
 
 class _HashedFile(BufferedWriter):
-    """A file that is hashed while it is written, so that a state with much to remember is in memory but once."""
+    """A file that is hashed while it is written, so that a large state needs no second copy in memory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(FileIO(path, "w"))
@@ -34,7 +34,7 @@ class _HashedFile(BufferedWriter):
         return memoryview(content).nbytes
 
     def refuse_partial(self) -> None:
-        """Raise what writing met with: torch, in the midst of its work, would say something else of a full disk."""
+        """Raise the first write error, such as a full disk, which torch would replace by an unrelated message."""
         if self._problem is not None:
             raise self._problem
 
@@ -43,12 +43,12 @@ def save_state(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
     """Write the state after ``epoch`` epochs and delete all but the last two.
 
     Args:
-        folder: of the run's checkpoints.
-        epoch: epochs done, at least 0.
-        state: tensors and plain Python values, as ``torch.load(weights_only=True)`` reads them back.
+        folder: checkpoint folder of the run.
+        epoch: number of epochs done, at least 0.
+        state: tensors and plain Python values that ``torch.load(weights_only=True)`` can read.
 
     Returns:
-        The file; its name carries the epoch and the start of its sha256.
+        Path of the file, whose name contains the epoch and the start of its sha256.
     """
     unnamed = folder / f"epoch-{epoch:06d}.pt"
     with atomic_path(unnamed) as temporary, _HashedFile(temporary) as file:
@@ -62,13 +62,13 @@ def save_state(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
 
 
 def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
-    """Read the newest whole checkpoint.
+    """Read the newest intact checkpoint.
 
     Returns:
-        The state, or None where there is none, and the damaged files passed over.
+        The state, or None if there is no checkpoint, and the damaged files that were skipped.
 
     Raises:
-        TrainingError: a file is whole, but this version of torch cannot read it.
+        TrainingError: an intact file cannot be read by this version of torch.
     """
     damaged: list[Path] = []
     for path in sorted(_checkpoints(folder), reverse=True):

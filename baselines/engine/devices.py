@@ -1,4 +1,4 @@
-"""Where networks compute: device, arithmetic, and the processes that share the work, one device each."""
+"""Choice of the device and its precision, and start-up of several processes, one device each."""
 
 import atexit
 import os
@@ -20,22 +20,22 @@ from baselines.kit.distributed import answered, world_size
 from ncl_bench.errors import TrainingError
 
 PATIENCE = timedelta(minutes=10)
-"""How long a process waits for an answer of the others."""
+"""Time after which a process that hears nothing from the others gives up."""
 
 _LAUNCHER, _RANK, _ADDRESS = (f"NCL_BENCH_{name}" for name in ("LAUNCHER", "RANK", "ADDRESS"))
-"""What a copy of the command is told by the process that started it."""
+"""Environment variables by which a process tells its copies who they are."""
 _copies: list[subprocess.Popen[bytes]] = []
 
 
 class Processes(NamedTuple):
-    """Who shares the work.
+    """The processes that share the work.
 
     Attributes:
-        here: processes on this machine.
-        machines: machines with as many processes each.
-        rank: of this process, from 0.
-        local_rank: of this process among those on its machine, from 0.
-        address: where they meet, as torch.distributed takes it; empty if the others are still to be started.
+        here: number of processes on this machine.
+        machines: number of machines, each with the same number of processes.
+        rank: rank of this process, from 0.
+        local_rank: rank of this process on its machine, from 0.
+        address: ``init_method`` of torch.distributed; empty if the other processes are not started yet.
     """
 
     here: int
@@ -46,19 +46,19 @@ class Processes(NamedTuple):
 
 
 def device_for(device: str, precision: str, devices: int | None = None) -> torch.device:
-    """Choose the device and set its products; connect the processes where several share the work.
+    """Choose the device, set the precision of matrix products, and connect the processes if there are several.
 
-    These are the processes that torchrun or SLURM started, else this one and ``devices - 1`` copies of the command
-    that started it. ``bf16-mixed`` is the networks' own, see :meth:`baselines.kit.backbone.Backbone.autocast`.
+    The processes are those that torchrun or SLURM started, else this one and ``devices - 1`` copies of its command.
+    For ``bf16-mixed`` see :meth:`baselines.kit.backbone.Backbone.autocast`.
 
     Args:
-        device: ``cpu``, ``cuda``, or ``auto`` for CUDA where there is such a device; Apple's GPU is never chosen, since
-            nobody tested the methods on it.
-        precision: ``tf32`` multiplies float32 in TF32, with the tensor cores of a GPU.
-        devices: processes on this machine; what torchrun or SLURM started by default, else one.
+        device: ``cpu``, ``cuda``, or ``auto`` for CUDA if available. Apple's GPU is never chosen, because the methods
+            are not tested on it.
+        precision: ``tf32`` multiplies float32 in TF32, on the tensor cores of a GPU.
+        devices: number of processes on this machine; by default those that torchrun or SLURM started, else one.
 
     Raises:
-        TrainingError: there are fewer devices, or another number of processes was started.
+        TrainingError: there are too few devices, or another number of processes was started.
     """
     set_products(precision)
     processes = started_processes(devices)
@@ -91,7 +91,7 @@ def _connect(processes: Processes, device: torch.device) -> None:
 
 
 def _start_copies(n: int) -> str:
-    """Start the command ``n`` more times, and return where all meet."""
+    """Start ``n`` copies of this command, and return the address for all processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -103,7 +103,7 @@ def _start_copies(n: int) -> str:
 
 
 def machine_of(device: torch.device) -> Machine:
-    """The version of ``torch``, the ``device`` with its number where several share the work, and its memory budget."""
+    """Describe the torch version, the device (with the number of processes, if several) and its memory budget."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:
@@ -114,19 +114,19 @@ def machine_of(device: torch.device) -> Machine:
 
 
 def set_products(precision: str) -> None:
-    """Multiply float32 in TF32 for ``tf32`` alone; by default cuDNN's GRU would do so for ``32-true`` too."""
+    """Allow TF32 products for ``tf32`` only; by default cuDNN's GRU would use them for ``32-true`` too."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 def started_processes(devices: int | None) -> Processes:
-    """The processes that torchrun, SLURM or this command started, else ``devices`` that are still to be started.
+    """Return the processes that torchrun, SLURM or this command started, else ``devices`` processes to start.
 
     Args:
-        devices: of ``--devices``, at least 1; None leaves the choice to the environment.
+        devices: value of ``--devices``, at least 1; None takes the number from the environment.
 
     Raises:
-        TrainingError: ``devices`` is another number than the environment's, or SLURM's tasks cannot be placed.
+        TrainingError: ``devices`` contradicts the environment, or SLURM does not say how many tasks a node has.
     """
     said = os.environ
     if dist.is_torchelastic_launched():
@@ -135,7 +135,7 @@ def started_processes(devices: int | None) -> Processes:
         found = Processes(here, machines, int(said["RANK"]), int(said["LOCAL_RANK"]), "env://")
     elif int(said.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         if "SLURM_NTASKS_PER_NODE" not in said:
-            raise TrainingError("SLURM does not say how many tasks a node has; set --ntasks-per-node")
+            raise TrainingError("SLURM_NTASKS_PER_NODE is not set; start the job with --ntasks-per-node")
         here, machines = int(said["SLURM_NTASKS_PER_NODE"]), int(said["SLURM_NNODES"])
         rank, local_rank = int(said["SLURM_PROCID"]), int(said["SLURM_LOCALID"])
         found = Processes(here, machines, rank, local_rank, _address_on_slurm())
@@ -150,7 +150,7 @@ def started_processes(devices: int | None) -> Processes:
 
 
 def _address_on_slurm() -> str:
-    """A port of the first node, which follows from the job's number: every task finds the same."""
+    """Return a port on the first node that depends only on the job id, so that every task computes the same one."""
     nodes = os.environ.get("SLURM_NODELIST", "127.0.0.1")  # such as a1,a2 or gpu[03-05,9]
     first = re.sub(r"\[([^],-]*)[^]]*\]", r"\1", nodes).split(",")[0]
     port = 15_000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10_000
@@ -165,7 +165,7 @@ def first_of_machine() -> bool:
 def _check_cuda(device: str, needed: int) -> None:
     count = torch.cuda.device_count()
     if device == "cuda" and count == 0:
-        raise TrainingError("--device is cuda, but torch finds no CUDA device; compute with --device cpu")
+        raise TrainingError("--device is cuda, but torch finds no CUDA device; use --device cpu")
     if device != "cpu" and 0 < count < needed:
         raise TrainingError(
             f"{needed} processes need {needed} CUDA devices, but torch finds {count}; start fewer with --devices"
@@ -173,13 +173,13 @@ def _check_cuda(device: str, needed: int) -> None:
 
 
 def _leave() -> None:
-    """End the threads that wait for messages, of which an interpreter that ends would make a crash now and then."""
+    """End the communication threads, which otherwise sometimes crash the interpreter at exit."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def _end_with(launcher: int) -> None:
-    """End this process as soon as the one that started it is gone, even amid a message that waits for it."""
+    """End this process when its launcher is gone, even if it waits for a message."""
 
     def watch() -> None:
         while os.getppid() == launcher:

@@ -1,4 +1,4 @@
-"""A training job: what is trained on what, its data, and its method and networks as they are before training."""
+"""A training job: recipe, noise and seed; its data; and its method and networks before training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,15 +28,15 @@ class TrainingJob:
     """One training run.
 
     Attributes:
-        recipe: what is trained on what.
+        recipe: method, backbone, dataset and their options.
         noise_ratio: nominal noise ratio, in [0, 1).
         noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
-        noise_seed: of the noise; the cell's standard seed by default.
-        noise_file: a noise file instead of a drawn one.
-        seed: of initialisation, batch order and dropout.
+        noise_seed: seed of the noise; by default the standard seed of this noise setting.
+        noise_file: noise file to use in place of drawn noise.
+        seed: seed of initialisation, batch order and dropout.
         root: folder of prepared datasets.
         precision: arithmetic of the networks.
-        settings: how the recipe differs from the one that was named, such as ``{"method.epochs": 10}``.
+        settings: overridden recipe options, such as ``{"method.epochs": 10}``.
     """
 
     recipe: Recipe
@@ -50,7 +50,7 @@ class TrainingJob:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def load(self, split: str) -> PairedDataset:
-        """A split of the job's dataset as its backbone reads it; noise is on train alone."""
+        """Load a split in the form that the backbone reads; only train has noise."""
         noisy: dict[str, Any] = {}
         if split == "train" and (self.noise_ratio != 0 or self.noise_file is not None):
             noisy = {
@@ -72,19 +72,19 @@ class TrainingJob:
 
     @classmethod
     def of_run(cls, run: Run, root: Path | None = None) -> Self:
-        """The job of a run folder, without its noise, which is in the record; used to score it."""
+        """Build the job that scores a run folder; its noise is not needed for that."""
         return cls(run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings)
 
     @property
     def backbone(self) -> type[Backbone]:
-        """The class of its networks."""
+        """Backbone class of the networks."""
         return BACKBONES[self.recipe.backbone["name"]]
 
     def record(self, train: PairedDataset) -> Run:
-        """What a run folder says of this job.
+        """Build the content of ``run.json``.
 
         Args:
-            train: its training split.
+            train: training split of this job.
         """
         return Run(
             recipe=self.recipe,
@@ -100,13 +100,13 @@ class TrainingJob:
 
 
 def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:
-    """A method with networks for a dataset, as they are before training.
+    """Build a method and its untrained networks for a dataset.
 
     Args:
         job: recipe, noise and precision.
-        train: the training split; its features are not read.
-        seed: of the initialisation, and of the choice of trusted pairs.
-        pretrained: load what the networks begin with; not needed where other weights take their place.
+        train: training split; its features are not read.
+        seed: seed of the initialisation and of the choice of trusted pairs.
+        pretrained: load pre-trained weights; not needed if a checkpoint is loaded afterwards.
     """
     recipe = job.recipe
     method = METHODS[recipe.method["name"]]
@@ -132,13 +132,13 @@ def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretraine
 def initial_network(
     job: TrainingJob, dataset: PairedDataset, vocabulary_size: int, *, pretrained: bool = True
 ) -> Backbone:
-    """One network of a job, as it is before training; weights that are drawn come from torch's generator.
+    """Build one untrained network; random weights come from torch's global generator.
 
     Args:
-        job: names the backbone and the precision.
-        dataset: a split, whose features are not read.
+        job: backbone and precision.
+        dataset: any split; its features are not read.
         vocabulary_size: rows of the word embedding.
-        pretrained: load the weights that it begins with, if there are such.
+        pretrained: load pre-trained weights, if the backbone has any.
     """
     recipe = job.recipe
     try:
@@ -152,7 +152,7 @@ def initial_network(
     except RuntimeError as error:  # torch finds no memory for its weights
         raise TrainingError(
             f"backbone {recipe.backbone['name']} does not fit into memory ({str(error).splitlines()[0][:200]}); "
-            "give it smaller options, such as embed_size"
+            "choose smaller options, such as backbone.embed_size"
         ) from None
     network.mixed = job.precision == "bf16-mixed"
     if pretrained:
@@ -161,17 +161,17 @@ def initial_network(
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
-    """The pairs that a method is given as known to match, the same at every noise; ascending rows of ``train``.
+    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``.
 
     Raises:
-        TrainingError: it asks for such pairs, and nobody knows them, or there are not as many.
+        TrainingError: the method needs such pairs, but the dataset has natural noise or too few pairs.
     """
     n = method.extra_clean_data(config)
     if n == 0:
         return np.empty(0, np.int64)
     if dataset_spec(train.name).noise == "natural":
         raise TrainingError(
-            f"{method.title} needs {n} pairs that are known to match, and {train.name} does not say which do; "
+            f"{method.title} needs {n} pairs that are known to match, but {train.name} has natural noise; "
             "train it on a dataset with synthetic noise"
         )
     if n > len(train):
@@ -183,7 +183,7 @@ def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: 
 
 
 def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
-    """The training split with some pairs put right."""
+    """Return the training split with the true images of these rows."""
     caption_to_image = train.caption_to_image.copy()
     caption_to_image[rows] = train.pair_ids[rows] // train.captions_per_image
     return replace(train, caption_to_image=caption_to_image)

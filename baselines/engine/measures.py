@@ -1,6 +1,6 @@
-"""What a run measures after every epoch: an entry of ``history.json``, the same for TensorBoard, and the diagnosis.
+"""Measures of an epoch: an entry of ``history.json``, the TensorBoard curves, and the diagnosis.
 
-The diagnosis compares a method's belief with the true correspondence. Methods never see it.
+The diagnosis compares a method's estimates with the true correspondence, which methods never see.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ BINS = 20
 
 
 class Histogram(Record):
-    """Counts in equal bins from ``low`` to ``high``, of ``true`` and of ``false`` pairs."""
+    """Counts of true and false pairs in equal bins from ``low`` to ``high``."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Histogram(Record):
 
 
 class Separation(Record):
-    """How well an estimate tells true from false pairs: both measures lie in [0, 1]."""
+    """How well an estimate separates true from false pairs; both measures lie in [0, 1]."""
 
     auroc: float
     average_precision: float
@@ -43,15 +43,15 @@ class Epoch(Record):
     """One entry of ``history.json``.
 
     Attributes:
-        index: of the epoch within the run, from 0.
-        round, phase, epoch, learning_rate: of its plan.
-        steps: of all modules since the run began.
-        taken: steps of each network since the run began; empty in runs of earlier versions.
+        index: index of the epoch in the run, from 0.
+        round, phase, epoch, learning_rate: the epoch's plan entry.
+        steps: number of steps of all modules since the run began.
+        taken: number of steps of each network since the run began; empty in runs of earlier versions.
         dev: recalls and ``r_sum`` on dev.
-        best: whether its networks were the best on dev when it ended, and have not been forgotten since.
-        loss: mean over its steps; None for an epoch without a step.
-        terms: means of the named parts of the loss.
-        diagnosis: of each of the method's estimates; empty where the truth is not known or nothing was moved.
+        best: whether it was the best epoch so far on dev; reset when a plan entry forgets earlier epochs.
+        loss: mean loss over the epoch's steps; None for an epoch without a step.
+        terms: means of the named terms of the loss.
+        diagnosis: separation of each estimate; empty if the truth is unknown or there is no noise.
     """
 
     index: int
@@ -70,7 +70,7 @@ class Epoch(Record):
     @model_validator(mode="before")
     @classmethod
     def _terms_of_earlier_versions(cls, content: Any) -> Any:
-        """Terms once stood beside the loss."""
+        """Read files of earlier versions, which stored the terms next to the loss."""
         if not isinstance(content, dict) or "terms" in content:
             return content
         terms = {name: value for name, value in content.items() if name not in cls.model_fields}
@@ -78,17 +78,17 @@ class Epoch(Record):
 
 
 def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
-    """Which training pairs are true, bool ``(n_pairs,)``; None where nobody knows, or where all are."""
+    """Return which training pairs are true, bool ``(n_pairs,)``; None if that is unknown or all are true."""
     if dataset_spec(train.name).noise == "natural" or train.noise.realised_ratio == 0:
         return None
     return true_correspondence(train)
 
 
 def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> Separation:
-    """AUROC and average precision of an estimate against the true correspondence, and both histograms.
+    """Compute AUROC and average precision of an estimate of the true correspondence, and both histograms.
 
     Args:
-        estimate: float ``(n_pairs,)``, larger means more likely a true pair.
+        estimate: float ``(n_pairs,)``; larger means more likely a true pair.
         correspondence: bool ``(n_pairs,)``, with both values present.
 
     Raises:
@@ -99,7 +99,7 @@ def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> Separatio
     values = estimate.detach().float().cpu().numpy()
     if values.shape != correspondence.shape or not np.isfinite(values).all():
         raise TrainingError(
-            f"estimates() of the method returns shape {values.shape}, expected {correspondence.shape}: "
+            f"estimates() of the method returned shape {values.shape}, expected {correspondence.shape}: "
             "one finite number per training pair"
         )
     edges = np.histogram_bin_edges(values, bins=BINS, range=(min(0.0, values.min()), max(1.0, values.max())))
@@ -116,10 +116,10 @@ def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> Separatio
 
 
 class Curves:
-    """Writes one file of events, from the first epoch that it is given.
+    """Writer of one TensorBoard event file.
 
     Args:
-        folder: of the event files.
+        folder: folder of the event files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,7 +129,7 @@ class Curves:
     def write(self, entry: Epoch) -> None:
         """Add one entry of ``history.json``.
 
-        TensorBoard hides what an interrupted process wrote from the first epoch of this one on.
+        On resuming, TensorBoard hides events of an interrupted process from the first new epoch on.
 
         Args:
             entry: loss (None for an epoch without a step), learning rate, dev recalls, diagnosis.
@@ -146,6 +146,6 @@ class Curves:
         self._writer.flush()
 
     def close(self) -> None:
-        """End the file, if there is one."""
+        """Close the file, if one was opened."""
         if self._writer is not None:
             self._writer.close()

@@ -1,4 +1,4 @@
-"""Curves and histograms of a run, as in the papers' figures: SVG to look at, CSV to plot again."""
+"""Plots of a run like the figures of the papers: curves and histograms, as SVG and as CSV to plot again."""
 
 import io
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ def plot_run(folder: RunFolder) -> list[Path]:
     """Write the figures of a run below its ``plots`` folder.
 
     Args:
-        folder: a run with at least one whole epoch.
+        folder: a run with at least one complete epoch.
 
     Returns:
-        The files written: ``curves``; and, for synthetic noise and methods with a belief about the pairs,
+        The files written: ``curves``; and for synthetic noise and methods that estimate the correspondence also
         ``separation`` (AUROC and average precision per epoch) and ``histograms`` (last epoch).
 
     Raises:
-        TrainingError: the folder is no run.
-        NclBenchError: another process writes its figures.
+        TrainingError: the folder is not a run.
+        NclBenchError: another process is writing the same plots.
     """
     plots = folder.path / "plots"
     with sole_owner(plots):

@@ -1,4 +1,4 @@
-"""A bar with the remaining time for one or several training runs, and one line per epoch where there is no terminal."""
+"""Progress bar with remaining time for one or several training runs; without a terminal, one line per epoch."""
 
 from types import TracebackType
 from typing import Self
@@ -10,11 +10,11 @@ from ncl_bench.progress import is_live, live_bar
 
 
 class TrainingProgress:
-    """Counts epochs over all runs; within an epoch, pairs against the pairs of the epoch before.
+    """Progress over the epochs of all runs; within an epoch, over the number of pairs of the previous epoch.
 
     Args:
-        n_epochs: epochs of all runs together.
-        console: where to draw; standard error by default.
+        n_epochs: total number of epochs of all runs.
+        console: console to draw on; standard error by default.
     """
 
     def __init__(self, n_epochs: int, console: Console | None = None) -> None:
@@ -40,12 +40,12 @@ class TrainingProgress:
         self._bar.stop()
 
     def skip(self, epochs: float) -> None:
-        """Count epochs that a resumed run has behind it."""
+        """Count the epochs that a resumed run has already done."""
         self._done += epochs
         self._bar.update(self._task, completed=self._done)
 
     def begin(self, name: str, plan: EpochPlan, n_pairs: int) -> None:
-        """Start an epoch that will visit about ``n_pairs`` pairs, if no epoch of its phase has shown better."""
+        """Start an epoch of about ``n_pairs`` pairs; an earlier epoch of the same phase gives a better estimate."""
         self._pairs = self._batches = 0
         self._phase, self._title = plan.phase, f"{plan.phase} {plan.epoch + 1}"
         self._expected = self._last_pairs.get(plan.phase, n_pairs)
@@ -55,8 +55,8 @@ class TrainingProgress:
         """Count a batch of the epoch.
 
         Args:
-            n_pairs: in the batch.
-            loss: mean over the last steps, where it is known.
+            n_pairs: number of pairs in the batch.
+            loss: mean over the last steps, if known.
         """
         self._pairs += n_pairs
         self._batches += 1
@@ -70,8 +70,8 @@ class TrainingProgress:
         """End an epoch.
 
         Args:
-            line: says how it went.
-            size: how many epochs of the plan it stands for; the next one is expected to be alike.
+            line: summary of the epoch.
+            size: number of plan epochs that it covers; the next epoch is expected to cover the same number.
         """
         self._done += size
         self._size = size

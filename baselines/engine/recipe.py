@@ -1,4 +1,4 @@
-"""Recipes: what is trained on what, from a YAML file or by the name of a shipped recipe."""
+"""Recipes: method, backbone, dataset and options, from a YAML file or by the name of a shipped recipe."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,11 +30,11 @@ from ncl_bench.schema import Record, read_yaml
 
 
 class Between(Record):
-    """Values that a search draws evenly, or evenly in their logarithm; whole numbers where both ends are whole.
+    """Range of a search, drawn uniformly or log-uniformly; integers if both ends are integers.
 
     Attributes:
-        low, high: both ends may be drawn.
-        log: draw the logarithm; both ends lie above 0 then.
+        low, high: ends of the range, both included.
+        log: draw log-uniformly; both ends must be above 0.
     """
 
     low: int | float
@@ -44,23 +44,25 @@ class Between(Record):
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(f"low {self.low} and high {self.high} are no range to draw from")
+            raise ValueError(
+                f"low {self.low} and high {self.high} are not a range; expected low < high, and low > 0 with log"
+            )
         return self
 
     @property
     def samples(self) -> tuple[Any, ...]:
-        """Values that an option must accept for it to accept all."""
+        """Values to check: an option that accepts both ends accepts the whole range."""
         return self.low, self.high
 
 
 class OneOf(Record):
-    """Values that a search draws with equal chance."""
+    """Choices of a search, drawn with equal probability."""
 
     choice: Annotated[tuple[bool | int | float | str, ...], Field(min_length=1)]
 
     @property
     def samples(self) -> tuple[Any, ...]:
-        """All of them."""
+        """Values to check: all choices."""
         return self.choice
 
 
@@ -78,20 +80,20 @@ Values = Annotated[
 
 
 class Recipe(BaseModel):
-    """What is trained on what; noise ratio, noise seed and training seed come from the command line.
+    """Method, backbone, dataset and their options. Noise and training seed come from the command line.
 
     Attributes:
         dataset: name of the dataset.
         language: caption language; the dataset's first by default.
-        tokenizer: tokenizer; the language's default by default.
-        batch_size: pairs in a batch, at least 2.
+        tokenizer: tokenizer; by default the language's own.
+        batch_size: pairs per batch, at least 2.
         gradient_clip: largest gradient norm over all parameters of a network.
-        clean_only: train on the truly clean pairs alone: an upper-bound control, not a method.
-        steps: optimiser steps of the networks, in their mean, over which the method's schedule is stretched or
-            squeezed; by default the schedule's epochs are trained, however many steps they take.
-        backbone: ``name`` and every option of the backbone; options that are not given get their defaults.
-        method: ``name`` and every option of the method, likewise.
-        search: what `ncl-bench tune` draws an option from, by its dotted name; no part of what is trained.
+        clean_only: train only on the truly clean pairs: an upper bound, not a method.
+        steps: mean number of gradient steps per network, to which the method's schedule is stretched or compressed; by
+            default the schedule's epochs are trained, however many steps they take.
+        backbone: ``name`` and options of the backbone; missing options get their defaults.
+        method: ``name`` and options of the method; missing options get their defaults.
+        search: ranges or choices for `ncl-bench tune`, by dotted option name; ignored in training.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -121,7 +123,7 @@ class Recipe(BaseModel):
     def _knows_what_is_clean(self) -> Self:
         if self.clean_only and self.dataset in DATASETS and DATASETS[self.dataset].noise == "natural":
             raise ValueError(
-                f"clean_only is true, but nobody knows which pairs of {self.dataset} are clean; leave clean_only out"
+                f"clean_only is true, but it is unknown which pairs of {self.dataset} are clean; leave clean_only out"
             )
         return self
 
@@ -148,12 +150,12 @@ class Recipe(BaseModel):
 
     @property
     def backbone_config(self) -> Any:
-        """The backbone's options, typed."""
+        """Typed options of the backbone."""
         return _config("backbone", self.backbone, BACKBONES)
 
     @property
     def method_config(self) -> Any:
-        """The method's options, typed."""
+        """Typed options of the method."""
         return _config("method", self.method, METHODS)
 
     @classmethod
@@ -161,8 +163,8 @@ class Recipe(BaseModel):
         """Read and check a recipe.
 
         Args:
-            source: path of a YAML file; or a name such as ``ncr/digits_vse_infinity``. A method without shipped
-                recipes, as one of a plugin, has one of this kind for every dataset and backbone: its defaults.
+            source: path of a YAML file, or a name such as ``ncr/digits_vse_infinity``. For methods and datasets of a
+                plugin, every such name is a recipe with default options.
 
         Raises:
             RecipeError: no such recipe, not YAML, an unknown key or name, or a value out of range.
@@ -177,7 +179,7 @@ class Recipe(BaseModel):
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], *, where: str = "recipe") -> Self:
-        """Check a recipe's content; ``where`` opens the error messages."""
+        """Check a recipe's content; error messages begin with ``where``."""
         try:
             return cls.model_validate(content)
         except ValidationError as error:
@@ -187,7 +189,7 @@ class Recipe(BaseModel):
 
 
 def named_content(name: str) -> dict[str, Any]:
-    """Content of the recipe of a name, as a file of its own would say it.
+    """Return the content of a named recipe, complete as in a file of its own.
 
     Raises:
         RecipeError: no recipe has this name.
@@ -216,18 +218,18 @@ def names_with_plugins() -> list[str]:
 
 
 def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[str, Any]]:
-    """A recipe in which some options are set otherwise.
+    """Override options of a recipe.
 
     Args:
-        recipe: to start from.
-        given: such as ``method.epochs=10`` or ``batch_size=32``, with values as YAML writes them; the last of equal
-            names counts. Another ``method.name`` or ``backbone.name`` starts from the defaults of that name.
+        recipe: recipe to start from.
+        given: settings such as ``method.epochs=10`` or ``batch_size=32``, with YAML values; the last one of a name
+            counts. Another ``method.name`` or ``backbone.name`` starts from the defaults of that name.
 
     Returns:
-        The new recipe, and what differs from the old one, such as ``{"method.epochs": 10}``.
+        The new recipe, and the options that differ from the old one, such as ``{"method.epochs": 10}``.
 
     Raises:
-        RecipeError: an option is unknown, or a value is refused.
+        RecipeError: an option is unknown, or a value is invalid.
     """
     return with_values(recipe, dict(map(named_value, given))) if given else (recipe, {})
 
@@ -259,10 +261,10 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
 
 
 def named_value(text: str) -> tuple[str, Any]:
-    """Name and value of a setting such as ``method.epochs=10``.
+    """Split a setting such as ``method.epochs=10`` into name and value.
 
     Raises:
-        RecipeError: it has another form.
+        RecipeError: the text is not NAME=VALUE.
     """
     name, separator, value = text.partition("=")
     try:
@@ -274,7 +276,7 @@ def named_value(text: str) -> tuple[str, Any]:
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
-    """Every option of a recipe by its dotted name."""
+    """Return every option of a recipe by its dotted name."""
     content = recipe.model_dump(mode="json")
     sections = {section: content.pop(section) for section in ("backbone", "method")}
     return content | {
@@ -283,7 +285,7 @@ def _options(recipe: Recipe) -> dict[str, Any]:
 
 
 def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
-    """Name of the shipped recipe that has this content, or has it with these settings; None where there is none."""
+    """Return the name of the shipped recipe with this content, after these settings; None if there is none."""
     given = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
     beginning = "" if given else f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
     for name in recipe_names():
@@ -295,7 +297,7 @@ def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> s
 
 
 def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
-    """Name that gives this content, with these settings, for a method or dataset of one's own; None where none does."""
+    """Return the generated name of this recipe, after these settings, for a plugin's method or dataset; else None."""
     name = f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
     with suppress(RecipeError):
         given = [f"{option}={json.dumps(value)}" for option, value in (settings or {}).items()]
@@ -305,7 +307,7 @@ def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str |
 
 
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:
-    """Options in the ``Config`` of the class that they name."""
+    """Validate options with the ``Config`` of the class that they name."""
     rest = dict(options)
     name = rest.pop("name", None)
     if name not in registry:
@@ -317,5 +319,5 @@ def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> 
 
 
 def _complete(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the defaults of those that are not given, as plain values."""
+    """Return the options with defaults filled in, as plain values."""
     return {"name": options.get("name"), **_config(kind, options, registry).model_dump(mode="json")}

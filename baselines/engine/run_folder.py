@@ -1,11 +1,11 @@
-"""A run folder: what was asked for, what came out, and which file holds what.
+"""A run folder: its files and their content.
 
-``run.json``            the recipe, noise, seed, dataset fingerprint and vocabulary; a run resumes only what it says;
-                        and on which torch and device, and with which plugins it was trained, which may change
-``checkpoints/``        the resumable state, last two
-``best.safetensors``    weights of the networks chosen on dev
+``run.json``            recipe, noise, seed, dataset fingerprint and vocabulary, which must match for a run to resume;
+                        torch version, device and plugins, which may change on resuming
+``checkpoints/``        the last two checkpoints
+``best.safetensors``    weights of the best epoch on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
-``training.json``       written once, when training has ended or weights were imported
+``training.json``       outcome, written when training ends or weights are imported
 ``tensorboard/``        the same curves for TensorBoard
 """
 
@@ -28,18 +28,18 @@ from ncl_bench.precision import Precision
 from ncl_bench.schema import Record
 
 OUTCOME_FILES = ("training.json", "result.json")
-"""What a finished training writes, now and in earlier versions."""
+"""Files that mark a finished training; the second is of earlier versions."""
 
 Content = TypeVar("Content")
 
 
 class Machine(Record):
-    """On what a run was trained.
+    """Hardware and torch version of a training.
 
     Attributes:
-        torch: its version.
+        torch: torch version.
         device: name of the GPU, or ``CPU, 2 threads``.
-        block_bytes: that the temporary tensors of one block of comparisons may take, see
+        block_bytes: memory for the temporary tensors of one block of comparisons, in bytes, see
             :func:`baselines.backbones.pairwise.memory_budget`; None in runs of earlier versions.
     """
 
@@ -49,11 +49,11 @@ class Machine(Record):
 
 
 class PluginFile(Record):
-    """Code from outside that took part in a training.
+    """Plugin that was loaded during a training.
 
     Attributes:
-        name: of the file or module.
-        sha256: of the file.
+        name: name of the file or module.
+        sha256: hash of the file.
     """
 
     name: str
@@ -61,13 +61,13 @@ class PluginFile(Record):
 
 
 class Imported(Record):
-    """Where weights come from that were trained elsewhere.
+    """Origin of imported weights.
 
     Attributes:
         file: name of the checkpoint.
-        sha256: of the file.
-        seed_known: whether the record's seed is that of the training; it is 0 otherwise.
-        selection: split on which the checkpoint was chosen.
+        sha256: hash of the file.
+        seed_known: whether the training seed is known; the run records 0 otherwise.
+        selection: split that chose the checkpoint.
     """
 
     file: str
@@ -77,21 +77,21 @@ class Imported(Record):
 
 
 class Run(Record):
-    """``run.json``: what was asked for, and with what it was trained.
+    """Content of ``run.json``: what the user asked for, and the hardware and plugins of the training.
 
     Attributes:
-        recipe: what is trained on what.
-        seed: of the training.
+        recipe: recipe with every option.
+        seed: training seed.
         precision: arithmetic of the networks.
-        fingerprint: of the training split before noise.
+        fingerprint: fingerprint of the training split before noise.
         vocabulary: sha256 of the words behind the token ids; None in runs that recorded none.
-        encoding: how the features were made of a user's own images; None for those of others.
-        noise: of the training split, without its source.
-        settings: how the recipe differs from the one that was named.
-        pretrained_encoder: what the networks began with, see ``Backbone.pretrained_encoder``.
-        trained_on: every machine, in order; None where it was not recorded, and for imported weights.
-        plugins: every content of every plugin, in order.
-        imported: where the weights come from; None where they were trained here.
+        encoding: encoding of the user's own images; None for published features.
+        noise: noise of the training split, without its source.
+        settings: overridden recipe options.
+        pretrained_encoder: pre-trained weights of the networks, see ``Backbone.pretrained_encoder``.
+        trained_on: every machine, in order; None if not recorded, and for imported weights.
+        plugins: every version of every plugin, in order.
+        imported: origin of imported weights; None if trained here.
     """
 
     recipe: Recipe
@@ -108,24 +108,24 @@ class Run(Record):
     imported: Imported | None = None
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a run to resume, causes before what follows from them."""
+        """Return the entries that must match for a run to resume, causes before their consequences."""
         names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder")
         content = self.model_dump(mode="json")
         return {name: content[name] for name in names}
 
 
 class Outcome(Record):
-    """``training.json``, written once, when a training has ended or weights are imported.
+    """Content of ``training.json``, written when training ends or weights are imported.
 
     Attributes:
-        epochs: of the run; 0 for imported weights.
-        best_epoch: the one chosen on dev, from 0.
-        dev: its recalls and ``r_sum``; empty for imported weights.
-        steps: of each network; empty in runs of earlier versions.
-        pairs_seen: captions that each network encoded in training, with or without gradient; mean of the networks.
-        cost: seconds that the epochs took, over what as many steps of the mean triplet take on one network of the
-            backbone, timed in between; None where the recipe gives no number of steps.
-        best_sha256: of ``best.safetensors``; None in runs of earlier versions.
+        epochs: number of epochs; 0 for imported weights.
+        best_epoch: best epoch on dev, from 0.
+        dev: recalls and ``r_sum`` of the best epoch on dev; empty for imported weights.
+        steps: number of steps of each network; empty in runs of earlier versions.
+        pairs_seen: captions that a network encoded in training, with or without gradient; mean over the networks.
+        cost: training time relative to the same number of plain triplet steps on one network, timed during the
+            training; None if the recipe sets no number of steps.
+        best_sha256: hash of ``best.safetensors``; None in runs of earlier versions.
     """
 
     epochs: int = 0
@@ -148,12 +148,12 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the resumable states."""
+        """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def best(self) -> Path:
-        """Weights of the networks chosen on dev."""
+        """File with the weights of the best epoch on dev."""
         return self.path / "best.safetensors"
 
     @property
@@ -163,7 +163,7 @@ class RunFolder:
 
     @property
     def run_file(self) -> Path:
-        """``run.json``."""
+        """Path of ``run.json``."""
         return self.path / "run.json"
 
     @property
@@ -172,24 +172,26 @@ class RunFolder:
         return any((self.path / name).is_file() for name in OUTCOME_FILES)
 
     def claim(self, wanted: Run) -> None:
-        """Make the folder this run's, or check that it already is.
+        """Take an empty or new folder for this run, or check that it already belongs to this run.
 
         Raises:
-            TrainingError: the folder holds something else, or another run.
+            TrainingError: the folder holds another run or other files.
         """
         if self.run_file.is_file():
             self._compare(self.read_run(), wanted)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise TrainingError(f"{self.path} exists and is no training run; choose a new folder with --to")
+            raise TrainingError(
+                f"{self.path} exists and is not a training run; choose a new folder with --to"
+            )
         else:
             self.write_run(wanted)
 
     def add_machine(self, machine: Machine, *, goes_on: bool) -> None:
-        """Say in ``run.json`` on which torch and device the run is trained from here on.
+        """Record in ``run.json`` the torch version and device that train from now on.
 
         Args:
-            machine: of :func:`baselines.engine.devices.machine_of`.
-            goes_on: epochs were trained before. Where ``run.json`` does not say on what, it stays silent.
+            machine: result of :func:`baselines.engine.devices.machine_of`.
+            goes_on: whether the run resumes. If its earlier machines are unknown, none is recorded.
         """
         run = self.read_run()
         machines = run.trained_on if goes_on else ()
@@ -197,10 +199,10 @@ class RunFolder:
             self.write_run(run.model_copy(update={"trained_on": (*machines, machine)}))
 
     def add_plugins(self) -> str:
-        """Say in ``run.json`` which plugins train the run from here on.
+        """Record in ``run.json`` the plugins that train from now on.
 
         Returns:
-            A sentence about plugins whose content was another before; empty where there is none.
+            A warning about plugins that changed since the run began; empty if none did.
         """
         run = self.read_run()
         now = [PluginFile(name=plugin.name, sha256=plugin.sha256) for plugin in loaded()]
@@ -209,12 +211,12 @@ class RunFolder:
             self.write_run(run.model_copy(update={"plugins": (*run.plugins, *added)}))
         before = {plugin.name for plugin in run.plugins}
         changed = [plugin.name for plugin in added if plugin.name in before]
-        return f"{self.path} was begun with another content of {', '.join(changed)}" if changed else ""
+        return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
 
     def _compare(self, found: Run, wanted: Run) -> None:
         if found.imported is not None:
             raise TrainingError(
-                f"{self.path} holds imported weights, which are not trained on; choose a new folder with --to"
+                f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with --to"
             )
         before, asked_for = found.identity(), wanted.identity()
         for key in asked_for:
@@ -222,20 +224,20 @@ class RunFolder:
                 name, there, asked = _difference(key, before[key], asked_for[key])
                 raise TrainingError(
                     f"{self.path} holds a run with another {name} ({_shorten(there)} there, "
-                    f"{_shorten(asked)} asked for); choose a new folder with --to"
+                    f"{_shorten(asked)} requested); choose a new folder with --to"
                 )
 
     def read_run(self) -> Run:
-        """What was asked for.
+        """Read ``run.json``.
 
         Raises:
             TrainingError: ``run.json`` is missing or damaged.
-            RecipeError: its recipe is refused.
+            RecipeError: its recipe is invalid.
         """
         return self._read(_RUN, "run.json")
 
     def read_history(self) -> list[Epoch]:
-        """Every whole epoch, in order.
+        """Read every complete epoch, in order.
 
         Raises:
             TrainingError: ``history.json`` is missing or damaged.
@@ -243,16 +245,16 @@ class RunFolder:
         return self._read(_HISTORY, "history.json")
 
     def read_outcome(self) -> Outcome:
-        """How the training ended.
+        """Read ``training.json``.
 
         Raises:
-            TrainingError: it has not ended, or the file is damaged.
+            TrainingError: the training is not finished, or the file is damaged.
         """
         names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
         return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
 
     def write_run(self, run: Run) -> None:
-        """Write ``run.json``; what is not known is left out."""
+        """Write ``run.json`` without its unknown entries."""
         content = run.model_dump(mode="json")
         unsaid = {"encoding", "settings", "pretrained_encoder", "trained_on", "plugins", "imported"}
         self._write("run.json", {name: x for name, x in content.items() if x or name not in unsaid})
@@ -279,14 +281,14 @@ class RunFolder:
             raise TrainingError(f"{path} is damaged; train again into a new folder") from None
 
     def _write(self, name: str, content: Any) -> None:
-        """Non-finite numbers are refused."""
+        """Write JSON; non-finite numbers raise."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:
-    """The innermost entry that differs: its dotted name, and what is there and asked for."""
+    """Find the innermost entry that differs: its dotted name, the value there and the value requested."""
     if isinstance(there, dict) and isinstance(asked, dict):
-        for inner in asked | there:  # in the order of the job, causes before what follows from them
+        for inner in asked | there:  # in the order of the job, causes before their consequences
             if there.get(inner) != asked.get(inner):
                 return _difference(f"{key}.{inner}", there.get(inner), asked.get(inner))
     return key, there, asked

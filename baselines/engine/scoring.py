@@ -1,6 +1,6 @@
-"""Networks and a split to similarities or embeddings: images in strips, captions in blocks, which the ranks share.
+"""Similarities or embeddings of a split: images in strips, captions in blocks that the ranks share.
 
-Every image is encoded once. Captions are encoded once for each strip, and 5,000 images of every network are one strip.
+Every image is encoded once. Captions are encoded once per strip; 5,000 images usually fit into one strip.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,10 +21,10 @@ from ncl_bench.progress import Advance
 CAPTION_BLOCK = 256
 IMAGE_BLOCK = 256
 MOST_VECTORS = 4 * 2**30
-"""Bytes of image vectors, of all networks together, after which a strip of images ends."""
+"""Largest size of a strip of images: bytes of its vectors, summed over all networks."""
 
 RankingScores = Callable[[Tensor], Tensor]
-"""Similarities to what a network ranks by, see :meth:`baselines.kit.method.Method.ranking_scores`."""
+"""Maps similarities to the scores that rank, see :meth:`baselines.kit.method.Method.ranking_scores`."""
 Float32Array = NDArray[np.float32]
 
 
@@ -38,16 +38,16 @@ def score(
     rank_by: Iterable[RankingScores] | None = None,
     advance: Advance = lambda amount: None,
 ) -> Float32Array:
-    """Mean similarity of several networks for every image with every caption.
+    """Compute the mean similarity of several networks for every image and caption.
 
-    A block holds the same bits however many ranks share the work, if their machines are alike.
+    Blocks do not depend on the number of ranks, so the result has the same bits on machines of the same kind.
 
     Args:
         networks: backbones in evaluation mode; their similarities are averaged with equal weight.
         dataset: dev or test.
-        n_images: score the first images and their captions only; all by default.
-        device: where the networks are; the CPU by default.
-        rank_by: for each network what its similarities become before the mean; themselves by default.
+        n_images: number of first images to score, with their captions; all by default.
+        device: device of the networks; the CPU by default.
+        rank_by: for each network, a map that is applied to its similarities before the mean; none by default.
         advance: called with the number of similarities done.
 
     Returns:
@@ -85,15 +85,15 @@ def score(
 def embed(
     networks: Iterable[nn.Module], dataset: PairedDataset, device: torch.device, advance: Advance
 ) -> tuple[Float32Array, Float32Array]:
-    """Embeddings of all images and captions of a split.
+    """Compute embeddings of all images and captions of a split.
 
-    The mean of several networks' similarities is the dot product of their embeddings side by side, each divided by the
-    root of the number of networks.
+    For several networks, embeddings are concatenated and divided by the square root of the number of networks. Their
+    dot product is then the mean of the networks' similarities.
 
     Args:
         networks: backbones in evaluation mode, with ``dot_products``.
         dataset: dev or test.
-        device: where the networks are.
+        device: device of the networks.
         advance: called with the number of images and captions done.
 
     Returns:
@@ -130,9 +130,9 @@ def _shared(
     device: torch.device,
     advance: Advance,
 ) -> Iterator[tuple[Ids, Float32Array]]:
-    """Blocks of rows in order with what they give, float32 ``(height, rows)``; the ranks take turns.
+    """Yield each block of rows with its values, float32 ``(height, rows)``, in order; the ranks take turns.
 
-    Nothing on every rank but the first, which must go through the blocks all the same.
+    Only the first rank yields values. The others must iterate too, because each computes its blocks meanwhile.
     """
     blocks = list(in_blocks(np.arange(n), block))
     for start in range(0, len(blocks), world_size()):
@@ -152,7 +152,7 @@ def _unchanged(similarities: Tensor) -> Tensor:
 def _encode_images(
     networks: Sequence[Backbone], dataset: PairedDataset, rows: Ids, device: torch.device
 ) -> list[Encoded]:
-    """Some images as each network sees them."""
+    """Encode some images with each network."""
     features = torch.from_numpy(dataset.image_features[rows]).float().to(device)
     lengths = torch.full((len(rows),), features.shape[1])
     return [network.encode_images(features, lengths) for network in networks]
@@ -161,7 +161,7 @@ def _encode_images(
 def _encode_strip(
     networks: Sequence[Backbone], dataset: PairedDataset, images: range, device: torch.device
 ) -> list[Encoded]:
-    """The first of these images as each network sees them, until their vectors take much memory."""
+    """Encode images from the first on with each network, until their vectors reach ``MOST_VECTORS``."""
     parts: list[list[Encoded]] = []
     kept = 0
     for rows in in_blocks(np.arange(images.start, images.stop), IMAGE_BLOCK):

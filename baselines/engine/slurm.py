@@ -1,8 +1,8 @@
-"""Trainings as jobs in SLURM's queue, in place of processes of this machine.
+"""Training runs as SLURM jobs, in place of local processes.
 
-submitit submits the jobs and keeps their logs. SLURM may stop a job and begin it again on any node: a training resumes
-from its last whole epoch. The command waits for its jobs. Interrupted, it cancels them. Killed, it leaves them in the
-queue, and the same command waits for them: of the jobs of one name SLURM runs one at a time.
+submitit submits the jobs and keeps their logs. SLURM may stop a job and restart it on any node; the training resumes
+from its last complete epoch. The command waits for its jobs. An interrupted command cancels them. A killed command
+leaves them in the queue; when it runs again, its new jobs wait for the old ones of the same name.
 """
 
 import subprocess
@@ -22,18 +22,18 @@ from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 
 DAY = 24 * 60
-"""Minutes that a job may take by default; SLURM begins one that takes longer again."""
+"""Default time limit of a job, in minutes; a job that reaches it is restarted and resumes."""
 MOST_AGAIN = 100
-"""How often a job that reached its time limit is begun again."""
+"""Number of restarts after a job reached its time limit."""
 POLL = 20
-"""Seconds between two looks at the queue; less for jobs that were just submitted."""
+"""Seconds between two queries of the queue; fewer for jobs that were just submitted."""
 
 
 def read_options(given: Sequence[str]) -> dict[str, Any]:
-    """Read options of every job, such as ``partition=gpu`` and ``time=600`` (minutes).
+    """Read the options of all jobs, such as ``partition=gpu`` and ``time=600`` (minutes).
 
     Raises:
-        NclBenchError: an option has another form.
+        NclBenchError: an option is not NAME=VALUE.
     """
     options = {}
     for option in given:
@@ -46,7 +46,7 @@ def read_options(given: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Call:
-    """What a job does; SLURM may begin it anew."""
+    """Function that a job runs; SLURM may restart it."""
 
     given_plugins: tuple[str, ...]
     begin: Callable[[], None]
@@ -54,7 +54,7 @@ class Call:
     arguments: tuple[Any, ...]
 
     def __call__(self) -> Any:
-        """Return the function's result, or a user's error: one that is raised would come back as text."""
+        """Return the function's result, or a user error, since submitit turns a raised error into text."""
         plugins.load_plugins(list(self.given_plugins))
         self.begin()
         try:
@@ -63,18 +63,18 @@ class Call:
             return error
 
     def checkpoint(self) -> Any:
-        """Say what submitit submits when SLURM stops the job: the same again."""
+        """Resubmit the same call when SLURM stops the job; submitit's hook."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 class Jobs:
-    """Submits functions as jobs.
+    """Submit functions as jobs.
 
     Args:
-        executor: of submitit.
-        threads: as many as jobs may be in the queue at a time; each waits for one.
+        executor: submitit executor.
+        threads: one thread per job in the queue; each waits for its job.
         begin: called first in every job.
     """
 
@@ -85,18 +85,18 @@ class Jobs:
         self._closed = False
 
     def submit(self, name: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Submit a job of this name as soon as there is a place for it."""
+        """Submit a job of this name as soon as a thread is free."""
         given = tuple(plugin.given for plugin in plugins.loaded())
         return self._threads.submit(self._result, name, Call(given, self._begin, function, arguments))
 
     def cancel(self) -> None:
-        """Cancel every job that is not done, and submit no more."""
+        """Cancel every unfinished job, and submit no new ones."""
         with self._submitting:
             self._closed = True
             for job in self._submitted:
                 if not job.done():
                     job.cancel(check=False)
-                    job._results_timeout_s = 0  # no result is late: there is none
+                    job._results_timeout_s = 0  # do not wait for the result of a cancelled job
 
     def _result(self, name: str, call: Call) -> Any:
         from submitit.core.utils import FailedJobError, UncompletedJobError
@@ -104,7 +104,7 @@ class Jobs:
         with self._submitting:
             if self._closed:
                 raise NclBenchError("the jobs were cancelled; run the same command again to resume")
-            # a job of this name that a killed command left in the queue ends first, and its work is found
+            # "singleton": a job of this name left by a killed command ends first, and this one reuses its work
             self._executor.update_parameters(job_name=name, dependency="singleton")
             job = self._executor.submit(call)
             self._submitted.append(job)
@@ -112,8 +112,8 @@ class Jobs:
             result = job.result()
         except (FailedJobError, UncompletedJobError):
             raise NclBenchError(
-                f"job {job.job_id} ({name}) ended without a result, and {job.paths.stderr} may say why; run the same "
-                "command again to resume"
+                f"job {job.job_id} ({name}) ended without a result; see {job.paths.stderr}, then run the same command "
+                "again to resume"
             ) from None
         if isinstance(result, NclBenchError):
             raise result
@@ -124,12 +124,12 @@ class Jobs:
 def job_pool(
     options: Mapping[str, Any], folder: Path, n_jobs: int, begin: Callable[[], None]
 ) -> Iterator[Jobs]:
-    """Jobs for the length of a block; those that are not done when it raises are cancelled.
+    """Open a pool of jobs; if the block raises, unfinished jobs are cancelled.
 
     Args:
-        options: of every job, from :func:`read_options`.
-        folder: for their logs, and for what they are given and return.
-        n_jobs: how many are in the queue at a time.
+        options: options of every job, from :func:`read_options`.
+        folder: folder of the jobs' logs, arguments and results.
+        n_jobs: number of jobs in the queue at once.
         begin: called first in every job.
 
     Raises:
@@ -152,13 +152,13 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
     from submitit.slurm.slurm import SlurmInfoWatcher
 
     class Queue(SlurmInfoWatcher):
-        """Asks ``squeue``: submitit asks for accounting, and where there is none it never learns that a job died."""
+        """Query ``squeue``; submitit queries accounting, and without accounting never notices that a job died."""
 
         def update(self) -> None:
-            registered = set(self._registered)  # before the look: a job submitted meanwhile is not in it
+            registered = set(self._registered)  # before the query, which does not list jobs submitted later
             command = ["squeue", "--me", "--noheader", "--format=%A %T"]
             seen = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-            if seen.returncode == 0:  # a controller that is away for a while says nothing about the jobs
+            if seen.returncode == 0:  # a controller that does not answer says nothing about the jobs
                 states = dict(line.split() for line in seen.stdout.splitlines())
                 self._info_dict = {job: {"State": states.get(job, "ENDED")} for job in registered}
             self._last_status_check = time.time()
@@ -167,7 +167,7 @@ def _executor(options: Mapping[str, Any], folder: Path) -> Any:
         executor = SlurmExecutor(folder, max_num_timeout=MOST_AGAIN)
     except RuntimeError:
         raise NclBenchError(
-            "--executor slurm finds no srun; fix: run the command on a machine that submits jobs to SLURM"
+            "--executor slurm did not find srun; fix: run the command on a machine that can submit SLURM jobs"
         ) from None
     executor.job_class = cast(Any, type("QueuedJob", (SlurmJob,), {"watcher": Queue(delay_s=POLL)}))
     try:

@@ -1,7 +1,7 @@
-"""What training costs: captions that its networks encode, and its time in steps of a plain triplet.
+"""Cost of a training: number of encoded captions, and time relative to plain triplet steps.
 
-Seconds differ by machine, and on one machine by what else runs there. So a few steps of the mean triplet loss are timed
-in between, on a copy of a network that is thrown away: no number of the run depends on them.
+Seconds depend on the machine and on its load. Therefore a few steps of the mean triplet loss are timed before each
+epoch, on a copy of a network that is then discarded. They do not influence the run.
 """
 
 import time
@@ -23,7 +23,7 @@ from baselines.kit.randomness import derive_seed
 
 MARGIN = 0.2
 TIMED = 3
-"""Plain steps before each epoch."""
+"""Number of plain steps timed before each epoch."""
 
 
 @dataclass
@@ -31,10 +31,10 @@ class Spent:
     """Sums over the epochs of a run.
 
     Attributes:
-        captions: that its networks encoded in training, added up over the networks.
-        seconds: of the epochs' training, without evaluation on dev; 0 where no plain step is timed.
-        plain_seconds: of the plain steps that were timed.
-        plain_steps: how many these were.
+        captions: number of captions encoded in training, summed over the networks.
+        seconds: training time without the evaluation on dev; 0 if no plain steps are timed.
+        plain_seconds: time of the plain steps.
+        plain_steps: number of plain steps timed.
     """
 
     captions: int = 0
@@ -43,18 +43,18 @@ class Spent:
     plain_steps: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for a checkpoint."""
+        """Return plain values for a checkpoint."""
         return asdict(self)
 
     def cost(self, steps: float) -> float | None:
-        """Seconds of the training, over what ``steps`` plain steps take; None where none was timed."""
+        """Return training time relative to ``steps`` plain steps; None if none were timed."""
         if self.plain_steps == 0 or steps == 0:
             return None
         return round(self.seconds / (steps * self.plain_seconds / self.plain_steps), 3)
 
     @contextmanager
     def training(self, networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
-        """Count the captions that networks encode in this context, and its seconds."""
+        """Count the captions that networks encode in this context, and its time."""
 
         def counted(network: Backbone) -> Callable[..., Any]:
             encode = network.encode_captions
@@ -72,10 +72,10 @@ class Spent:
         try:
             yield
         finally:
-            if self.plain_steps:  # seconds without a measure would only make checkpoints differ
+            if self.plain_steps:  # unused seconds would make checkpoints of equal runs differ
                 self.seconds += _now(device) - begun
             for backbone in backbones:
-                del backbone.encode_captions  # that of the class is back
+                del backbone.encode_captions  # uncovers the method of the class
 
     def time_plain_steps(
         self,
@@ -85,13 +85,13 @@ class Spent:
         gradient_clip: float,
         epoch: int,
     ) -> None:
-        """Time some steps of the mean triplet on a copy of a network, with batches as those of the epoch."""
+        """Time some steps of the mean triplet on a copy of a network, with batches like those of the epoch."""
         copied = deepcopy(network).train()
         step = OptimiserStep(gradient_clip)
         step.optimizers = {copied: torch.optim.Adam(copied.parameters())}
         random = np.random.default_rng(derive_seed(batches.seed, "plain steps", epoch))
         ids = batches.pair_ids.numpy()
-        for number in range(1 + TIMED):  # the first one also makes the optimiser's state
+        for number in range(1 + TIMED):  # the first step is not timed: it also creates the optimiser's state
             chosen = random.choice(ids, min(batches.batch_size, len(ids)), replace=False)
             begun = _now(device)
             batch = batches.read(torch.from_numpy(chosen))
@@ -102,7 +102,7 @@ class Spent:
 
 
 def _now(device: torch.device) -> float:
-    """Seconds of this process on a CPU, which other processes do not lengthen; those of the wall beside a GPU."""
+    """Return process time on a CPU, which the load of other processes does not change; wall time with a GPU."""
     if device.type != "cuda":
         return time.process_time()
     torch.cuda.synchronize(device)

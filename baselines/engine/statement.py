@@ -1,4 +1,4 @@
-"""What a submission states of the runs that it comes from: method, noise, seeds, steps, cost, and how dev went."""
+"""Content of submission.yaml for finished runs: method, noise, seeds, steps, cost, and the curve on dev."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from ncl_bench.evaluation.submission import Scores, Submission
 from ncl_bench.noise.draw import NoiseRecord
 
 CLEAN_PROBABILITY = "clean_probability"
-"""The one of a method's estimates that a table compares."""
+"""Estimate that measured tables compare."""
 _SELECTIONS = ("dev", "none", "test")
 
 
@@ -33,16 +33,16 @@ def statement_of(
     scores: Scores,
     last_epoch: float | None,
 ) -> Submission:
-    """The statement of finished runs whose networks are scored together.
+    """Build the statement of finished runs whose networks are scored together.
 
     Args:
-        jobs: of the runs.
-        folders: of the runs, in the same order.
-        described: their ``run.json``.
-        test: the split that was scored.
-        networks: how many were averaged.
-        scores: the files of scores, as written.
-        last_epoch: rSum on test of the networks of the last epoch; None where they were not scored.
+        jobs: jobs of the runs.
+        folders: folders of the runs, in the same order.
+        described: ``run.json`` of each run, in the same order.
+        test: split that was scored.
+        networks: number of networks averaged.
+        scores: score files, as written.
+        last_epoch: rSum on test after the last epoch; None if it was not scored.
     """
     recipe = jobs[0].recipe
     imported = [run.imported for run in described if run.imported is not None]
@@ -85,7 +85,7 @@ def statement_of(
 def statement_of_zero_shot(
     job: TrainingJob, pretrained: str, test: PairedDataset, scores: Scores
 ) -> Submission:
-    """The statement of a pre-trained network that was trained on none of the dataset's pairs."""
+    """Build the statement of a pre-trained network that was not trained on the dataset."""
     recipe, spec = job.recipe, dataset_spec(test.name)
     order = known_order(spec, "test", job.root)
     assert order is not None  # the split was just scored
@@ -155,10 +155,10 @@ def _noise(record: NoiseRecord, kind: str) -> Noise:
 
 
 def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
-    """How the runs' recipes were changed, by name; nothing where the outcome is a shipped recipe.
+    """Return the overridden recipe options by name; empty if the result is itself a shipped recipe.
 
-    The number of steps is no such change: it is stated for itself. Lists are written as text, and several values of one
-    name are joined.
+    The number of steps is left out, because the statement has its own entry for it. Lists are written as text. If runs
+    differ in an option, their values are joined.
     """
     stated: dict[str, list[Any]] = {}
     for job in jobs:
@@ -178,7 +178,7 @@ def _training(
     described: Sequence[Run],
     last_epoch: float | None,
 ) -> Training | None:
-    """What the runs say of their training; None where one says nothing, as imported weights do."""
+    """Describe the training of the runs; None if one of them recorded nothing, like imported weights."""
     if any(run.trained_on is None for run in described):
         return None
     machines = [machine for run in described for machine in run.trained_on or ()]
@@ -198,7 +198,7 @@ def _training(
 
 
 def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[str, Any]:
-    """Steps, captions and cost of the training: means over the runs, as far as all of them counted."""
+    """Average steps, captions and cost over the runs; an entry is left out or None if a run did not record it."""
     outcomes = [folder.read_outcome() for folder in folders]
     if any(not outcome.steps for outcome in outcomes):
         return {}

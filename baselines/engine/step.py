@@ -1,13 +1,11 @@
-"""One optimiser step: backward, mean over the ranks, clip, update; and what it saw and counted.
+"""One gradient step: backward, mean over the ranks, clip, update; and a record of losses and step counts.
 
-What a step saw stays on the device for some steps: to read it, the host would have to wait until the device has done
-all its work. A loss that is not finite is therefore noticed late, but before anything made with it is written, and the
-step and the pairs that it came from are named all the same.
+Losses stay on the device for ``READ_EVERY`` steps, because reading one makes the host wait for the device. A non-finite
+loss is therefore noticed some steps late. It is still reported before any file is written, with its step and pairs.
 
-A recipe may give the networks a number of steps, which is that of each where all take equally many. A method that
-divides the pairs anew for every network trains one of them on more pairs than the other; they then take as many
-together. In an epoch no network takes more than its share of what is left: it stays as it is then, whatever the method
-goes on to do with it.
+A recipe may set a number of steps per network. Methods that divide the pairs for each network train one network on more
+pairs than the other, so the budget counts the mean over the networks. Each epoch gives every network an equal share of
+the remaining steps. A network that has used its share is frozen for the rest of the epoch.
 """
 
 import math
@@ -23,11 +21,11 @@ from baselines.kit.distributed import average_gradients
 from ncl_bench.errors import TrainingError
 
 READ_EVERY = 50
-"""Steps after which the host reads what the device has seen."""
+"""Number of steps between two reads of the losses from the device."""
 
 
 class StepsSpent(Exception):
-    """The networks have taken the steps that the recipe gives them."""
+    """The networks have used all steps of the recipe."""
 
 
 class Diverged(TrainingError):
@@ -35,13 +33,13 @@ class Diverged(TrainingError):
 
 
 class Seen(NamedTuple):
-    """What a step saw.
+    """Losses of one step, still on the device.
 
     Attributes:
-        number: of the step, from 1.
-        names: the loss, then its terms.
+        number: number of the step, from 1.
+        names: names of the loss and its terms.
         values: float64 ``(names,)``, on the device.
-        pair_ids: int64 ``(pairs,)``, of its batch.
+        pair_ids: int64 ``(pairs,)``, ids of the batch's pairs.
     """
 
     number: int
@@ -51,17 +49,17 @@ class Seen(NamedTuple):
 
 
 class OptimiserStep:
-    """What a method calls with a loss.
+    """The ``step`` that a method calls with a loss.
 
     Args:
-        gradient_clip: largest length of a module's gradient, after the mean over the ranks.
-        most: steps that the networks may take, in their mean; any number where None.
+        gradient_clip: largest gradient norm of a module, after the mean over the ranks.
+        most: largest mean number of steps per network; None for no limit.
 
     Attributes:
-        optimizers: of every module that is trained.
-        networks: whose steps are counted.
-        count: steps of all modules.
-        taken: steps of each network.
+        optimizers: optimizer of every trained module.
+        networks: networks whose steps are counted.
+        count: number of steps so far, of any module.
+        taken: number of steps of each network.
     """
 
     def __init__(self, gradient_clip: float, most: int | None = None) -> None:
@@ -77,10 +75,11 @@ class OptimiserStep:
         self._final: dict[int, dict[str, Tensor]] = {}
 
     def begin_epoch(self, networks: Sequence[nn.Module]) -> None:
-        """Count the steps of these networks, and give each its share of those that are left."""
+        """Give each network its share of the remaining steps."""
         self.networks = networks
         if self._most is not None:
             left = self._most * len(networks) - sum(self.taken)
+            # rounded up, so that an epoch with steps left always gives every network one
             self._ends = [taken + math.ceil(left / len(networks)) for taken in self.taken]
 
     def __call__(
@@ -95,8 +94,8 @@ class OptimiserStep:
         """Update modules by the scalar ``loss``; see :class:`baselines.kit.method.Step`.
 
         Raises:
-            Diverged: this loss, or one of the last steps, is not finite.
-            StepsSpent: the networks may take no further step.
+            Diverged: a loss since the last read is not finite.
+            StepsSpent: the networks have used all steps of the recipe.
         """
         trained = [modules] if isinstance(modules, nn.Module) else modules
         if self._most is not None and all(self._is_spent(module) for module in trained):
@@ -107,6 +106,7 @@ class OptimiserStep:
         updated = {module: _parameters(self.optimizers[module]) for module in trained}
         for module in updated:
             self.optimizers[module].zero_grad(set_to_none=True)
+        # a loss may also pass through networks that do not train in this step: they need no gradient
         inputs = [parameter for each in updated.values() for parameter in each]
         loss.backward(inputs=inputs)  # type: ignore[no-untyped-call]
         for module, parameters in updated.items():
@@ -122,15 +122,15 @@ class OptimiserStep:
         self._count_networks(trained)
 
     def check(self) -> None:
-        """Read what the last steps saw.
+        """Read the losses since the last read.
 
         Raises:
-            Diverged: one of their losses is not finite; the first of them is named.
+            Diverged: a loss is not finite; the message names the first such step and its pairs.
         """
         unread, self._unread = self._unread, []
         if not unread:
             return
-        values = iter(torch.cat([seen.values for seen in unread]).tolist())
+        values = iter(torch.cat([seen.values for seen in unread]).tolist())  # one transfer for all steps
         for seen in unread:
             found = {name: next(values) for name in seen.names}
             if not math.isfinite(found["loss"]):
@@ -142,10 +142,10 @@ class OptimiserStep:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Steps of which none stays unread, also where a method stumbles over what a loss that is not finite left.
+        """Check every loss at the end, even if the method itself fails on non-finite weights.
 
         Raises:
-            Diverged: as :meth:`check`.
+            Diverged: as in :meth:`check`; it replaces the method's own error.
         """
         try:
             yield
@@ -154,28 +154,31 @@ class OptimiserStep:
 
     @property
     def mean_taken(self) -> float:
-        """Steps of the networks, in their mean."""
+        """Mean number of steps per network."""
         return sum(self.taken) / len(self.taken)
 
     @property
     def running_loss(self) -> float | None:
-        """Mean loss of the last steps of the epoch that were read; None before the first ones."""
+        """Mean of the last losses read in this epoch; None before the first read."""
         last = self._read.get("loss", [])[-READ_EVERY:]
         return sum(last) / len(last) if last else None
 
     @property
     def spent(self) -> bool:
-        """Whether the networks have taken all of their steps."""
+        """Whether the networks have used all steps of the recipe."""
         return self._most is not None and sum(self.taken) >= self._most * len(self.taken)
 
     def restore_spent(self) -> None:
-        """Put back networks that ran on, in training mode, after their share; batch statistics had moved."""
+        """Restore frozen networks, whose batch statistics may have moved in later forward passes."""
         for k, state in self._final.items():
             self.networks[k].load_state_dict(state)
         self._final = {}
 
     def _is_spent(self, module: nn.Module) -> bool:
-        """Whether a network has taken its share; a part of one as the whole, what belongs to none as all of them."""
+        """Whether a module's share is used.
+
+        A part of a network counts as that network. A module outside all networks is spent when all networks are.
+        """
         owners = [
             k
             for k, network in enumerate(self.networks)
@@ -193,10 +196,10 @@ class OptimiserStep:
             raise StepsSpent
 
     def epoch_means(self) -> dict[str, float]:
-        """Mean of the loss and of each term over the steps that named it since the last call.
+        """Return the means of the loss and of each term since the last call, and start new ones.
 
         Raises:
-            Diverged: as :meth:`check`.
+            Diverged: as in :meth:`check`.
         """
         self.check()
         means = {name: sum(values) / len(values) for name, values in self._read.items()}

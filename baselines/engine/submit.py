@@ -1,9 +1,9 @@
-"""Finished runs to a submission: the test split is scored once, by the networks chosen on dev.
+"""Finished runs to a submission: the best networks on dev score the test split once.
 
-The submission's folder appears whole, when all is computed; a killed call leaves nothing and starts over.
+The submission folder is written atomically at the end; a killed call leaves nothing and starts over.
 
-Of runs whose recipes give a number of steps the networks of the last epoch are scored too, so that a table can show
-what they had memorised; no choice depends on it. If that epoch was the best one, its scores are at hand.
+If a recipe sets a number of steps, the last epoch is scored too, so that a table can show how much noise the networks
+memorised. No choice depends on it. If the last epoch is also the best one, its scores are reused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ SCORES_FILE = "test.npy"
 EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
 
 Networks = Sequence[tuple[nn.Module, RankingScores]]
-"""Networks in evaluation mode, with what they rank by."""
+"""Networks in evaluation mode, each with its map from similarities to ranking scores."""
 
 
 def submit(
@@ -66,11 +66,11 @@ def submit(
         runs: finished runs on the same dataset and noise; SGRAF is the mean of an SGR and an SAF run.
         to: folder to write; it must not exist, or be empty.
         root: folder of prepared datasets.
-        embeddings: write embeddings of images and captions, whose dot products are the similarities, in place of the
-            matrix.
+        embeddings: write embeddings of images and captions in place of the matrix; their dot products are the
+            similarities.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
-        console: where to draw progress; standard error by default.
+        console: console for progress; standard error by default.
 
     Raises:
         TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
@@ -121,15 +121,15 @@ def submit_zero_shot(
     devices: int | None = None,
     console: Console | None = None,
 ) -> Submission:
-    """Score test with a pre-trained network as it is, and write a submission folder.
+    """Score test with a pre-trained network without training, and write a submission folder.
 
     Args:
-        job: names dataset and backbone; nothing of its method is used.
+        job: dataset and backbone; its method is ignored.
         to: folder to write; it must not exist, or be empty.
         embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each.
-        console: where to draw progress; standard error by default.
+        console: console for progress; standard error by default.
 
     Raises:
         TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
@@ -137,8 +137,8 @@ def submit_zero_shot(
     pretrained = job.backbone.pretrained_encoder(job.recipe.backbone_config)
     if not pretrained:
         raise TrainingError(
-            f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name such weights, "
-            "as --set backbone.pretrained=openai does for clip"
+            f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name weights, such "
+            "as --set backbone.pretrained=openai for clip"
         )
     _check_target(to)
     test = job.load("test")
@@ -159,15 +159,15 @@ def submit_zero_shot(
 def _check_target(to: Path) -> None:
     if (to / SUBMISSION_FILE).exists():
         raise TrainingError(
-            f"{to} holds a submission already; test is scored once, choose a new folder with --to"
+            f"{to} already holds a submission, and test is scored only once; choose a new folder with --to"
         )
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TrainingError(f"{to} exists and is no submission; choose a new folder with --to")
+        raise TrainingError(f"{to} exists and is not a submission; choose a new folder with --to")
 
 
 @contextmanager
 def _owned(to: Path) -> Iterator[None]:
-    """Hold the folder from the first score on, so that nobody learns at the end that another process has written it."""
+    """Lock the folder before scoring, so that a conflict with another process shows at the start."""
     with ExitStack() as held:
 
         def claim() -> None:
@@ -186,7 +186,7 @@ def _scored(
     console: Console | None,
     to: Path,
 ) -> dict[str, Float32Array]:
-    """The arrays of a submission by file name, finite; without content on every rank but the first."""
+    """Compute the finite arrays of a submission, by file name; empty on every rank but the first."""
     if embeddings:
         with bar("score", test.n_images + len(test), console) as advance:
             sides = embed([network for network, _ in networks], test, device, advance)
@@ -224,7 +224,7 @@ def _last_epoch(
     device: torch.device,
     console: Console | None,
 ) -> float | None:
-    """rSum on test of the networks of the last epoch; None where checkpoints are gone."""
+    """Compute the rSum on test after the last epoch; None if a checkpoint is missing."""
     for folder, method in zip(folders, methods, strict=True):
         state, _ = latest_state(folder.checkpoints)
         if state is None:
@@ -255,18 +255,18 @@ def _written(
         submission = describe(scores)
         write_submission(folder, submission)
         if to.is_dir():
-            to.rmdir()  # empty; a folder does not replace another one everywhere
+            to.rmdir()  # it is empty; not every system lets a folder replace another
     return submission
 
 
 def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
-    """The method of a finished run with the networks that were best on dev, in evaluation mode."""
+    """Load the method of a finished run with its best networks on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed, pretrained=False)
     stated = folder.read_outcome().best_sha256 if folder.finished else None
     try:
         content = folder.best.read_bytes()
         if stated not in (None, sha256(content).hexdigest()):
-            raise SafetensorError("its sha256 is not the one that training.json states")
+            raise SafetensorError("its sha256 differs from the one in training.json")
         method.networks.load_state_dict(load(content))
     except (OSError, SafetensorError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
@@ -277,7 +277,7 @@ def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> 
 
 
 def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) -> None:
-    """Embeddings say all that the networks rank by."""
+    """Check that dot products of embeddings are the scores that the networks rank by."""
     for job in jobs:
         if not job.backbone.dot_products:
             raise TrainingError(
@@ -294,32 +294,32 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
 def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if any(run.samefile(earlier) for earlier in runs[:number]):
-            raise TrainingError(f"{run} is given twice; every run counts once in a mean")
+            raise TrainingError(f"{run} is given twice; name every run once")
     for run, other in zip(runs[1:], described[1:], strict=True):
         for key in ("fingerprint", "vocabulary", "noise", "precision"):
             if getattr(other, key) != getattr(described[0], key):
                 raise TrainingError(
-                    f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
+                    f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
                 )
         for key in ("dataset", "language", "tokenizer", "clean_only"):
             if getattr(other.recipe, key) != getattr(described[0].recipe, key):
                 raise TrainingError(
-                    f"{run} and {runs[0]} have another {key}; only runs that share it can be averaged"
+                    f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
                 )
         pair = [BACKBONES[each.recipe.backbone["name"]].reads_images for each in (other, described[0])]
         if any(pair) and other.recipe.backbone != described[0].recipe.backbone:
             raise TrainingError(
-                f"{run} and {runs[0]} have another backbone, which may read images in another way; only runs that "
-                "share it can be averaged"
+                f"{run} and {runs[0]} have different backbones, which may read images in different ways; only runs "
+                "with the same backbone can be averaged"
             )
 
 
 def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
-    """Word ids mean the same words as in training."""
+    """Check that token ids mean the same words as in training."""
     trained = described.vocabulary
     if trained is not None and trained != test.vocabulary.sha256:
         raise TrainingError(
-            f"{run} was trained with the vocabulary {trained[:8]}, {test.name} was prepared here with "
-            f"{test.vocabulary.sha256[:8]}, so the token ids differ; give the --root of the training, or prepare the "
-            "dataset with its vocabulary (ncl-bench prepare --vocabulary)"
+            f"{run} was trained with the vocabulary {trained[:8]}, but {test.name} was prepared here with "
+            f"{test.vocabulary.sha256[:8]}, so token ids differ; use the --root of the training, or prepare the "
+            "dataset with that vocabulary (ncl-bench prepare --vocabulary)"
         )

@@ -1,9 +1,9 @@
-"""Many trainings at once: recipes x noises x seeds as cells, several at a time.
+"""Many training runs: recipes x noises x seeds as cells, several at a time.
 
 ``FOLDER/runs`` and ``FOLDER/submissions``   one folder per cell
 ``FOLDER/table.csv``                         mean rSum on test, one line per recipe and noise
 
-The same command resumes: finished trainings are not repeated, and others continue from their last whole epoch.
+The same command resumes: it skips finished cells and continues the others from their last complete epoch.
 """
 
 import hashlib
@@ -43,17 +43,17 @@ NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)
 TUNED = "_tuned"
 Shares = Any
-"""Shared array of floats in [0, 1]: how far each training is."""
+"""Shared array of floats in [0, 1]: progress of each training."""
 _FILES = ("runs", "submissions", "leaderboard", "jobs", "tuned", "table.csv")
 
 
 class Tuning(Record):
-    """How every recipe of a table is tuned.
+    """Tuning of every recipe of a table.
 
     Attributes:
-        trials: of each recipe; the first one is the unchanged recipe.
-        noise: training noise of the trials, which are judged on dev.
-        seed: of the trainings and of the drawn options.
+        trials: number of trials per recipe; the first one is the unchanged recipe.
+        noise: training noise of the trials, which are compared on dev.
+        seed: seed of the trainings and of the drawn options.
     """
 
     trials: Annotated[int, Field(ge=1)] = 12
@@ -65,12 +65,12 @@ class Table(Record):
     """One measured table (docs/measured-tables.md).
 
     Attributes:
-        title: of the table.
-        steps: optimiser steps of the networks, in their mean.
+        title: title of the table.
+        steps: mean number of gradient steps per network.
         recipes: names of shipped recipes; their tuned versions are trained too.
-        noises: such as ``none`` and ``caption-60``.
-        seeds: of the trainings; the tuning has another one.
-        tuning: of every recipe.
+        noises: training noises, such as ``none`` and ``caption-60``.
+        seeds: training seeds; the seed of the tuning must differ.
+        tuning: tuning of every recipe.
     """
 
     title: Text
@@ -83,7 +83,7 @@ class Table(Record):
     @model_validator(mode="after")
     def _is_tuned_apart(self) -> Self:
         if self.tuning.seed in self.seeds:
-            raise ValueError(f"tuning.seed is {self.tuning.seed}, one of seeds; choose another one")
+            raise ValueError(f"tuning.seed is {self.tuning.seed}, which is also in seeds; choose another one")
         return self
 
     @classmethod
@@ -94,7 +94,7 @@ class Table(Record):
             source: name of a shipped table, or a YAML file.
 
         Raises:
-            RecipeError: no such table, or it is refused.
+            RecipeError: there is no such table, or it is invalid.
         """
         path = Path(source) if Path(source).is_file() else TABLES / f"{source}.yaml"
         if not path.is_file():
@@ -107,7 +107,7 @@ class Table(Record):
             raise RecipeError(str(error)) from None
 
     def trained(self) -> list[str]:
-        """The recipes, each followed by its tuned version where tuning changed something."""
+        """Return the recipes, each followed by its tuned version if tuning changed it."""
         shipped = set(recipe_names())
         chosen = []
         for name in self.recipes:
@@ -165,7 +165,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The recipe and its settings."""
+        """Recipe and settings."""
         return " ".join((self.recipe, *self.settings))
 
     @property
@@ -176,22 +176,22 @@ class Cell:
 
     @property
     def run(self) -> RunFolder:
-        """Where it is trained."""
+        """Folder of the training."""
         return RunFolder(self.folder / "runs" / self.name)
 
     @property
     def submission(self) -> Path:
-        """Where its scores and result are written."""
+        """Folder of the scores and the result."""
         return self.folder / "submissions" / self.name
 
     @property
     def job(self) -> TrainingJob:
-        """What is trained."""
+        """Training job of the cell."""
         recipe, settings = with_settings(Recipe.load(self.recipe), self.settings)
         return self.job_of(recipe, settings)
 
     def job_of(self, recipe: Recipe, settings: Mapping[str, Any]) -> TrainingJob:
-        """The training of a recipe under the cell's noise and seed."""
+        """Build the job of a recipe under the cell's noise and seed."""
         ratio, unit = self.noise.percent / 100, self.noise.unit
         return TrainingJob(
             recipe,
@@ -205,11 +205,11 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether :meth:`r_sum` can be asked for."""
+        """Whether :meth:`r_sum` is available."""
         return (self.submission / SUBMISSION_FILE).exists()
 
     def train(self, device: str, features: Features, index: int) -> None:
-        """Train from the last whole epoch on, and score test; ``index`` is the place of its share."""
+        """Train or resume, then score test; ``index`` is the cell's place in the shared progress array."""
         from baselines.engine.submit import submit
 
         self.fit(device, features, index)
@@ -217,7 +217,7 @@ class Cell:
         submit([self.run.path], self.submission, root=self.root, device=device, console=quiet)
 
     def fit(self, device: str, features: Features, index: int) -> None:
-        """Train alone."""
+        """Train or resume, without scoring."""
         from baselines.engine.train import Trainer
 
         trainer = Trainer(self.job, self.run, device, features=features)
@@ -225,10 +225,10 @@ class Cell:
             trainer.run(progress)
 
     def r_sum(self) -> float:
-        """rSum on test.
+        """Evaluate the submission and return its rSum on test.
 
         Raises:
-            NclBenchError: the submission was trained in another way than the cell asks for.
+            NclBenchError: the submission was trained with another precision, budget or settings.
         """
         self._check_training()
         report, _ = evaluate_folder(self.submission, self.submission, root=self.root)
@@ -265,19 +265,19 @@ def cells_of(
     precision: Precision = "32-true",
     settings: Sequence[str] = (),
 ) -> list[Cell]:
-    """Every combination once, seed by seed, so that a sweep that is stopped early has whole columns.
+    """Return every combination once, seed by seed, so that a sweep stopped early has complete tables of fewer seeds.
 
     Args:
-        folder: of the sweep.
+        folder: folder of the sweep.
         recipes: names of shipped recipes, or files.
-        noises: such as ``none`` and ``caption-40``.
-        seeds: of the training.
+        noises: training noises, such as ``none`` and ``caption-40``.
+        seeds: training seeds.
         root: folder of prepared datasets.
         precision: arithmetic of the networks.
-        settings: of every recipe, such as ``method.epochs=10``.
+        settings: overridden options of every recipe, such as ``method.epochs=10``.
 
     Raises:
-        NclBenchError: no such recipe, a setting that it refuses, or not a noise.
+        NclBenchError: a recipe, setting or noise is unknown or invalid.
     """
     parsed = [NoiseCell.parse(noise) for noise in noises]
     for recipe in recipes:
@@ -300,18 +300,18 @@ def sweep(
     features: Features = "auto",
     slurm: Mapping[str, Any] | None = None,
 ) -> dict[Cell, float]:
-    """Train, score and evaluate every cell that is not finished yet, and write ``table.csv``.
+    """Train, score and evaluate every unfinished cell, and write ``table.csv``.
 
     Args:
-        folder: to write.
-        cells: what to do, from :func:`cells_of`.
-        jobs: runs at a time; each uses one thread, since networks as small as those of digits gain nothing from more.
+        folder: folder to write.
+        cells: cells from :func:`cells_of`.
+        jobs: number of runs at once; each uses one thread, since small networks gain nothing from more.
         device: ``auto``, ``cpu`` or ``cuda``.
         features: ``auto``, ``mapped`` or ``gpu``, see :class:`baselines.engine.train.Trainer`.
-        slurm: options of SLURM's jobs; by default processes of this command do the runs.
+        slurm: options of SLURM jobs; None trains in processes of this command.
 
     Returns:
-        Each cell's rSum on test.
+        rSum on test of each cell.
 
     Raises:
         NclBenchError: the folder holds something else, or a cell fails; finished cells stay.
@@ -324,7 +324,7 @@ def sweep(
 
 @contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Hold the folder of a sweep or a search, or refuse one that holds something else."""
+    """Lock the folder of a sweep or a search; refuse a folder that holds something else."""
     held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
     if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
@@ -341,7 +341,7 @@ def finish_all(
     slurm: Mapping[str, Any] | None,
     record: Callable[[Cell, Mapping[Cell, float]], object] = lambda *_: None,
 ) -> dict[Cell, float]:
-    """Every cell's rSum; ``record`` is called after each with all that are known."""
+    """Finish every cell and return its rSum; after each cell, ``record`` gets all results so far."""
     console = Console(stderr=True)
     results: dict[Cell, float] = {}
 
@@ -375,7 +375,7 @@ def finish_all(
 def _workers(
     slurm: Mapping[str, Any] | None, folder: Path, n: int, shares: Shares
 ) -> Iterator[Callable[..., Future[float]]]:
-    """What takes a job's name, a function and its arguments: processes of this command, or jobs."""
+    """Yield a function that submits a named call: to processes of this command, or to SLURM."""
     if slurm is None:
         with worker_pool(n, begin_worker, (shares,)) as pool:
             yield lambda _, *call: pool.submit(*call)
@@ -385,7 +385,7 @@ def _workers(
 
 
 def _job_name(cell: Cell) -> str:
-    """Name of the job that does a cell, the same whoever asks for it."""
+    """Return the SLURM job name of a cell, the same in every command."""
     folder = hashlib.sha256(str(cell.folder.absolute()).encode()).hexdigest()[:8]
     return f"ncl-bench-{folder}-{cell.name.replace('/', '-')}"
 
@@ -403,7 +403,7 @@ _shares: Shares | None = None
 
 
 def begin_worker(shares: Shares | None = None) -> None:
-    """Begin a worker with one thread; a job of SLURM has nowhere to report."""
+    """Start a worker with one thread; a SLURM job has no shared progress array."""
     import torch
 
     global _shares
@@ -412,11 +412,11 @@ def begin_worker(shares: Shares | None = None) -> None:
 
 
 class SharedProgress(TrainingProgress):
-    """Tells the parent process how far a training is.
+    """Progress of a training that the parent process shows.
 
     Args:
-        n_epochs: of the training.
-        index: of its share.
+        n_epochs: number of epochs of the training.
+        index: place in the shared progress array.
     """
 
     def __init__(self, n_epochs: int, index: int) -> None:
@@ -430,7 +430,7 @@ class SharedProgress(TrainingProgress):
 
 
 def table_as_csv(results: Mapping[Cell, float]) -> str:
-    """Mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
+    """Format mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
     lines = [
         (recipe, noise, len(values), f"{mean(values):.1f}", _spread(values))
         for (recipe, noise), values in _over_seeds(results).items()
@@ -439,7 +439,7 @@ def table_as_csv(results: Mapping[Cell, float]) -> str:
 
 
 def table_to_print(results: Mapping[Cell, float]) -> PrintedTable:
-    """The same numbers, one row per recipe and one column per noise."""
+    """Format the same numbers with one row per recipe and one column per noise."""
     groups = _over_seeds(results)
     noises = list(dict.fromkeys(str(cell.noise) for cell in results))
     table = PrintedTable(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)

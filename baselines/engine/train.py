@@ -1,12 +1,11 @@
-"""The engine: recipe to epochs to the weights that are best on dev. It names no method and no dataset.
+"""The training loop: train a recipe epoch by epoch and keep the best weights on dev. It names no method or dataset.
 
-A run is a function of its recipe, noise and seed: random numbers of an epoch depend on (seed, epoch) alone, so a run
-that was killed goes on from its last whole epoch and ends with the same bits (on one machine, on a CPU). Several
-processes compute what one does, see :mod:`baselines.kit.distributed`; the first of them keeps the run folder.
+A run is a function of its recipe, noise and seed. The random numbers of an epoch depend only on (seed, epoch), so a
+killed run resumes from its last complete epoch and ends with the same bits (on the same machine's CPU). Several
+processes compute what one does, see :mod:`baselines.kit.distributed`; the first one writes the run folder.
 
-Where the recipe gives a number of steps, the networks take exactly as many in their mean, and the method's plan is
-stretched or squeezed over them: an epoch follows the entry of the plan that stands where the share of the steps taken
-has come to.
+If the recipe sets a number of steps, each network takes that many (on average over the networks), and the method's plan
+is stretched or compressed: each epoch uses the plan entry that matches the fraction of steps done.
 """
 
 import hashlib
@@ -42,18 +41,18 @@ from ncl_bench.files import sole_owner, write_bytes
 
 
 class Trainer:
-    """One run of one method.
+    """One training run.
 
     Args:
-        job: what is trained on what.
-        folder: where the run is kept.
+        job: recipe, noise, seed and data of the run.
+        folder: folder of the run.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
             ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
 
     Raises:
-        TrainingError: the devices are not there, or something is asked for that only CUDA has; nothing is written.
+        TrainingError: there are too few devices, or an option needs CUDA; nothing is written.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Trainer:
         self.job, self.folder, self.features = job, folder, features
         if features == "gpu" and job.backbone.reads_images:
             raise TrainingError(
-                f"--features gpu keeps region features, but backbone {job.backbone.name} reads images; leave it out"
+                f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
             )
         self.device = device_for(device, job.precision, devices)
         if self.device.type != "cuda":
@@ -88,15 +87,15 @@ class Trainer:
         self.spent = Spent()
         self.place = -1
         self.curves = Curves(folder.tensorboard)
-        self.history: list[Epoch] = []  # on the first rank alone
+        self.history: list[Epoch] = []  # only filled on the first rank
         self.epochs = 0
         self.best_sha256: str | None = None
 
     def run(self, progress: TrainingProgress) -> Outcome:
-        """Train to the end, or from the last whole epoch on.
+        """Train to the end, resuming from the last complete epoch.
 
         Returns:
-            How it ended.
+            Epochs, best epoch, dev recalls and cost of the run.
 
         Raises:
             TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
@@ -125,22 +124,22 @@ class Trainer:
             return from_first_rank(self._conclude)
 
     def _ended(self, epochs: int, taken: Sequence[int]) -> bool:
-        """Whether a run that has done so many epochs, with so many steps of each network, has come to its end."""
+        """Whether a run with this many epochs, and this many steps of each network, is finished."""
         if self.job.recipe.steps is None:
             return epochs >= len(self.plans)
         return sum(taken) >= self.job.recipe.steps * len(self.method.networks)
 
     @property
     def _epochs_of_plan(self) -> float:
-        """How far the run has come, in epochs of its plan."""
+        """Progress of the run, in epochs of its plan."""
         if self.job.recipe.steps is None:
             return self.epochs
         return len(self.plans) * self.step.mean_taken / self.job.recipe.steps
 
     def _next_plan(self) -> tuple[EpochPlan, bool]:
-        """What the plan says of the next epoch, and whether it has said so of the one before.
+        """Return the plan entry of the next epoch, and whether the previous epoch used the same entry.
 
-        What entries that are passed over would have made anew is made anew all the same.
+        Resets requested by skipped entries still happen.
         """
         now = min(int(self._epochs_of_plan), len(self.plans) - 1)
         entered = self.plans[self.place + 1 : now + 1]
@@ -160,7 +159,7 @@ class Trainer:
         copy_first_rank(self.method)
         progress.begin(self.folder.path.name, plan, len(batches.pair_ids) * self.method.n_networks)
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
-        # a method draws from the seed and the plan's epoch, and must not draw the same twice
+        # batch order depends on seed and plan entry: an entry used twice needs another seed for its second epoch
         batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
         self.step.begin_epoch(list(self.method.networks))
         device = self.device
@@ -179,11 +178,11 @@ class Trainer:
             self.step.restore_spent()
             if self.step.count == 0:
                 raise TrainingError(
-                    f"nothing is trained: train_epoch of method {self.method.name} must call step(network, loss, "
-                    "batch), and called it for no batch"
+                    f"nothing is trained: train_epoch of method {self.method.name} never called "
+                    "step(network, loss, batch); call it for every batch"
                 )
             if budget is not None and sum(self.step.taken) == taken:
-                raise TrainingError("no network took a step, and the recipe wants more of them, at the end")
+                raise TrainingError("no network took a step although the recipe has steps left, at the end")
         except TrainingError as error:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
             good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
@@ -218,7 +217,7 @@ class Trainer:
     def _record(
         self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
     ) -> str:
-        """Write what an epoch came to, and say it in a line."""
+        """Write the results of an epoch, and return a line that summarises them."""
         entry = self._measure(index, plan, similarities, means)
         self.history.append(entry)
         if entry.best:
@@ -227,7 +226,7 @@ class Trainer:
             write_bytes(self.folder.best, weights)
             self.best_sha256 = hashlib.sha256(weights).hexdigest()
         self.curves.write(entry)
-        # from here on the epoch counts as done, and what is above is not written again
+        # the checkpoint comes last: a run killed before this line repeats the epoch and rewrites the files above
         save_state(self.folder.checkpoints, index + 1, self._state())
         self.folder.write_history(self.history)
         loss = "no step" if entry.loss is None else f"loss {entry.loss:.4g}"
@@ -296,7 +295,7 @@ class Trainer:
     def _newest_state(self) -> dict[str, Any] | None:
         state, damaged = latest_state(self.folder.checkpoints)
         for path in damaged:
-            print(f"{path} is damaged and was passed over")
+            print(f"{path} is damaged and was deleted; training resumes from an older checkpoint")
             path.unlink()
         if state is not None:
             self.folder.write_history([Epoch.model_validate(entry) for entry in state["history"]])
@@ -311,7 +310,7 @@ class Trainer:
             self.step.optimizers[module].load_state_dict(saved)
         self.history = [Epoch.model_validate(entry) for entry in state["history"]]
         self.step.count = state["steps"]
-        self.step.taken = state.get("taken", self.step.taken)  # earlier versions counted no network's steps
+        self.step.taken = state.get("taken", self.step.taken)  # older checkpoints lack it
         self.place = state.get("place", state["epochs"] - 1)
         self.spent = Spent(**state.get("spent", {}))
         self.best_sha256 = state.get("best_sha256")
@@ -321,7 +320,7 @@ class Trainer:
         chosen = [entry for entry in self.history if entry.best]
         if not chosen:
             raise TrainingError(
-                f"{self.folder.path}: no epoch of this recipe may be chosen on dev; give it one that is no warm-up"
+                f"{self.folder.path}: no epoch of this recipe may be selected on dev; add one that is not a warm-up"
             )
         last = chosen[-1]
         outcome = Outcome(

@@ -1,10 +1,11 @@
-"""Random search for the best options of a recipe: its trials are cells that are judged on dev alone.
+"""Random search for the best options of a recipe; trials are cells that are compared on dev only.
 
-The first trial is the unchanged recipe. The options of the others follow from the seed, the trial's number and the
-option's name, so every method gets as many trials, and any number of them at a time gives the same ones.
+The first trial is the unchanged recipe. The options of every other trial depend only on the seed, the trial's number
+and the option's name. So the same trials result however many run at once, and every method gets the same number.
 
 ``FOLDER/runs/RECIPE/trial-03``     the training of a trial
-``FOLDER/tuned/RECIPE_tuned.csv``   every finished trial, and beside it as YAML the options of the best one
+``FOLDER/tuned/RECIPE_tuned.csv``   every finished trial
+``FOLDER/tuned/RECIPE_tuned.yaml``  options of the best trial, as a recipe
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from ncl_bench.files import as_csv, write_text
 
 @dataclass(frozen=True)
 class Trial(Cell):
-    """One training of a search, judged on dev; the first one is the unchanged recipe."""
+    """One training of a search, compared on dev; trial 0 is the unchanged recipe."""
 
     number: int = 0
     split: ClassVar[str] = "dev"
@@ -37,12 +38,12 @@ class Trial(Cell):
 
     @property
     def base(self) -> Recipe:
-        """The recipe with the settings of every trial."""
+        """Recipe with the settings that all trials share."""
         return with_settings(Recipe.load(self.recipe), self.settings)[0]
 
     @property
     def values(self) -> dict[str, Any]:
-        """Drawn options by dotted name; they follow from the seed, the trial's number and the option's name."""
+        """Drawn options of the trial by dotted name; empty for trial 0."""
         if self.number == 0:
             return {}
         return {name: drawn(among, self.seed, self.number, name) for name, among in self.base.search.items()}
@@ -68,10 +69,10 @@ class Trial(Cell):
             write_text(self._diverged, f"{error}\n")
 
     def r_sum(self) -> float:
-        """rSum on dev of the best epoch; 0 where the loss was not finite.
+        """Return the rSum on dev of the best epoch; 0 if the loss was not finite.
 
         Raises:
-            NclBenchError: the folder holds a trial of something else.
+            NclBenchError: the folder holds a trial of another recipe, search, noise or seed.
         """
         there, job = self.run.read_run(), self.job
         noise = (there.noise.unit or "caption", there.noise.ratio)
@@ -84,17 +85,17 @@ class Trial(Cell):
 
     @property
     def best_epoch(self) -> int | None:
-        """The epoch chosen on dev, from 1; None where the loss was not finite."""
+        """Best epoch on dev, from 1; None if the loss was not finite."""
         return self.run.read_outcome().best_epoch + 1 if self.run.finished else None
 
 
 def short_name(recipe: str) -> str:
-    """Method and name of a recipe or its file, such as ``ncr/digits_vse_infinity``."""
+    """Return method and name of a recipe or its file, such as ``ncr/digits_vse_infinity``."""
     return "/".join(Path(recipe).with_suffix("").parts[-2:])
 
 
 def drawn(among: Between | OneOf, seed: int, number: int, name: str) -> Any:
-    """Draw an option of a trial; numbers that are not whole have four digits."""
+    """Draw an option of a trial; floats are rounded to four significant digits."""
     random = np.random.default_rng(derive_seed(seed, "search", number, name))
     if isinstance(among, OneOf):
         return among.choice[int(random.integers(len(among.choice)))]
@@ -114,16 +115,16 @@ def trials_of(
     root: Path | None = None,
     settings: Sequence[str] = (),
 ) -> list[Trial]:
-    """Every trial of every recipe once; arguments as for :func:`cells_of`.
+    """Return every trial of every recipe once; arguments as for :func:`cells_of`.
 
     Raises:
-        NclBenchError: no such recipe, it names nothing to search, or a setting is refused.
+        NclBenchError: a recipe is unknown or has no ``search`` section, or a setting is invalid.
     """
     noise, chosen = NoiseCell.parse(tuning.noise), dict.fromkeys(recipes)
     for recipe in chosen:
         if not with_settings(Recipe.load(recipe), settings)[0].search:
             raise NclBenchError(
-                f"recipe {recipe} has no search: name the options to tune and their ranges there"
+                f"recipe {recipe} has no search section; add one with the options to tune and their ranges"
             )
     return [
         Trial(recipe, noise, tuning.seed, folder, root, settings=tuple(settings), number=number)
@@ -140,15 +141,15 @@ def tune(
     device: str = "auto",
     slurm: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Do every trial that is not finished yet, and write the table of each recipe's trials with the best options.
+    """Train every unfinished trial, and write each recipe's table of trials and its best options.
 
     Args:
-        folder: to write.
-        trials: what to do, from :func:`trials_of`.
+        folder: folder to write.
+        trials: trials from :func:`trials_of`.
         jobs, device, slurm: as for :func:`sweep`.
 
     Returns:
-        The YAML file of each recipe's best trial.
+        YAML file with the best options of each recipe.
 
     Raises:
         NclBenchError: the folder holds something else, or other trials; or a trial fails.
@@ -166,17 +167,17 @@ def tune(
 
 
 def _write_study(trials: Sequence[Trial], results: Mapping[Cell, float]) -> Path:
-    """Write the table of one recipe's finished trials; when all are, the best one's options as a tuned recipe too.
+    """Write the table of a recipe's finished trials and, when all are finished, its best options as a recipe.
 
     Args:
-        trials: of the recipe, in the order of their numbers.
-        results: rSum on dev of those that are finished.
+        trials: trials of the recipe, by number.
+        results: rSum on dev of the finished trials.
 
     Returns:
         Path of the tuned recipe.
     """
     first, done = trials[0], [trial for trial in trials if trial in results]
-    # the first of equals
+    # ties go to the first trial, so that the unchanged recipe wins them
     best = max(trials, key=results.__getitem__) if len(done) == len(trials) else None
     names = list(first.base.search)
     lines: list[list[object]] = [["trial", *names, "dev_rsum", "best_epoch", "chosen"]]
@@ -192,14 +193,14 @@ def _write_study(trials: Sequence[Trial], results: Mapping[Cell, float]) -> Path
 
 
 def _option(recipe: Recipe, name: str) -> Any:
-    """An option by its dotted name."""
+    """Return an option by its dotted name."""
     section, _, option = name.rpartition(".")
     content = recipe.model_dump(mode="json")
     return (content[section] if section else content)[option]
 
 
 def _variant(best: Trial, n_trials: int) -> str:
-    """The best trial's options as the file of a tuned recipe."""
+    """Write the best trial's options as the text of a tuned recipe."""
     steps = best.base.steps
     length = "" if steps is None else f", {steps} steps per network"
     content: dict[str, Any] = {}

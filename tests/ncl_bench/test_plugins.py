@@ -133,7 +133,7 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
     (folder / "training.json").unlink()
     again = run(*options, "train", "mine.yaml", "--to", folder)
     assert again.code == 0, again.err
-    assert "was begun with another content of mine.py" in again.err
+    assert "was started with another version of mine.py" in again.err
     assert f"next: ncl-bench --plugin mine.py score {folder}" in again.out
     described = json.loads((folder / "run.json").read_text())
     assert [entry["name"] for entry in described["plugins"]] == ["mine.py", "mine.py"]
@@ -148,7 +148,7 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
         ),
         (
             "pass",
-            "train_epoch of method mine must call step(network, loss, batch), and called it for no batch",
+            "train_epoch of method mine never called step(network, loss, batch); call it for every batch",
         ),
     ],
 )

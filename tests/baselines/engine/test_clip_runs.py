@@ -152,7 +152,7 @@ def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path: Path
 def test_runs_that_read_images_otherwise_are_not_averaged(tmp_path: Path) -> None:
     for name, crop in (("a", 0.9), ("b", 0.8)):
         train(job("info_nce", smallest_crop=crop), tmp_path / name)
-    with pytest.raises(TrainingError, match=r"another backbone, which may read images in another way"):
+    with pytest.raises(TrainingError, match=r"different backbones, which may read images in different ways"):
         submit([tmp_path / "a", tmp_path / "b"], tmp_path / "submission", device="cpu")
 
 
@@ -265,10 +265,10 @@ def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
     assert_near(images @ captions.T, matrix, 1e-6, scale=1)
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "embeddings")])
     assert result.exit_code == 0, result.output
-    with pytest.raises(TrainingError, match="holds a submission already"):
+    with pytest.raises(TrainingError, match="already holds a submission"):
         submit([tmp_path / "run"], tmp_path / "embeddings", embeddings=True, device="cpu")
     (tmp_path / "embeddings" / "submission.yaml").unlink()
-    with pytest.raises(TrainingError, match="exists and is no submission"):
+    with pytest.raises(TrainingError, match="exists and is not a submission"):
         submit([tmp_path / "run"], tmp_path / "embeddings", embeddings=True, device="cpu")
 
 

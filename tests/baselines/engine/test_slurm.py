@@ -95,7 +95,7 @@ def test_options_are_read_as_numbers_and_texts() -> None:
             ["--executor", "slurm", "--slurm", "gpu"],
             "--slurm gpu: expected NAME=VALUE, such as partition=gpu",
         ),
-        (["--executor", "slurm"], "--executor slurm finds no srun"),
+        (["--executor", "slurm"], "--executor slurm did not find srun"),
     ],
 )
 def test_the_command_says_what_is_wrong(
@@ -149,7 +149,7 @@ def test_a_job_that_dies_is_noticed_without_accounting(
     with job_pool({}, tmp_path, 1, nothing) as jobs:
         future = jobs.submit("dies", killed)
         with pytest.raises(
-            NclBenchError, match=r"job 7 \(dies\) ended without a result, and .*log\.err may say"
+            NclBenchError, match=r"job 7 \(dies\) ended without a result; see .*log\.err, then run"
         ):
             future.result()
     assert not caplog.records  # submitit warns at every look where there is no accounting

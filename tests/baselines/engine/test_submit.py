@@ -70,10 +70,10 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
     with pytest.raises(TrainingError, match="holds a run with another vocabulary"):
         Trainer(job, RunFolder(runs[0]), "cpu").run(TrainingProgress(1, Console(quiet=True)))
     with pytest.raises(
-        TrainingError, match="have another vocabulary; only runs that share it can be averaged"
+        TrainingError, match="differ in vocabulary; only runs with the same vocabulary can be averaged"
     ):
         submit([runs[0], tmp_path / "other"], tmp_path / "mean", device="cpu")
-    with pytest.raises(TrainingError, match=r"token ids differ; give the --root of the training"):
+    with pytest.raises(TrainingError, match=r"token ids differ; use the --root of the training"):
         submit(runs[:1], tmp_path / "one", device="cpu")
 
 
@@ -237,7 +237,7 @@ def test_a_run_counts_once_in_a_mean(runs: list[Path], tmp_path: Path) -> None:
 def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_path: Path) -> None:
     np.save(tmp_path / "test.npy", np.zeros(3))
     before = (tmp_path / "test.npy").read_bytes()
-    with pytest.raises(TrainingError, match="exists and is no submission"):
+    with pytest.raises(TrainingError, match="exists and is not a submission"):
         submit(runs[:1], tmp_path, device="cpu")
     assert (tmp_path / "test.npy").read_bytes() == before
 
@@ -248,7 +248,7 @@ def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> Non
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(TrainingError, match="its sha256 is not the one"):
+    with pytest.raises(TrainingError, match="its sha256 differs from"):
         submit([tmp_path / "run"], tmp_path / "to", device="cpu")
     assert not (tmp_path / "to").exists()
 

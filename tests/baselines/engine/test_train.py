@@ -123,7 +123,7 @@ def test_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.Captur
     folder = tmp_path / "broken"
     cut_short(tmp_path / "whole", folder)
     train(job(method), folder)
-    assert "is damaged and was passed over" in capsys.readouterr().out
+    assert "is damaged and was deleted" in capsys.readouterr().out
     assert outcome(folder) == outcome(tmp_path / "whole")
 
 
@@ -181,11 +181,11 @@ def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     first = job(TRIPLET)
     RunFolder(tmp_path / "run").claim(first.record(first.load("train")))
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with pytest.raises(TrainingError, match=r"another seed \(0 there, 3 asked for\)"):
+    with pytest.raises(TrainingError, match=r"another seed \(0 there, 3 requested\)"):
         train(job(TRIPLET, seed=3), tmp_path / "run")
-    with pytest.raises(TrainingError, match=r"another recipe\.method\.epochs \(1 there, 2 asked for\)"):
+    with pytest.raises(TrainingError, match=r"another recipe\.method\.epochs \(1 there, 2 requested\)"):
         train(job({**TRIPLET, "epochs": 2}), tmp_path / "run")
-    with pytest.raises(TrainingError, match=r"another noise\.seed \(0 there, 1 asked for\)"):
+    with pytest.raises(TrainingError, match=r"another noise\.seed \(0 there, 1 requested\)"):
         train(job(TRIPLET, noise_seed=1), tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
@@ -198,7 +198,7 @@ def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path: Path) -
     folder.run_file.write_text(json.dumps({**record.model_dump(mode="json"), "recipe": given}))
     folder.claim(record)
     other = job({**TRIPLET, "margin": 0.3})
-    with pytest.raises(TrainingError, match=r"another recipe\.method\.margin \(0\.2 there, 0\.3 asked for\)"):
+    with pytest.raises(TrainingError, match=r"another recipe\.method\.margin \(0\.2 there, 0\.3 requested\)"):
         folder.claim(other.record(other.load("train")))
 
 
@@ -242,7 +242,7 @@ def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
 
 def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(TrainingError, match="is no training run"):
+    with pytest.raises(TrainingError, match="is not a training run"):
         train(job(TRIPLET), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

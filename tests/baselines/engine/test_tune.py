@@ -144,8 +144,8 @@ def test_draws_fill_their_range_evenly_or_in_the_logarithm() -> None:
     [
         ({"method.temprature": {"choice": [1]}}, "no such option; did you mean method.temperature"),
         ({"method.temperature": {"low": -1, "high": 1}}, "temperature.* greater than 0"),
-        ({"method.temperature": {"low": 1, "high": 1}}, "no range to draw from"),
-        ({"method.temperature": {"low": 0, "high": 1, "log": True}}, "no range to draw from"),
+        ({"method.temperature": {"low": 1, "high": 1}}, "are not a range; expected low < high"),
+        ({"method.temperature": {"low": 0, "high": 1, "log": True}}, "are not a range; expected low < high"),
     ],
 )
 def test_a_search_that_a_method_refuses_is_refused_with_the_recipe(changed: dict, sentence: str) -> None:
@@ -291,7 +291,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
     path = tmp_path / "table.yaml"
     content = {"title": "T", "steps": 1, "recipes": ["a/b"], "noises": ["none"], "seeds": [7]}
     path.write_text(yaml.safe_dump(content | {"tuning": {"seed": 7}}))
-    with pytest.raises(RecipeError, match=r"tuning\.seed is 7, one of seeds; choose another one"):
+    with pytest.raises(RecipeError, match=r"tuning\.seed is 7, which is also in seeds; choose another one"):
         Table.load(str(path))
 
 
@@ -300,7 +300,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
     [
         (["tune"], "expected recipes or a table to tune; fix: name some"),
         (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of digits"),
-        (["tune", "ncr/flickr30k_sgr"], "has no search: name the options to tune"),
+        (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
         (
             ["tune", "ncr/digits_sgr", "--study", "sqlite:///x"],
             "--study no longer exists: trials are stored in the --to folder",

@@ -172,7 +172,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(clean_only="perhaps"), "clean_only is 'perhaps'"),
         (
             changed(clean_only=True, dataset="now"),
-            "nobody knows which pairs of now are clean; leave clean_only",
+            "it is unknown which pairs of now are clean; leave clean_only",
         ),
         *(
             (

@@ -1,4 +1,4 @@
-"""PairedDataset to Batch: padded tensors, the orders in which an epoch visits the pairs, and where they are read."""
+"""Batches of a PairedDataset: padded tensors, random orders of the pairs, and the place of the features."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,30 +19,30 @@ from ncl_bench.errors import TrainingError
 
 Ids = NDArray[np.int64]
 Wanted = tuple[Ids, int | None]
-"""Rows of a batch, and the seed of random changes of its images; None changes nothing."""
+"""Rows of a batch, and the seed of its image augmentation; None applies none."""
 Features = Literal["auto", "mapped", "gpu"]
-"""Where training features lie: on disk, mapped into memory, or on the device; ``auto`` chooses."""
+"""Place of the training features: on disk, mapped into memory, or on the device; ``auto`` chooses."""
 
 READERS = 2
-"""Processes that read batches from disk for a GPU."""
+"""Number of processes that read batches from disk for a GPU."""
 SHARE_OF_FREE = 0.5
-"""Of a GPU's free memory, what features may take where nobody asked for them to lie there; the rest is for networks."""
+"""Largest share of a GPU's free memory that ``auto`` gives to features; the networks need the rest."""
 IMAGES_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a network sees of a list of pairs. It never holds the true correspondence.
+    """A batch of pairs as a network sees them, without the true correspondence.
 
     Attributes:
-        image_features: float ``(pairs, regions, feature_dim)``; the regions of an image itself are its patches.
+        image_features: float ``(pairs, regions, feature_dim)``; for raw images, the regions are patches.
         image_lengths: int64 ``(pairs,)``, valid regions of each image; the rest is zero padding.
         caption_tokens: int64 ``(pairs, longest)``, padded with 0.
         caption_lengths: int64 ``(pairs,)``, start and end token included.
         pair_ids: int64 ``(pairs,)``, positions in the full training split.
 
-    Lengths lie on the CPU wherever the batch is: the shapes of the work follow from them, and a step that read them
-    from a GPU would wait until it has done all its work.
+    Lengths always stay on the CPU. They determine tensor shapes, and reading them from a GPU would make every step wait
+    for the device.
     """
 
     image_features: Tensor
@@ -55,11 +55,11 @@ class Batch:
         return len(self.pair_ids)
 
     def pin_memory(self) -> "Batch":
-        """The same batch in page-locked memory, as a ``DataLoader`` asks for it."""
+        """Return the batch in page-locked memory; ``DataLoader`` calls this."""
         return replace(self, **{name: x.pin_memory() for name, x in vars(self).items()})
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device; its lengths stay on the CPU."""
+        """Return the batch on a device; lengths stay on the CPU."""
         moved = {
             name: sent(vars(self)[name], device) for name in ("image_features", "caption_tokens", "pair_ids")
         }
@@ -67,7 +67,7 @@ class Batch:
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; a GPU fetches it from page-locked memory, so that the CPU need not wait."""
+    """Move a tensor to a device; a copy to a GPU goes through page-locked memory, so that the CPU need not wait."""
     if device.type == "cpu" or values.device.type != "cpu":
         return values.to(device)
     return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
@@ -75,10 +75,10 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
 
 @runtime_checkable
 class AugmentedImages(Protocol):
-    """Images that come in another random version whenever they are trained on."""
+    """Images that are augmented at random in training."""
 
     def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> FloatArray:
-        """Chosen images, ``(n, regions, feature_dim)``, each changed at random as its seed says."""
+        """Return chosen images, ``(n, regions, feature_dim)``, each augmented with its seed."""
         ...
 
 
@@ -95,9 +95,9 @@ def collate(
     Args:
         dataset: any split.
         rows: int64 ``(pairs,)``, positions in this dataset, in any order.
-        resident: the dataset's image features on a device; from the dataset by default.
-        image_rows: int64 ``(pairs,)``, pairs whose images stand beside the captions; ``rows`` by default.
-        seed: of the random changes of images that have such; None changes nothing.
+        resident: image features that are already on a device; read from the dataset by default.
+        image_rows: int64 ``(pairs,)``, pairs whose images are combined with the captions; ``rows`` by default.
+        seed: seed of the image augmentation, if the images have one; None applies none.
     """
     images = dataset.caption_to_image[rows if image_rows is None else image_rows]
     if seed is not None and isinstance(dataset.image_features, AugmentedImages):
@@ -118,7 +118,7 @@ def collate(
 
 
 class _Reader(Dataset[Batch]):
-    """What a process that reads batches is given."""
+    """Dataset of the reader processes: an index is the rows of a batch, an item is the batch."""
 
     def __init__(self, dataset: PairedDataset) -> None:
         self._dataset = dataset
@@ -129,26 +129,26 @@ class _Reader(Dataset[Batch]):
 
 
 class TrainingBatches:
-    """The training pairs, in the orders that one epoch asks for.
+    """The training pairs of an epoch, in random orders.
 
-    Every order is a function of the run's seed, the epoch's key and the purpose named by the caller, so a resumed
-    epoch visits the pairs as the interrupted one did. So are the random changes of images, which passes that train
-    make, and :meth:`covering` and :meth:`read` do not.
+    Every order depends only on the run's seed, the epoch's key and the purpose named by the caller, so a resumed epoch
+    visits the pairs in the same order. The same holds for image augmentation, which :meth:`covering` and :meth:`read`
+    do not apply.
 
     Args:
-        dataset: the training split.
-        batch_size: pairs in a batch; an incomplete last batch is kept, a single left-over pair is not, since
-            batch normalisation and in-batch negatives need two.
-        seed: the run's seed.
-        device: where batches go.
+        dataset: training split.
+        batch_size: pairs per batch. An incomplete last batch is kept unless it has one pair, because batch
+            normalisation and in-batch negatives need two.
+        seed: seed of the run.
+        device: device of the batches.
         pair_rows: positions that may be visited; all by default.
-        on_batch: called with the number of pairs of each batch handed out, for the progress bar.
-        features: ``mapped``, read batch by batch, ``gpu``, kept on the device whole, or ``auto``, see
-            :func:`where_features_lie`; batches are the same.
+        on_batch: called with the number of pairs of each batch, for the progress bar.
+        features: ``mapped`` reads features batch by batch, ``gpu`` keeps all on the device, ``auto`` chooses, see
+            :func:`where_features_lie`; the batches are the same.
 
     Attributes:
         features: ``mapped`` or ``gpu``.
-        readers: processes that read batches ahead; 0 reads them in this one, where no GPU would wait for the disk.
+        readers: processes that read batches ahead; 0 if no GPU would wait for the disk.
 
     Raises:
         TrainingError: the features do not fit on the device.
@@ -180,27 +180,28 @@ class TrainingBatches:
 
     @property
     def pair_ids(self) -> Tensor:
-        """Every pair that may be visited, int64 ``(n,)``, ascending."""
+        """Ids of all pairs that may be visited, int64 ``(n,)``, ascending."""
         return torch.from_numpy(self._rows)
 
     def shuffled(
         self, *purpose: object, pair_ids: Tensor | None = None, batch_size: int | None = None
     ) -> Iterator[Batch]:
-        """One pass over the pairs in random order.
+        """Visit the pairs once in random order.
 
         Args:
-            purpose: names the order within the epoch, such as ``("clean", 0)``.
-            pair_ids: int64, the pairs to visit; all by default.
-            batch_size: pairs in a batch; the recipe's by default.
+            purpose: name of the order within the epoch, such as ``("clean", 0)``.
+            pair_ids: int64, pairs to visit; all by default.
+            batch_size: pairs per batch; the recipe's by default.
         """
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
         seed = derive_seed(self.seed, "images", *self.epoch_key, *purpose)
         return self._read((chosen, seed) for chosen in self._order(rows, self.epoch_key, purpose, batch_size))
 
     def covering(self, *purpose: object) -> Iterator[Batch]:
-        """One pass over all pairs in random order that leaves none out: a single left-over pair joins the last batch.
+        """Visit every pair exactly once in random order, for passes that measure all pairs.
 
-        For passes that measure every pair. Batches of the others have at most ``batch_size`` pairs.
+        Unlike in :meth:`shuffled`, a single pair left over is not dropped but joins the last batch, which then has
+        ``batch_size + 1`` pairs.
         """
         order = self._permutation(self._rows, self.epoch_key, purpose)
         blocks = list(in_blocks(order, self.batch_size))
@@ -209,7 +210,7 @@ class TrainingBatches:
         return self._read((chosen, None) for chosen in blocks)
 
     def endless(self, *purpose: object, pair_ids: Tensor, batch_size: int | None = None) -> Iterator[Batch]:
-        """Passes over the pairs without end, each in its own order; needs at least two pairs."""
+        """Visit the pairs again and again, each time in another random order; needs at least two pairs."""
         if len(pair_ids) < 2:
             raise ValueError("an endless pass needs at least two pairs")
         rows, key = pair_ids.cpu().numpy(), self.epoch_key
@@ -220,11 +221,11 @@ class TrainingBatches:
         )
 
     def read(self, pair_ids: Tensor, images_of: Tensor | None = None) -> Batch:
-        """Some pairs, in the given order; they need not be among :attr:`pair_ids`.
+        """Read pairs in the given order; they need not be among :attr:`pair_ids`.
 
         Args:
             pair_ids: int64 ``(n,)``.
-            images_of: int64 ``(n,)``, pairs whose images stand beside the captions; their own by default.
+            images_of: int64 ``(n,)``, pairs whose images are combined with the captions; their own by default.
         """
         rows = pair_ids.cpu().numpy()
         images = rows if images_of is None else images_of.cpu().numpy()
@@ -234,6 +235,7 @@ class TrainingBatches:
         self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...], batch_size: int | None
     ) -> Iterator[Ids]:
         order = self._permutation(rows, key, purpose)
+        # a block of one pair is dropped: it has no negatives, and batch normalisation fails on it
         return (chosen for chosen in in_blocks(order, batch_size or self.batch_size) if len(chosen) > 1)
 
     def _permutation(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Ids:
@@ -252,12 +254,12 @@ class TrainingBatches:
             return (collate(self._dataset, rows, self._resident, seed=seed) for rows, seed in wanted)
         return DataLoader(
             _Reader(self._dataset),
-            batch_size=None,  # an entry of the sampler is a batch
+            batch_size=None,  # no batching by torch: each entry of the sampler is already a batch
             sampler=wanted,
             num_workers=self.readers,
             pin_memory=self._device.type == "cuda",
             worker_init_fn=_ignore_ctrl_c,
-            generator=torch.Generator(),  # it draws a seed, which may not come from the generator of the training
+            generator=torch.Generator(),  # DataLoader draws a seed; the training's own generator must not change
         )
 
 
@@ -274,12 +276,12 @@ def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:
 def where_features_lie(
     asked: Features, device: torch.device, dataset: PairedDataset
 ) -> Literal["mapped", "gpu"]:
-    """What ``auto`` chooses: a GPU where half of its free memory holds the features, else the disk.
+    """Resolve ``auto``: the GPU if the features fit into half of its free memory, else the disk.
 
     Args:
-        asked: what is not ``auto`` is kept.
-        device: that trains.
-        dataset: the training split; images that are trained on themselves stay on disk.
+        asked: place of the features; returned unchanged unless it is ``auto``.
+        device: device that trains.
+        dataset: training split; augmented images always stay on disk.
     """
     if asked != "auto":
         return asked
@@ -290,17 +292,17 @@ def where_features_lie(
 
 
 def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
-    """All image features of a split, in the type they are stored in; float16 takes half the memory of float32.
+    """Copy all image features of a split to a device, in their stored dtype; float16 needs half as much as float32.
 
     Args:
-        device: where they go; on a CPU this is main memory.
-        dataset: the training split.
+        device: target device; for a CPU this is main memory.
+        dataset: training split.
 
     Returns:
         ``(n_images, n_regions, feature_dim)``.
 
     Raises:
-        TrainingError: they do not fit into the GPU's free memory.
+        TrainingError: the features do not fit into the GPU's free memory.
     """
     features = dataset.image_features
     dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
@@ -318,11 +320,11 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
 
 
 def size_of_features(dataset: PairedDataset) -> int:
-    """Bytes of all image features, in the type they are stored in."""
+    """Return the size of all image features in bytes, in their stored dtype."""
     features = dataset.image_features
     return int(np.prod(features.shape)) * np.dtype(features.dtype).itemsize
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Free bytes of a GPU; None for a CPU, which can swap."""
+    """Return the free memory of a GPU in bytes; None for a CPU, which can swap."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None

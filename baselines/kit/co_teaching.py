@@ -1,6 +1,6 @@
-"""Two networks that divide the pairs for each other, as NCR introduced it.
+"""Co-teaching, introduced by NCR: two networks divide the pairs into clean and noisy ones for each other.
 
-A method gives the frame its losses and its way of training one network; what the frame does, it may override.
+A method provides its losses and the training of one network; it may override everything else.
 """
 
 from abc import abstractmethod
@@ -21,11 +21,11 @@ from baselines.kit.randomness import derive_seed
 class CoTeaching(Method):
     """Two networks, each trained on the division that the other one makes.
 
-    The phase ``warmup`` trains both networks on all pairs. Every other epoch divides the pairs by both networks, then
-    trains one network after the other.
+    The phase ``warmup`` trains both networks on all pairs. Every later epoch first divides the pairs with both
+    networks, then trains one network after the other.
 
     Attributes:
-        clean_probability: of each network, the probability of every pair to be clean; 1 before the first division.
+        clean_probability: probability that each pair is clean, one memory per network; 1 before the first division.
     """
 
     n_networks: ClassVar[int] = 2
@@ -35,7 +35,7 @@ class CoTeaching(Method):
         self.clean_probability = self.memories(initial=1.0)
 
     def memories(self, *, initial: float, width: int | None = None) -> Sequence[PairMemory]:
-        """One :class:`PairMemory` for each network."""
+        """Create one :class:`PairMemory` per network."""
         n_pairs = self.setting.n_pairs
         memories = (PairMemory(n_pairs, initial=initial, width=width) for _ in range(self.n_networks))
         return cast(Sequence[PairMemory], nn.ModuleList(memories))
@@ -61,15 +61,15 @@ class CoTeaching(Method):
 
     @abstractmethod
     def pair_losses(self, similarities: Tensor) -> Tensor:
-        """Loss of each pair that the division compares, float ``(B,)`` for similarities ``(B, B)``."""
+        """Compute the loss that divides the pairs, float ``(B,)`` for similarities ``(B, B)``."""
 
     def posterior(self, losses: Tensor, seed: int) -> Tensor:
-        """Probability of pairs with these losses ``(n,)`` to be clean, ``(n,)`` in [0, 1]; NCR's mixture by default."""
+        """Compute the probability that pairs with losses ``(n,)`` are clean, ``(n,)`` in [0, 1]; by NCR's mixture."""
         return clean_posterior(losses, random_state=seed)
 
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """Store the clean probability of every pair under either network, from losses in evaluation mode."""
+        """Store the clean probability of every pair for each network, from losses in evaluation mode."""
         self.eval()
         losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
         for batch in batches.covering("divide"):
@@ -81,19 +81,19 @@ class CoTeaching(Method):
             memory.write(ids, self.posterior(losses[k][ids], seed))
 
     def is_clean(self, probability: Tensor) -> Tensor:
-        """The division by clean probabilities ``(n,)``, bool ``(n,)``; ``config.clean_threshold`` by default."""
+        """Divide pairs by clean probability ``(n,)``, bool ``(n,)``; by default at ``config.clean_threshold``."""
         return is_clean(probability, self.config.clean_threshold)
 
     def divided_batches(
         self, k: int, batches: TrainingBatches, *, noisy: bool
     ) -> Iterator[tuple[Batch, Batch | None]]:
-        """One pass of network k over the pairs that its peer calls clean.
+        """Visit the pairs that the peer of network k calls clean once.
 
         Args:
-            k: the network that is trained.
-            batches: of the epoch.
-            noisy: give a batch of the other pairs with each clean one, again and again; None stands for it where there
-                are fewer than two such pairs.
+            k: network that is trained.
+            batches: batches of the epoch.
+            noisy: yield a batch of noisy pairs with each clean batch, cycling through them; None in its place if there
+                are fewer than two noisy pairs.
         """
         probability = self.clean_probability[1 - k]
         ids = batches.pair_ids.to(probability.values.device)
@@ -103,24 +103,24 @@ class CoTeaching(Method):
         return ((batch, noisy_batch) for batch, _, noisy_batch in in_turn)
 
     def estimates(self) -> dict[str, Tensor]:
-        """The mean clean probability of both networks."""
+        """Return the mean clean probability of both networks."""
         return {"clean_probability": mean_over(self.clean_probability)}
 
 
 def batches_in_turn(
     k: int, batches: TrainingBatches, clean_ids: Tensor, middle_ids: Tensor, noisy_ids: Tensor
 ) -> Iterator[tuple[Batch, Batch | None, Batch | None]]:
-    """One pass of network k over the surest pairs; every batch comes with one of each other set.
+    """Visit the clean pairs once; every clean batch comes with a batch of each other set.
 
     Args:
-        k: the network that is trained.
-        batches: of the epoch.
-        clean_ids: int64, the pairs that an epoch visits once.
-        middle_ids: int64, pairs that are visited once at most; None stands for their batch once they are spent.
+        k: network that is trained.
+        batches: batches of the epoch.
+        clean_ids: int64, pairs that are visited once.
+        middle_ids: int64, pairs that are visited at most once; None replaces their batch when they run out.
         noisy_ids: int64, pairs that are visited again and again.
 
     Yields:
-        A batch of each set; None for one of fewer than two pairs.
+        A batch of each set; None for a set with fewer than two pairs.
     """
     middle: Iterator[Batch | None] = repeat(None)
     noisy: Iterator[Batch | None] = repeat(None)

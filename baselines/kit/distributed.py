@@ -1,16 +1,16 @@
-"""Several processes, one loss: the pairwise matrices of a batch are split by columns over the ranks.
+"""Several processes, one loss: similarity matrices of a batch are split by columns over the ranks.
 
 Every rank encodes the whole batch (little work), compares all images with its own block of captions (nearly all the
-work), and gathers the blocks, so that each rank holds the same matrix and computes the same loss, labels and
-divisions as a single process. Gradients are then averaged: what is replicated counts once, and the gradient that
-enters a rank's own block is scaled by the number of ranks, so that blocks add up. A symmetric matrix within one
-modality is dealt out in strips and summed.
+work), and gathers the blocks. Every rank then holds the same matrix, and computes the same loss, labels and divisions
+as a single process. Gradients are averaged over the ranks. The gradient of a rank's own block is first multiplied by
+the number of ranks, so that after averaging, blocks add up and replicated parts count once. A symmetric matrix within
+one modality is split into strips and summed.
 
-Networks that spend their time on encoding, such as CLIP, split that instead: each rank encodes its share of the
-batch, and all compare everything.
+Networks that spend most time on encoding, such as CLIP, split the encoding instead: each rank encodes its share of the
+batch, and all ranks compare everything.
 
-Ranks start every epoch from rank 0's networks and memories and take over its mixture fits, so that rounding
-cannot part them; all of them draw the same random numbers. Rank 0 alone touches the run folder.
+Every epoch starts with rank 0's networks and memories on all ranks, and rank 0 fits the mixtures for all, so that
+rounding differences cannot accumulate. All ranks draw the same random numbers. Only rank 0 touches the run folder.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ProcessLost(TrainingError):
-    """Another process that shares the work has ended or does not answer."""
+    """Another process of the same training has ended or does not answer."""
 
 
 def world_size() -> int:
@@ -38,34 +38,34 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Number of this process, from 0."""
+    """Rank of this process, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """A message between the ranks.
+    """Wrap a message between the ranks.
 
     Raises:
-        ProcessLost: another rank has ended, or has not answered for long.
+        ProcessLost: another rank has ended, or has not answered in time.
     """
     try:
         yield
     except RuntimeError as error:
         raise ProcessLost(
-            "another process of this command has ended or does not answer; run the same command again to go on "
-            f"from what is done ({' '.join(str(error).split())[:200]})"
+            "another process of this command has ended or does not answer; run the same command again to resume "
+            f"({' '.join(str(error).split())[:200]})"
         ) from None
 
 
 def from_first_rank(make: Callable[[], T]) -> T:
-    """What rank 0 makes, on every rank; the others do not call ``make``.
+    """Call ``make`` on rank 0 and return its result on every rank.
 
     Args:
-        make: returns a value that can be pickled.
+        make: function whose result can be pickled.
 
     Raises:
-        NclBenchError: as raised on rank 0, on every rank.
+        NclBenchError: raised by ``make``; raised on every rank.
     """
     if world_size() == 1:
         return make()
@@ -85,7 +85,7 @@ def from_first_rank(make: Callable[[], T]) -> T:
 
 @torch.no_grad()
 def copy_first_rank(module: nn.Module) -> None:
-    """Overwrite a module's parameters and buffers by rank 0's."""
+    """Overwrite a module's parameters and buffers with those of rank 0."""
     if world_size() > 1:
         with answered():
             for tensor in module.state_dict().values():
@@ -93,7 +93,7 @@ def copy_first_rank(module: nn.Module) -> None:
 
 
 def own_columns(n_columns: int) -> slice:
-    """This rank's consecutive share of the columns; shares differ by one at most."""
+    """Return this rank's consecutive columns; the numbers of columns differ by at most one."""
     share, rest = divmod(n_columns, world_size())
     start = rank() * share + min(rank(), rest)
     return slice(start, start + share + (rank() < rest))
@@ -121,10 +121,10 @@ def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Te
 
 
 def encoded_in_shares(encode: Callable[[slice], Tensor], n: int) -> Tensor:
-    """Encode a batch in shares, one per rank; for encoders that are most of the work.
+    """Encode a batch in shares, one per rank, if encoding is most of the work.
 
-    What is made of the result must be computed by every rank alike, without a split of its own: each rank then has
-    the whole gradient of its own rows.
+    Every rank must compute the same loss from the result, without another split. Each rank then has the full gradient
+    of its own rows.
 
     Args:
         encode: vectors of a slice of the batch, float ``(share, dim)``.
@@ -140,14 +140,14 @@ def encoded_in_shares(encode: Callable[[slice], Tensor], n: int) -> Tensor:
 
 
 def own_strips(n: int, size: int) -> list[slice]:
-    """This rank's strips of a symmetric matrix, of which each holds the entries on and below the diagonal.
+    """Return this rank's strips of columns of a symmetric matrix; a strip covers entries on and below the diagonal.
 
-    Strips get shorter from left to right, so they are dealt out to and fro. A matrix of fewer columns than ranks
-    is not split.
+    Strips get shorter from left to right, so they are assigned to ranks 0, 1, ..., 1, 0 in turn to balance the work. A
+    matrix with fewer columns than ranks is not split.
 
     Args:
-        n: columns.
-        size: most columns of a strip; fewer where a rank would get less than two strips.
+        n: number of columns.
+        size: largest number of columns of a strip; fewer if a rank would otherwise get less than two strips.
     """
     split, ranks = _is_split(n), range(world_size())
     if split:
@@ -158,10 +158,10 @@ def own_strips(n: int, size: int) -> list[slice]:
 
 
 def summed_over_ranks(own: Tensor) -> Tensor:
-    """A symmetric matrix from what every rank has made of it, zero elsewhere.
+    """Sum the ranks' parts of a symmetric matrix.
 
     Args:
-        own: float ``(n, n, ...)``, made of :func:`own_strips`.
+        own: float ``(n, n, ...)`` with the entries of :func:`own_strips`, zero elsewhere.
     """
     if not _is_split(len(own)):
         return own
@@ -174,10 +174,10 @@ def _is_split(n: int) -> bool:
 
 
 def of_all_captions(values: Tensor) -> Tensor:
-    """One value per caption, in the order of the batch, from every rank's block; without gradient.
+    """Gather one value per caption from every rank's block, in the order of the batch, without gradient.
 
     Args:
-        values: float ``(block,)``, of this rank's captions while a matrix is split, else of all captions.
+        values: float ``(block,)``, for this rank's captions while a matrix is split, else for all captions.
     """
     n_captions = _captions_split.get()
     return values if n_captions is None else _gather(values.detach()[None], n_captions)[0]
@@ -199,14 +199,14 @@ def _gather(own: Tensor, n_columns: int) -> Tensor:
 
 
 def gathered_on_first(own: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Blocks of columns from every rank, on rank 0; without gradient.
+    """Gather blocks of columns from every rank on rank 0, without gradient.
 
     Args:
-        own: float ``(rows, columns)``, this rank's block; ``(rows, 0)`` where it has none.
-        sizes: columns of each rank's block, in the order of ranks, without those that have none.
+        own: float ``(rows, columns)``, block of this rank; ``(rows, 0)`` if it has none.
+        sizes: number of columns of each rank's block, in the order of ranks, without ranks that have none.
 
     Returns:
-        The blocks on rank 0, nothing on the others.
+        The blocks on rank 0, an empty list on the others.
     """
     if world_size() == 1:
         return [own]
@@ -226,11 +226,12 @@ class _GatherColumns(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # average_gradients divides by the number of ranks, but only this rank has the gradient of its own columns
         return gradients[0][:, ctx.columns] * world_size(), None
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over the ranks; its gradient too, since each rank may use the sum for strips of its own."""
+    """Sum over the ranks; gradients are summed too, because each rank may use another part of the result."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:
@@ -249,7 +250,7 @@ def _sum(own: Tensor) -> Tensor:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace every gradient by its mean over the ranks, in one message."""
+    """Replace every gradient with its mean over the ranks, in one message."""
     if world_size() == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]

@@ -1,7 +1,6 @@
-"""Loss terms that several papers share: tensors in, one value per pair (or pairwise costs) out.
+"""Loss terms that several papers share, as functions of similarities that return one value per pair or cost matrices.
 
-``similarities`` is ``(B, B)`` with images as rows and captions as columns; the diagonal holds the given
-pairs.
+``similarities`` is ``(B, B)`` with images as rows and captions as columns; the diagonal holds the given pairs.
 """
 
 import torch
@@ -19,8 +18,7 @@ def hinge_costs(
 
     Args:
         similarities: float ``(B, B)``.
-        margin: number or anything that broadcasts to ``(B, B)``; entry (i, j) is used for image i against
-            caption j.
+        margin: number or tensor that broadcasts to ``(B, B)``; entry (i, j) applies to image i and caption j.
         caption_margin: the same for caption queries; ``margin`` by default.
         floor: smallest cost.
 
@@ -71,6 +69,6 @@ def info_nce(similarities: Tensor, temperature: float) -> Tensor:
 
 
 def matching_probability(similarities: Tensor, temperature: float) -> Tensor:
-    """Softmax probability of the given pair among the batch's, ``(B,)`` in [0, 1]: the mean of both directions."""
+    """Softmax probability of the given pair within the batch, ``(B,)`` in [0, 1], averaged over both directions."""
     logits = similarities / temperature
     return (logits.softmax(dim=1).diagonal() + logits.softmax(dim=0).diagonal()) / 2

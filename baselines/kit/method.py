@@ -1,4 +1,4 @@
-"""The contract a method fulfils, and what the engine hands it."""
+"""The interface of methods, and the objects that the engine passes to them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from ncl_bench.errors import RecipeError
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method may know about its task before training.
+    """Facts that a method may know before training.
 
     Attributes:
         n_pairs: pairs in the full training split, the length of every pair memory.
@@ -24,8 +24,8 @@ class Setting:
         vocabulary_size: rows of the word embedding.
         make_network: builds one freshly initialised backbone; each call draws new weights.
         batch_size: pairs in a full batch.
-        trusted_ids: int64, pairs that are known to match, as many as :meth:`Method.extra_clean_data` asks for. They
-            are not among ``TrainingBatches.pair_ids``; ``TrainingBatches.read`` reads them.
+        trusted_ids: int64, pairs that are known to match, if :meth:`Method.extra_clean_data` asks for some. They are
+            not among ``TrainingBatches.pair_ids``; ``TrainingBatches.read`` reads them.
     """
 
     n_pairs: int
@@ -44,11 +44,11 @@ class EpochPlan:
         round: self-refining round, from 0; methods without rounds have one.
         epoch: epoch within its phase, from 0.
         phase: name of the phase, such as ``"warmup"`` or ``"train"``.
-        learning_rate: of every optimiser in this epoch.
-        new_networks: draw fresh networks (and optimisers) before this epoch.
-        new_optimizers: make the optimisers anew before this epoch.
-        forget_best: the best dev score so far no longer counts.
-        select: this epoch's networks may be chosen on dev.
+        learning_rate: learning rate of every optimiser in this epoch.
+        new_networks: re-initialise networks and optimisers before this epoch.
+        new_optimizers: re-initialise the optimisers before this epoch.
+        forget_best: ignore the best dev score of earlier epochs.
+        select: whether this epoch may be chosen on dev.
     """
 
     round: int
@@ -71,7 +71,7 @@ class StepDecay(BaseModel):
 
     Attributes:
         epochs: passes over the pairs.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
         lr_update: epochs between decays.
         lr_decay: factor of a decay.
     """
@@ -84,7 +84,7 @@ class StepDecay(BaseModel):
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
 
     def plan(self) -> list[EpochPlan]:
-        """Every epoch, in order."""
+        """Return every epoch, in order."""
         rates = stepwise(self.learning_rate, self.lr_decay, self.lr_update, self.epochs)
         return [EpochPlan(0, epoch, "train", rate) for epoch, rate in enumerate(rates)]
 
@@ -93,22 +93,22 @@ class WarmUpThenStepDecay(StepDecay):
     """A phase ``warmup`` at a constant learning rate, whose epochs are not chosen on dev, before the step decay.
 
     Attributes:
-        warmup_epochs: before the first of ``epochs``; decays are counted after them.
-        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default.
+        warmup_epochs: warm-up epochs before the first of ``epochs``; decays are counted after them.
+        warmup_learning_rate: learning rate of Adam in the warm-up; ``learning_rate`` by default.
     """
 
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_learning_rate: Annotated[float, Field(gt=0)] | None = None
 
     def plan(self) -> list[EpochPlan]:
-        """Every epoch, in order."""
+        """Return every epoch, in order."""
         rate = self.warmup_learning_rate or self.learning_rate
         warmup = [EpochPlan(0, epoch, "warmup", rate, select=False) for epoch in range(self.warmup_epochs)]
         return warmup + super().plan()
 
 
 class Step(Protocol):
-    """One optimiser step, done by the engine: backward, clip, update, log, refuse non-finite losses."""
+    """One gradient step, done by the engine: backward, clip, update, log, refuse non-finite losses."""
 
     def __call__(
         self,
@@ -121,14 +121,14 @@ class Step(Protocol):
     ) -> None:
         """Update one or several of :meth:`Method.trained_modules`, each with its own optimiser.
 
-        The gradient reaches the parameters that these optimisers hold, and no others.
+        Gradients are computed only for the parameters of these optimisers.
 
         Args:
             modules: usually one network.
-            loss: scalar.
-            batch: the loss's pairs, named where the loss is not finite.
-            clip: cut the gradient of each module to the recipe's length.
-            terms: named parts of the loss, for the log.
+            loss: scalar loss.
+            batch: pairs of the loss, which the error names if the loss is not finite.
+            clip: clip the gradient of each module to the recipe's ``gradient_clip``.
+            terms: named terms of the loss, for the log.
         """
         ...
 
@@ -136,23 +136,24 @@ class Step(Protocol):
 class Method(nn.Module, ABC):
     """A way to train one or two networks on noisy pairs.
 
-    A method is its loss and its algorithm box: ``name``, ``title``, ``Config`` and :meth:`train_epoch`. With a
-    ``Config`` derived from :class:`StepDecay` or :class:`WarmUpThenStepDecay` it has a schedule; Adam is its optimiser.
+    A method defines ``name``, ``title``, ``Config`` and :meth:`train_epoch`, the algorithm box of its paper. A
+    ``Config`` derived from :class:`StepDecay` or :class:`WarmUpThenStepDecay` gives it a schedule; its optimiser is
+    Adam by default.
 
     State that outlives a batch lives in :class:`~baselines.kit.pair_memory.PairMemory` buffers (or other registered
     buffers) of the method, so that ``state_dict`` carries all of it and a resumed run is exact.
     """
 
     name: ClassVar[str]
-    """In recipes and commands, such as ``ncr``."""
+    """Name in recipes and commands, such as ``ncr``."""
     Config: ClassVar[type[BaseModel]]
     title: ClassVar[str]
-    """In results, such as ``NCR``."""
+    """Name in results, such as ``NCR``."""
     paper: ClassVar[str] = ""
     n_networks: ClassVar[int] = 1
     extra_words: ClassVar[int] = 0
     needs_intra_modal: ClassVar[bool] = False
-    """The method compares images with images and captions with captions, which not every backbone can."""
+    """Whether the method compares images with images and captions with captions, which not every backbone can."""
     networks: nn.ModuleList
 
     def __init__(self, config: Any, setting: Setting) -> None:
@@ -164,16 +165,16 @@ class Method(nn.Module, ABC):
 
     @classmethod
     def title_of(cls, config: Any) -> str:
-        """Name in results; a control with several forms says which one it is."""
+        """Return the name in results; a method with several variants names the configured one."""
         return cls.title
 
     @classmethod
     def extra_clean_data(cls, config: Any) -> int:
-        """How many training pairs the method must know to match; the submission says so."""
+        """Return the number of training pairs that the method must know to match; submissions state it."""
         return 0
 
     def make_network(self) -> Backbone:
-        """One fresh network; a method that adds a head overrides this."""
+        """Build one network with initial weights; a method that adds a head overrides this."""
         return self.setting.make_network()
 
     def renew_networks(self) -> None:
@@ -181,21 +182,23 @@ class Method(nn.Module, ABC):
         self.networks = nn.ModuleList(self.make_network() for _ in range(self.n_networks))
 
     def trained_modules(self) -> Sequence[nn.Module]:
-        """What has an optimiser of its own: the networks, and whatever else ``step`` is called with."""
+        """Return the modules with an optimiser of their own: the networks, and any other module that ``step`` gets."""
         return list(self.networks)
 
     def make_optimizer(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-        """A fresh optimiser over one of :meth:`trained_modules`; Adam with its defaults, as in most papers."""
+        """Build an optimiser for one of :meth:`trained_modules`; Adam with its defaults, as in most papers."""
         parameters = list(module.parameters())
-        fused = all(parameter.is_cuda for parameter in parameters) or None  # on a CPU the bits would change
+        fused = (
+            all(parameter.is_cuda for parameter in parameters) or None
+        )  # fusing would change the bits on a CPU
         return torch.optim.Adam(parameters, lr=learning_rate, fused=fused)
 
     def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
-        """Of a module's optimiser in an epoch; the plan's for every module by default."""
+        """Return the learning rate of a module in an epoch; by default that in the plan."""
         return plan.learning_rate
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Every epoch of the run, in order; a pure function of the config, whose schedule it is by default.
+        """Return every epoch of the run, in order, as a pure function of the config; by default its schedule.
 
         Raises:
             RecipeError: the config has no schedule.
@@ -208,25 +211,25 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """One epoch: the paper's algorithm box."""
+        """Train one epoch: the paper's algorithm box."""
 
     def estimates(self) -> dict[str, Tensor]:
-        """What the method believes after an epoch, for diagnosis only.
+        """Return the method's estimates of the correspondence after an epoch, for diagnosis only.
 
         Returns:
-            Name to float ``(n_pairs,)``: larger means more likely a true pair. The engine joins the true
-            correspondence afterwards; nothing flows back.
+            Name to float ``(n_pairs,)``; larger means more likely a true pair. The engine compares them with the true
+            correspondence; the method never sees the result.
         """
         return {}
 
     def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:
-        """What a finished network ranks by, and what is averaged over networks: the similarities by default.
+        """Map similarities to the scores that rank and are averaged over networks; unchanged by default.
 
         Args:
             network: one of :attr:`networks`.
-            similarities: float ``(n_images, captions)``, of this network.
+            similarities: float ``(n_images, captions)``, similarities of this network.
 
         Returns:
-            float, same shape, entry by entry.
+            float, same shape; each entry depends only on the same entry.
         """
         return similarities

@@ -1,9 +1,9 @@
-"""Two-component mixtures over one value per pair, Gaussian or beta, and the division they imply.
+"""Two-component mixtures over one value per pair, Gaussian or beta, and the resulting division.
 
-Beta components are set by the mean and variance of their pairs, which is not what maximises the likelihood. So a fit
-may lose likelihood, and the published rules for when to stop are part of the result. A beta mixture collapses when a
-component loses its pairs, or all of them have one value. The last whole mixture then stands; if there never was one,
-:attr:`BetaMixture.whole` is false and the caller has to do without.
+Beta components are fitted by mean and variance, which does not maximise the likelihood. A fit may therefore lose
+likelihood, and the published stopping rules are part of the result. A beta mixture collapses when a component loses its
+pairs, or all its pairs have the same value. The last valid mixture is then returned; if there was none,
+:attr:`BetaMixture.whole` is false and the caller needs another division.
 """
 
 import math
@@ -24,7 +24,7 @@ FloatArray = NDArray[np.floating]
 
 
 def min_max_normalised(values: FloatArray) -> FloatArray:
-    """Values moved and scaled to [0, 1]; constant values become 0."""
+    """Shift and scale values to [0, 1]; constant values become 0."""
     low, high = values.min(), values.max()
     return np.zeros_like(values) if high == low else (values - low) / (high - low)
 
@@ -32,15 +32,15 @@ def min_max_normalised(values: FloatArray) -> FloatArray:
 def mixture_posterior(
     values: FloatArray, *, larger_mean: bool, random_state: RandomState | int
 ) -> FloatArray:
-    """Posterior of one component of a two-component fit (NCR Eq. 3; GSC Eq. 4).
+    """Compute the posterior of one component of a two-component fit (NCR Eq. 3; GSC Eq. 4).
 
-    The ten iterations of the published code often end before convergence, so that is no reason to warn.
-    Among several processes rank 0 fits, so that all divide the pairs alike.
+    The published code stops after ten iterations, often before convergence, so no warning is shown. With several
+    processes rank 0 fits, so that all ranks divide the pairs in the same way.
 
     Args:
         values: float ``(n,)``, normalised to [0, 1]; the dtype is kept.
         larger_mean: take the component with the larger mean; otherwise the smaller.
-        random_state: starts the k-means initialisation.
+        random_state: seed of the k-means initialisation.
 
     Returns:
         ``(n,)`` in [0, 1], dtype of ``values``.
@@ -69,7 +69,7 @@ def clean_posterior(losses: Tensor, *, random_state: RandomState | int) -> Tenso
 
     Args:
         losses: float ``(n,)``, one loss per pair.
-        random_state: starts the fit.
+        random_state: seed of the fit.
 
     Returns:
         ``(n,)`` in [0, 1] on the device of ``losses``.
@@ -80,10 +80,9 @@ def clean_posterior(losses: Tensor, *, random_state: RandomState | int) -> Tenso
 
 
 def exceeds(probability: Tensor, threshold: float) -> Tensor:
-    """The pairs with a probability above the threshold, bool ``(n,)``.
+    """Return which pairs have a probability above the threshold, bool ``(n,)``.
 
-    If every pair exceeds the threshold, the lowest hundredth is counted as noisy all the same, so that both sides
-    exist (published code).
+    If every pair exceeds the threshold, the lowest 1 % count as noisy, so that both sides exist (published code).
     """
     if probability.min() > threshold:
         threshold = float(probability.sort().values[len(probability) // 100])
@@ -91,9 +90,9 @@ def exceeds(probability: Tensor, threshold: float) -> Tensor:
 
 
 def is_clean(probability: Tensor, threshold: float) -> Tensor:
-    """The division of the pairs, bool ``(n,)``: those that :func:`exceeds` names.
+    """Return which pairs are clean, bool ``(n,)``: those that :func:`exceeds` returns.
 
-    If these are fewer than two, the mixture has told nothing apart, and all are clean.
+    If there are fewer than two, the mixture has separated nothing, and all pairs are clean.
     """
     clean = exceeds(probability, threshold)
     return clean if clean.sum() > 1 else torch.ones_like(clean)
@@ -115,21 +114,21 @@ class BetaMixture:
 
     @property
     def whole(self) -> bool:
-        """Both components are distributions with pairs of their own."""
+        """Whether both components are valid: all parameters and weights are finite and positive."""
         numbers = torch.cat([self.alpha, self.beta, self.weights])
         return bool((numbers.isfinite() & (numbers > 0)).all())
 
     def log_densities(self, values: Tensor) -> Tensor:
-        """Logarithm of each weighted density, float64 ``(n, 2)``; may be infinite at exactly 0 and 1."""
+        """Compute the log of each weighted density, float64 ``(n, 2)``; may be infinite at exactly 0 and 1."""
         components = Beta(self.alpha, self.beta, validate_args=False)
         log_densities: Tensor = components.log_prob(values.double()[:, None])  # type: ignore[no-untyped-call]
         return log_densities + self.weights.log()
 
     def posterior(self, values: Tensor, floor: float = 0.0) -> Tensor:
-        """Probability of each component for float ``(n,)`` in (0, 1), float64 ``(n, 2)``.
+        """Compute the probability of each component, float64 ``(n, 2)``.
 
         Args:
-            values: one per pair.
+            values: float ``(n,)`` in (0, 1), one value per pair.
             floor: smallest weighted density.
         """
         log_floor = math.log(floor) if floor > 0 else -math.inf
@@ -137,11 +136,11 @@ class BetaMixture:
 
 
 def by_moments(values: Tensor, shares: Tensor) -> BetaMixture:
-    """The mixture whose components have the mean and (biased) variance of their shares of the values.
+    """Fit each component to the weighted mean and (biased) variance of the values.
 
     Args:
         values: float ``(n,)`` in (0, 1).
-        shares: ``(n, 2)``, how far each value belongs to either component.
+        shares: ``(n, 2)``, weight of each value in each component.
     """
     column, shares = values.double()[:, None], shares.double()
     totals = shares.sum(dim=0)
@@ -155,18 +154,18 @@ def by_moments(values: Tensor, shares: Tensor) -> BetaMixture:
 def fitted(
     values: Tensor, start: BetaMixture, *, most_updates: int | None = None, least_gain: float
 ) -> tuple[BetaMixture, int]:
-    """Moment updates until the log-likelihood, summed over the values, gains no more than ``least_gain``.
+    """Update by moments until the total log-likelihood gains at most ``least_gain``.
 
-    The update that gains too little is kept, also when it loses.
+    The last update is kept, even if it lowers the likelihood.
 
     Args:
         values: float ``(n,)`` in (0, 1).
-        start: where to begin.
-        most_updates: end after so many; None goes on.
-        least_gain: see above.
+        start: initial mixture.
+        most_updates: largest number of updates; None for no limit.
+        least_gain: smallest gain of the log-likelihood, summed over the values, for another update.
 
     Returns:
-        The mixture, and the updates it took.
+        The mixture, and the number of updates.
     """
     mixture, log_likelihood = start, -math.inf
     for updates in count():
@@ -182,7 +181,7 @@ def fitted(
 
 
 def fitted_for(values: Tensor, start: BetaMixture, updates: int, floor: float) -> BetaMixture:
-    """A fixed number of moment updates, with weighted densities of at least ``floor``."""
+    """Update by moments a fixed number of times, with weighted densities of at least ``floor``."""
     mixture = start
     for _ in range(updates):
         update = by_moments(values, mixture.posterior(values, floor))
@@ -193,10 +192,10 @@ def fitted_for(values: Tensor, start: BetaMixture, updates: int, floor: float) -
 
 
 def two_means(values: Tensor) -> Tensor:
-    """The split of float ``(n,)`` into two groups with the least squared distance to their means, int64 ``(n,)``.
+    """Split float ``(n,)`` into the two groups with the least squared distance to their means, int64 ``(n,)``.
 
-    Group 0 holds the smaller values. Every split of the sorted values is tried at once, so nothing is drawn. Equal
-    values all come into group 0.
+    Group 0 has the smaller values. All splits of the sorted values are compared, so the result is exact and needs no
+    random start. If all values are equal, all are in group 0.
     """
     ordered = values.double().sort().values
     n, total = len(ordered), ordered.sum()

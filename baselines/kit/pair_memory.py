@@ -11,7 +11,7 @@ class PairMemory(nn.Module):
         n_pairs: length of the full training split.
         initial: value of every entry at the start.
         width: values per pair; None stores one number per pair.
-        dtype: of the stored values.
+        dtype: dtype of the stored values.
     """
 
     values: Tensor
@@ -24,7 +24,7 @@ class PairMemory(nn.Module):
         self.register_buffer("values", torch.full(shape, initial, dtype=dtype))
 
     def read(self, pair_ids: Tensor) -> Tensor:
-        """Values of some pairs, ``(len(pair_ids),)`` or ``(len(pair_ids), width)``, without gradient."""
+        """Return values of some pairs, ``(len(pair_ids),)`` or ``(len(pair_ids), width)``, without gradient."""
         return self.values[pair_ids]
 
     @torch.no_grad()

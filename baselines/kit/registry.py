@@ -1,4 +1,4 @@
-"""Classes by name: those of this package are imported when they are asked for, others are registered."""
+"""Registry of classes by name; classes of this package are imported on first use, plugins register theirs."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class Registry(MutableMapping[str, type[T]]):
-    """Name to class.
+    """Mapping from name to class.
 
     Args:
         kind: ``method`` or ``backbone``.
-        shipped: name to ``module:Class`` of what comes with this package.
+        shipped: mapping from name to ``module:Class`` for the classes of this package.
     """
 
     def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
@@ -50,17 +50,17 @@ class Registry(MutableMapping[str, type[T]]):
         """Register a class under its ``name``.
 
         Args:
-            entry: with a name for recipes, a title for results, and the model of its options.
+            entry: class with ``name`` (in recipes), ``title`` (in results) and ``Config`` (options).
 
         Raises:
-            RecipeError: one of these is missing, or another class has the name.
+            RecipeError: one of these is missing, or the name is taken.
         """
         for needed in NEEDED:
             if not hasattr(entry, needed):
                 raise RecipeError(f"{self._kind} {entry.__name__} has no {needed}; set it in the class")
         if entry.name in self:
             raise RecipeError(
-                f"a {self._kind} named {entry.name!r} exists already; give {entry.__name__} another name"
+                f"a {self._kind} named {entry.name!r} already exists; give {entry.__name__} another name"
             )
         self[entry.name] = entry
         registered(entry.name)

@@ -1,7 +1,7 @@
 """Entropic optimal transport in the log domain, whole or partial, with the stopping rule of the published code.
 
-The rule ends long before convergence, and what it leaves is part of the methods that use it: columns carry exactly
-their mass, rows do not, and partial transport moves a little more than it was told to.
+The rule stops long before convergence, and methods rely on the resulting plan: columns carry exactly their mass, rows
+do not, and partial transport moves a little more than the requested mass.
 """
 
 import math
@@ -13,18 +13,18 @@ from torch import Tensor, nn
 LOG_FLOOR = 1e-10
 FORBIDDEN = -1e6
 ROUNDS_UNASKED = 128
-"""Most problems of a training step end in fewer rounds."""
+"""Rounds between two convergence checks on a GPU; most problems of a training step need fewer."""
 
 
 class Transport(NamedTuple):
-    """What Sinkhorn's iterations end with.
+    """Result of Sinkhorn's iterations.
 
     Attributes:
         plan: float64 ``(rows, columns)``, mass moved from row to column.
         rows: float64 ``(rows,)``, dual variable of the rows.
         columns: float64 ``(columns,)``, dual variable of the columns.
-        rounds: iterations done.
-        change: length of the last change of ``rows``.
+        rounds: number of iterations.
+        change: Euclidean norm of the last change of ``rows``.
     """
 
     plan: Tensor
@@ -50,11 +50,11 @@ def sinkhorn(
     Args:
         costs: float ``(rows, columns)``.
         row_mass: float ``(rows,)``.
-        column_mass: float ``(columns,)``, of the same total.
+        column_mass: float ``(columns,)``, with the same total.
         regularisation: weight of the plan's entropy, above 0.
-        forbidden: bool ``(rows, columns)``, entries that carry nothing; none by default.
-        tolerance: ends when the rows' dual variable moves by less (Euclidean).
-        most_rounds: ends after so many.
+        forbidden: bool ``(rows, columns)``, entries that carry no mass; none by default.
+        tolerance: stop when the rows' dual variable changes by less (Euclidean norm).
+        most_rounds: largest number of iterations.
     """
     costs = costs.double()
     log_rows, log_columns = row_mass.double().log(), column_mass.double().log()
@@ -64,7 +64,8 @@ def sinkhorn(
     def scaled() -> Tensor:
         return ((rows[:, None] + columns - costs) / regularisation).masked_fill(closed, FORBIDDEN)
 
-    # a GPU goes through some rounds before the host asks whether the last ones were needed, and undoes these
+    # asking a GPU whether to stop makes the host wait, so it runs many rounds per question; rounds after the stop
+    # change nothing, because `going` is then false on the device
     unasked = 1 if costs.device.type == "cpu" else ROUNDS_UNASKED
     going, done = costs.new_ones((), dtype=torch.bool), costs.new_zeros(())
     change = costs.new_full((), math.inf)
@@ -92,18 +93,18 @@ def _log_sum(x: Tensor, dim: int) -> Tensor:
 def partial_transport(
     costs: Tensor, mass: float, regularisation: float, forbidden: Tensor | None = None
 ) -> Transport:
-    """Move about ``mass`` of the rows' total of 1 to the columns, the rest into a dustbin.
+    """Move about ``mass`` of the rows' total of 1 to the columns, and the rest to a dustbin.
 
-    The dustbin is one more row and column, at 100 times the largest cost.
+    The dustbin is an additional row and column, with 100 times the largest cost.
 
     Args:
         costs: float ``(rows, columns)``, above 0.
-        mass: to be moved, in (0, 1).
+        mass: mass to move, in (0, 1).
         regularisation: weight of the plan's entropy, above 0.
-        forbidden: bool ``(rows, columns)``, entries that carry nothing; none by default.
+        forbidden: bool ``(rows, columns)``, entries that carry no mass; none by default.
 
     Returns:
-        With the dustbin as last row and last column.
+        The plan, with the dustbin as last row and last column.
     """
     largest = costs.max()
     extended = nn.functional.pad(costs, (0, 1, 0, 1), value=math.nan)

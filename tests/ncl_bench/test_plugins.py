@@ -109,7 +109,7 @@ def test_an_unknown_method_asks_for_its_plugin(tmp_path: Path, run: Callable[...
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
     (tmp_path / "again.py").write_text(METHOD.format(name="ncr"))
-    with pytest.raises(NclBenchError, match=r"again\.py, line 8: .*a method named 'ncr' exists already"):
+    with pytest.raises(NclBenchError, match=r"again\.py, line 8: .*a method named 'ncr' already exists"):
         load_plugins([str(tmp_path / "again.py")])
 
 

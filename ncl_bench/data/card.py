@@ -9,14 +9,14 @@ from ncl_bench.data.verify import how_to_get
 
 _USE = """## Open it
 
-With ncl_bench, memory-mapped and without a copy (`root` is the folder above this one):
+With ncl_bench (`root` is the parent folder; the files are memory-mapped):
 
 ```python
 import ncl_bench
 train = ncl_bench.load_dataset("{name}", split="train", root="..")
 ```
 
-Without it, in this folder:
+Without ncl_bench, in this folder:
 
 ```python
 import datasets, numpy
@@ -24,12 +24,12 @@ captions = datasets.load_from_disk("captions/train")
 features = numpy.load("features/train.npy", mmap_mode="r")
 ```
 
-`image_row` of a caption is the row of its image in the features, `(images, {n_regions}, {feature_dim})`.
-Caption `c` has the token ids `ids[offsets[c]:offsets[c + 1]]` of the files in `tokens/`, start and end token
-included. `manifest.json` holds the sha256 of every file; `ncl-bench doctor --deep` compares them.
+A caption's `image_row` is the row of its image in the features, `(images, {n_regions}, {feature_dim})`.
+The files in `tokens/` hold the token ids of caption `c`, with start and end token: `ids[offsets[c]:offsets[c + 1]]`.
+`manifest.json` holds the sha256 of every file; `ncl-bench doctor --deep` checks them.
 """
 
-_PUBLISHED = {True: "yes", False: "no", None: "not known"}
+_PUBLISHED = {True: "yes", False: "no", None: "no hash published"}
 
 
 def render_card(spec: DatasetSpec, manifest: Manifest) -> str:
@@ -105,7 +105,7 @@ def _sources(manifest: Manifest) -> str:
         f"| `{file.name}` | {file.bytes:,} | `{file.sha256}` | {_PUBLISHED[file.published]} |"
         for file in manifest.sources
     ]
-    head = ["| file | bytes | sha256 | the published one |", "| --- | --- | --- | --- |"]
+    head = ["| file | bytes | sha256 | matches the published hash |", "| --- | --- | --- | --- |"]
     facts = [f"- {fact}" for fact in (*manifest.checked, *manifest.warnings)]
     return "## Made from\n\n" + "\n".join([*head, *rows, "", *facts, ""])
 
@@ -165,9 +165,5 @@ def _files(origin: Origin) -> list[str]:
     return [
         f"Files expected in {' or '.join(f'{name}/' for name in origin.folders)}:",
         *(f"  {'  '.join(origin.split_files(split))}" for split in SPLITS),
-        *(
-            [f"and, in any folder beside them:  {'  '.join(origin.extra_files)}"]
-            if origin.extra_files
-            else []
-        ),
+        *([f"and, in any folder next to it:  {'  '.join(origin.extra_files)}"] if origin.extra_files else []),
     ]

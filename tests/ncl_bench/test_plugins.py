@@ -144,7 +144,7 @@ def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
     [
         (
             "undefined_name",
-            "mine.py, line 14: NameError: name 'undefined_name' is not defined; correct it, or set",
+            "mine.py, line 14: NameError: name 'undefined_name' is not defined; fix it, or set",
         ),
         (
             "pass",

@@ -11,8 +11,9 @@ from torch import distributed
 from baselines.engine.devices import PATIENCE
 
 mp.get_context("forkserver").set_forkserver_preload(
-    ["baselines.engine.submit", "baselines.engine.progress", "pytest"]
+    ["support.few_digits", "baselines.engine.submit", "sklearn.mixture", "torch._dynamo", "pytest"]
 )
+"""Imported once for all processes; torch imports the last but one when it makes an optimiser."""
 
 
 def worker(rank: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from baselines.engine.step import OptimiserStep
 from baselines.engine.submit import submit
 from baselines.engine.train import Trainer
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, Ids, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, Wanted
 from baselines.kit.distributed import (
     answered,
     average_gradients,
@@ -156,7 +157,7 @@ def killed_run(folder: Path, last_batch: int) -> str:
 def ncr_trainer(folder: Path) -> Trainer:
     """NCR divides the pairs; one that is divided otherwise trains otherwise."""
     method = {"name": "ncr", "warmup_epochs": 1, "epochs": 1}
-    return Trainer(job(method, VSE, 160), RunFolder(folder / "run"), "cpu")
+    return Trainer(job(method, VSE, 64), RunFolder(folder / "run"), "cpu")
 
 
 def whole_run(folder: Path) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_pa
     assert second["epochs_recorded"] == 0
 
     broken = tmp_path / "broken"
-    assert ends_of_two_processes(broken, killed_run, broken, 35) == [2, -signal.SIGKILL]
+    assert ends_of_two_processes(broken, killed_run, broken, 15) == [2, -signal.SIGKILL]
     assert "another process of this command has ended" in (broken / "said").read_text()
     assert not (broken / "run" / "training.json").exists()
     (broken / "store").unlink()
@@ -197,8 +198,8 @@ def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_pa
 class DoubleBatches(TrainingBatches):
     """In float32 hardest negatives and mixtures magnify rounding."""
 
-    def _collate(self, rows: Ids) -> Batch:
-        return doubled(super()._collate(rows))
+    def _read(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
+        return map(doubled, super()._read(wanted))
 
     def read(self, pair_ids: torch.Tensor, images_of: torch.Tensor | None = None) -> Batch:
         return doubled(super().read(pair_ids, images_of))
@@ -209,7 +210,7 @@ def doubled(batch: Batch) -> Batch:
 
 
 def epochs(name: str) -> dict[str, Any]:
-    """The first epoch of a method and twice its last, with dropout, and scores of some images of dev."""
+    """The first epoch of a method and its last, with dropout, and scores of some images of dev."""
     backbone, method_name = PAIRWISE[name]
     own_job = job({"name": method_name, **CONSTANTS.get(method_name, {})}, backbone, 48)
     device_for("cpu", "32-true")
@@ -221,7 +222,7 @@ def epochs(name: str) -> dict[str, Any]:
     losses = []
     torch.manual_seed(1)
     first, *_, last = method.plan()
-    for seed, plan in enumerate((first, last, last)):
+    for seed, plan in enumerate((first, last)):
         method.train_epoch(plan, DoubleBatches(train, batch_size=16, seed=seed, pair_rows=others), step)
         losses.append(step.epoch_means()["loss"])
     method.float().eval()
@@ -245,7 +246,7 @@ def test_every_method_trains_in_two_processes_as_in_one(tmp_path: Path) -> None:
     for rank, ranks in enumerate(in_two_processes(tmp_path / "two", all_epochs)):
         for name in PAIRWISE:
             expected, found = dict(whole[name]), ranks[name]
-            assert expected["steps"] >= 7, name
+            assert expected["steps"] >= STEPS, name
             if rank > 0:
                 del expected["scores"]
                 assert found.pop("scores").numel() == 0

@@ -172,7 +172,7 @@ def test_two_networks_of_ncr_score_as_before(tmp_path: Path) -> None:
     content = bytearray(best.read_bytes())
     content[-1] ^= 1
     best.write_bytes(content)
-    with pytest.raises(TrainingError, match=r"its sha256 differs from the one in training\.json states"):
+    with pytest.raises(TrainingError, match=r"its sha256 differs from the one in training\.json"):
         submit([tmp_path / "run"], tmp_path / "again", device="cpu")
 
 

@@ -45,7 +45,11 @@ class Encoded:
     def chosen(self, rows: Tensor) -> "Encoded":
         """Select rows in any order, int64 ``(n,)``; a row may occur several times."""
         pooled = None if self.pooled is None else self.pooled[rows]
-        return Encoded(self.vectors[rows], self.lengths[rows.cpu()], pooled)
+        if self.vectors.dim() == 2:  # one item each: no need to wait for rows on a GPU
+            lengths = self.lengths.new_ones(len(rows))
+        else:
+            lengths = self.lengths[rows.cpu()]
+        return Encoded(self.vectors[rows], lengths, pooled)
 
 
 class Backbone(nn.Module, ABC):

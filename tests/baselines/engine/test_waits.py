@@ -20,6 +20,7 @@ from baselines.backbones.gru import both_directions
 from baselines.engine.job import TrainingJob, build_method, trusted_rows, with_own_images
 from baselines.engine.recipe import Recipe
 from baselines.engine.step import READ_EVERY, OptimiserStep
+from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch, TrainingBatches, collate
 from baselines.kit.method import EpochPlan
 from baselines.kit.transport import partial_transport
@@ -115,6 +116,19 @@ def test_a_step_of_a_method_waits_at_most_once(name: str, device: StandIn) -> No
         waits = waits_of_steps(method, plan, batches, device)
         assert len(waits) >= 2 * len(method.networks), phase
         assert sum(waited > 1 for waited in waits) <= len(method.networks), (phase, waits)
+
+
+@pytest.mark.parametrize(("shape", "waits"), [((4, 3), 0), ((4, 2, 3), 1)], ids=["pooled", "items"])
+def test_rows_are_chosen_without_waiting_where_vectors_are_pooled(
+    shape: tuple[int, ...], waits: int, device: StandIn
+) -> None:
+    vectors, rows = torch.rand(shape), torch.tensor([3, 0, 3])
+    there, chosen = Encoded(vectors.to(DEVICE), torch.full((4,), 2)), rows.to(DEVICE)
+    device.waits.clear()
+    found = there.chosen(chosen)
+    assert device.waits.total() == waits
+    assert torch.equal(found.vectors.cpu(), vectors[rows])
+    assert len(found.lengths) == 3
 
 
 def test_losses_are_read_now_and_then(device: StandIn) -> None:

@@ -45,10 +45,8 @@ class Encoded:
     def chosen(self, rows: Tensor) -> "Encoded":
         """Select rows in any order, int64 ``(n,)``; a row may occur several times."""
         pooled = None if self.pooled is None else self.pooled[rows]
-        if self.vectors.dim() == 2:  # one item each: no need to wait for rows on a GPU
-            lengths = self.lengths.new_ones(len(rows))
-        else:
-            lengths = self.lengths[rows.cpu()]
+        pools = self.vectors.dim() == 2  # one item each: no need to wait for rows on a GPU
+        lengths = self.lengths.new_ones(len(rows)) if pools else self.lengths[rows.cpu()]
         return Encoded(self.vectors[rows], lengths, pooled)
 
 

@@ -33,6 +33,7 @@ PRINTED = {
     "decl": "DECL-{backbone}",
     "gsc": "GSC-{backbone} (single network)",
     "gsc_plus": "GSC-{backbone}",
+    "in2r": "IN2R",
     "l2rm": "L2RM-{backbone}",
     "mscn": "MSCN",
     "ncr": "NCR",
@@ -164,7 +165,8 @@ def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, backbone: str) 
     chosen: dict[tuple[int, int, float], Row] = {}
     protocols = DATASETS[recipe.dataset].protocols
     for row in rows:
-        facts = tuple(row[key] for key in ("method", "backbone", "dataset", "tokenizer"))
+        printed_backbone = row["backbone"].split(" (")[0]  # IN2R writes VSE∞ (GPO)
+        facts = (row["method"], printed_backbone, row["dataset"], row["tokenizer"])
         if facts != wanted or row["noise_unit"] not in UNITS:
             continue
         ratio = float(row["noise_ratio"] or 0)

@@ -8,6 +8,8 @@ sorted along each dimension and summed with weights that depend on the rank alon
 Points of the published code (the copy that CRCL trains), which we follow:
   * The region MLP also runs over padding, so in training padding enters its batch statistics.
   * Captions go through a bidirectional GRU without dropout, not BERT.
+
+The options ``caption_mlp``, ``dropout`` and ``centred`` are those of IN2R's code; they are off by default.
 """
 
 import math
@@ -24,6 +26,8 @@ from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import sent
 
 OUT_OF_RANGE = -10000.0
+MOMENTUM = 0.1
+"""Share of a batch's mean in the running mean, as in batch normalisation."""
 
 
 class VSEInfinityConfig(BaseModel):
@@ -34,6 +38,9 @@ class VSEInfinityConfig(BaseModel):
         word_dim: of a word embedding (section 4.1: 300).
         position_dim: of the position codes and of the GRU that reads them (section 3.3: 32).
         temperature: of the softmax over pooling weights, above 0 (code: 0.1).
+        caption_mlp: words pass the same layers as regions before they are pooled (IN2R).
+        dropout: on region features and word embeddings, in [0, 1) (IN2R: 0.3).
+        centred: vectors lose their mean and get unit length again, see :class:`Centring` (IN2R).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +49,9 @@ class VSEInfinityConfig(BaseModel):
     word_dim: Annotated[int, Field(ge=1)] = 300
     position_dim: Annotated[int, Field(ge=2, multiple_of=2)] = 32
     temperature: Annotated[float, Field(gt=0)] = 0.1
+    caption_mlp: bool = False
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    centred: bool = False
 
 
 def position_codes(n: int, dim: int) -> Tensor:
@@ -97,8 +107,8 @@ def _falling(features: Tensor) -> Tensor:
     return by_dimension.gather(2, torch.from_numpy(order)).transpose(1, 2)
 
 
-class RegionEncoder(nn.Module):
-    """A linear layer plus a two-layer MLP with batch normalisation, region by region."""
+class ItemEncoder(nn.Module):
+    """A linear layer plus a two-layer MLP with batch normalisation, item by item, padding included."""
 
     def __init__(self, feature_dim: int, embed_size: int) -> None:
         super().__init__()
@@ -107,11 +117,36 @@ class RegionEncoder(nn.Module):
         self.norm = nn.BatchNorm1d(embed_size // 2)
         self.out = nn.Linear(embed_size // 2, embed_size)
 
-    def forward(self, image_features: Tensor) -> Tensor:
-        """Embed float ``(n, regions, feature_dim)`` as ``(n, regions, embed_size)``."""
-        regions = image_features.flatten(0, 1)
-        embedded: Tensor = self.linear(regions) + self.out(torch.relu(self.norm(self.hidden(regions))))
-        return embedded.view(*image_features.shape[:2], -1)
+    def forward(self, features: Tensor) -> Tensor:
+        """Embed float ``(n, items, feature_dim)`` as ``(n, items, embed_size)``."""
+        items = features.flatten(0, 1)
+        embedded: Tensor = self.linear(items) + self.out(torch.relu(self.norm(self.hidden(items))))
+        return embedded.view(*features.shape[:2], -1)
+
+
+class Centring(nn.Module):
+    """Subtracts a mean from vectors and scales them to unit length again.
+
+    In training it is the batch's mean. In evaluation it is a running mean of training batches, so that a vector does
+    not depend on those beside it. IN2R's code takes the batch's mean there too.
+
+    Attributes:
+        mean: the running mean, float ``(dim,)``.
+    """
+
+    mean: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(dim))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Centre float ``(n, dim)``."""
+        if not self.training:
+            return unit_length(vectors - self.mean)
+        mean = vectors.mean(dim=0)
+        self.mean.lerp_(mean.detach(), MOMENTUM)
+        return unit_length(vectors - mean)
 
 
 class VSEInfinity(CosineBackbone):
@@ -133,21 +168,28 @@ class VSEInfinity(CosineBackbone):
     ) -> None:
         super().__init__()
         self.config, self.embed_size = config, config.embed_size
-        self.regions = RegionEncoder(feature_dim, config.embed_size)
+        self.region_dropout = nn.Dropout(config.dropout)
+        self.regions = ItemEncoder(feature_dim, config.embed_size)
         self.region_pooling = GeneralizedPooling(config.position_dim, config.temperature)
-        self.words = WordEncoder(vocabulary_size, config.word_dim, config.embed_size)
+        self.words = WordEncoder(vocabulary_size, config.word_dim, config.embed_size, config.dropout)
         self.word_pooling = GeneralizedPooling(config.position_dim, config.temperature)
+        self.word_layers = (
+            ItemEncoder(config.embed_size, config.embed_size) if config.caption_mlp else nn.Identity()
+        )
+        self.centre_images, self.centre_captions = (
+            Centring(config.embed_size) if config.centred else nn.Identity() for _ in range(2)
+        )
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         """Embed and pool the valid regions of each image."""
-        regions = self.autocast(self.regions, image_features)
+        regions = self.autocast(self.regions, self.region_dropout(image_features))
         pooled = self.region_pooling(regions, image_lengths)
-        vectors = unit_length(pooled)
+        vectors = self.centre_images(unit_length(pooled))
         return Encoded(vectors, image_lengths, vectors)
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
         """Embed and pool the words of each caption."""
         words = self.autocast(self.words, caption_tokens, caption_lengths)
-        pooled = self.word_pooling(words, caption_lengths)
-        vectors = unit_length(pooled)
+        pooled = self.word_pooling(self.autocast(self.word_layers, words), caption_lengths)
+        vectors = self.centre_captions(unit_length(pooled))
         return Encoded(vectors, caption_lengths, vectors)

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from baselines.backbones import BACKBONES
+from baselines.kit.backbone import CosineBackbone
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
@@ -135,6 +136,14 @@ class Recipe(BaseModel):
             raise ValueError(
                 f"method {method.name} compares images with images and captions with captions, which backbone "
                 f"{backbone.name} cannot; choose one of: {able}"
+            )
+        if method.needs_cosines and not issubclass(backbone, CosineBackbone):
+            able = ", ".join(
+                name for name, each in sorted(BACKBONES.items()) if issubclass(each, CosineBackbone)
+            )
+            raise ValueError(
+                f"method {method.name} needs cosines between one vector of each image and caption, and backbone "
+                f"{backbone.name} compares otherwise; choose one of: {able}"
             )
         return self
 

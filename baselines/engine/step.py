@@ -88,7 +88,7 @@ class OptimiserStep:
         loss: Tensor,
         batch: Batch,
         *,
-        clip: bool = True,
+        clip: bool | nn.Module = True,
         **terms: Tensor,
     ) -> None:
         """Update modules by the scalar ``loss``; see :class:`baselines.kit.method.Step`.
@@ -98,7 +98,7 @@ class OptimiserStep:
             StepsSpent: the networks have used all steps of the recipe.
         """
         trained = [modules] if isinstance(modules, nn.Module) else modules
-        if self._most is not None and all(self._is_spent(module) for module in trained):
+        if self._most is not None and self._are_spent(trained):
             return
         named = {"loss": loss, **terms}
         seen = torch.stack([term.detach().mean().double() for term in named.values()])
@@ -112,7 +112,7 @@ class OptimiserStep:
         for module, parameters in updated.items():
             average_gradients(parameters)
             optimizer = self.optimizers[module]
-            if clip:
+            if clip is True or clip is module:
                 held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
                 nn.utils.clip_grad_norm_(held, self._clip)
             optimizer.step()
@@ -174,15 +174,15 @@ class OptimiserStep:
             self.networks[k].load_state_dict(state)
         self._final = {}
 
-    def _is_spent(self, module: nn.Module) -> bool:
-        """Whether a module's share is used.
+    def _are_spent(self, trained: Sequence[nn.Module]) -> bool:
+        """Whether the shares of the trained networks are used.
 
-        A part of a network counts as that network. A module outside all networks is spent when all networks are.
+        A part of a network counts as that network. Modules outside all networks are spent when all networks are.
         """
         owners = [
             k
             for k, network in enumerate(self.networks)
-            if any(module is inner for inner in network.modules())
+            if any(module is inner for module in trained for inner in network.modules())
         ]
         return all(self.taken[k] == self._ends[k] for k in owners or range(len(self.networks)))
 

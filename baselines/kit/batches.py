@@ -183,6 +183,11 @@ class TrainingBatches:
         """Ids of all pairs that may be visited, int64 ``(n,)``, ascending."""
         return torch.from_numpy(self._rows)
 
+    @property
+    def shown_images(self) -> Tensor:
+        """Image that each pair of the split is shown with, int64 ``(n_pairs,)``."""
+        return torch.from_numpy(self._dataset.caption_to_image)
+
     def shuffled(
         self, *purpose: object, pair_ids: Tensor | None = None, batch_size: int | None = None
     ) -> Iterator[Batch]:

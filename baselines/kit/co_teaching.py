@@ -63,6 +63,10 @@ class CoTeaching(Method):
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """Compute the loss that divides the pairs, float ``(B,)`` for similarities ``(B, B)``."""
 
+    def augmented(self, batch: Batch) -> Batch:
+        """What a network sees of a batch that the division measures; the batch by default."""
+        return batch
+
     def posterior(self, losses: Tensor, seed: int) -> Tensor:
         """Compute the probability that pairs with losses ``(n,)`` are clean, ``(n,)`` in [0, 1]; by NCR's mixture."""
         return clean_posterior(losses, random_state=seed)
@@ -74,7 +78,7 @@ class CoTeaching(Method):
         losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
         for batch in batches.covering("divide"):
             for of_network, network in zip(losses, self.networks, strict=True):
-                of_network[batch.pair_ids] = self.pair_losses(network(batch)).to(of_network)
+                of_network[batch.pair_ids] = self.pair_losses(network(self.augmented(batch))).to(of_network)
         ids = batches.pair_ids.to(losses[0].device)
         for k, memory in enumerate(self.clean_probability):
             seed = derive_seed(batches.seed, "mixture", plan.epoch, k)

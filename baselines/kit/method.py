@@ -66,6 +66,13 @@ def stepwise(learning_rate: float, decay: float, every: int, epochs: int) -> lis
     return [learning_rate * decay ** (epoch // every) for epoch in range(epochs)]
 
 
+def adamw(module: nn.Module, learning_rate: float, **options: Any) -> torch.optim.Optimizer:
+    """AdamW over every weight of a module, with options of ``torch.optim.AdamW``."""
+    parameters = list(module.parameters())
+    fused = all(parameter.is_cuda for parameter in parameters) or None  # on a CPU the bits would change
+    return torch.optim.AdamW(parameters, lr=learning_rate, fused=fused, **options)
+
+
 class StepDecay(BaseModel):
     """The schedule of most papers: one phase, ``train``, whose learning rate falls in steps.
 
@@ -116,7 +123,7 @@ class Step(Protocol):
         loss: Tensor,
         batch: Batch,
         *,
-        clip: bool = True,
+        clip: bool | nn.Module = True,
         **terms: Tensor,
     ) -> None:
         """Update one or several of :meth:`Method.trained_modules`, each with its own optimiser.
@@ -127,7 +134,7 @@ class Step(Protocol):
             modules: usually one network.
             loss: scalar loss.
             batch: pairs of the loss, which the error names if the loss is not finite.
-            clip: clip the gradient of each module to the recipe's ``gradient_clip``.
+            clip: clip the gradient of each module, or of this module alone, to the recipe's ``gradient_clip``.
             terms: named terms of the loss, for the log.
         """
         ...
@@ -154,6 +161,8 @@ class Method(nn.Module, ABC):
     extra_words: ClassVar[int] = 0
     needs_intra_modal: ClassVar[bool] = False
     """Whether the method compares images with images and captions with captions, which not every backbone can."""
+    needs_cosines: ClassVar[bool] = False
+    """Whether the method needs one vector of each image and caption, and their cosines."""
     networks: nn.ModuleList
 
     def __init__(self, config: Any, setting: Setting) -> None:

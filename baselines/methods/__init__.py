@@ -16,6 +16,7 @@ METHODS: "Registry[Method]" = Registry(
         "decl": "baselines.methods.decl:DECL",
         "gsc": "baselines.methods.gsc:GSC",
         "gsc_plus": "baselines.methods.gsc:GSCPlus",
+        "in2r": "baselines.methods.in2r:IN2R",
         "info_nce": "baselines.methods.info_nce:InfoNCE",
         "l2rm": "baselines.methods.l2rm:L2RM",
         "mscn": "baselines.methods.mscn:MSCN",

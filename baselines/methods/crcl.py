@@ -164,6 +164,22 @@ def blank_regions(batch: Batch, probability: float) -> Batch:
     return replace(batch, image_features=features.masked_fill(blank[..., None], BLANK))
 
 
+def augmented(
+    batch: Batch, *, word_change: float, region_change: float, vocabulary_size: int, fixed_regions: bool
+) -> Batch:
+    """Words and regions left out or masked (supplement B.1; published code).
+
+    Args:
+        batch: to change.
+        word_change: see :func:`change_words`.
+        region_change: see :func:`drop_regions` and :func:`blank_regions`.
+        vocabulary_size: with ``<mask>``, the last word.
+        fixed_regions: of the backbone.
+    """
+    batch = change_words(batch, word_change, mask_word=vocabulary_size - 1, vocabulary_size=vocabulary_size)
+    return (blank_regions if fixed_regions else drop_regions)(batch, region_change)
+
+
 def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     """Keep some items of every row, in order, moved to the front.
 
@@ -249,13 +265,14 @@ class CRCL(Method):
         return labels
 
     def augmented(self, batch: Batch) -> Batch:
-        """Words and regions left out or masked (supplement B.1; published code)."""
-        c, vocabulary_size = self.config, self.setting.vocabulary_size
-        batch = change_words(
-            batch, c.word_change, mask_word=vocabulary_size - 1, vocabulary_size=vocabulary_size
+        """Words and regions left out or masked."""
+        return augmented(
+            batch,
+            word_change=self.config.word_change,
+            region_change=self.config.region_change,
+            vocabulary_size=self.setting.vocabulary_size,
+            fixed_regions=cast(Backbone, self.networks[0]).fixed_regions,
         )
-        change_regions = blank_regions if self.networks[0].fixed_regions else drop_regions
-        return change_regions(batch, c.region_change)
 
     def estimates(self) -> dict[str, Tensor]:
         """The refined labels."""

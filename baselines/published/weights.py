@@ -35,7 +35,13 @@ VSE_INFINITY = {
     "txt_enc.embed.": "words.embedding.",
     "txt_enc.rnn.": "words.gru.",
     "txt_enc.gpool.": "word_pooling.",
+    "txt_enc.cap_rnn.": "words.gru.",
+    "txt_enc.fc.": "word_layers.linear.",
+    "txt_enc.mlp.layers.0.": "word_layers.hidden.",
+    "txt_enc.mlp.bns.0.": "word_layers.norm.",
+    "txt_enc.mlp.layers.1.": "word_layers.out.",
 }
+"""The last five are IN2R's, whose captions pass an MLP."""
 SCAN = {"img_enc.fc.": "regions.", "txt_enc.embed.": "words.embedding.", "txt_enc.rnn.": "words.gru."}
 IMRAM = {
     "img_enc.fc_local.": "regions.",
@@ -154,8 +160,11 @@ def _sgr(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
 
 
 def _vse_infinity(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
-    sizes = {"position_dim": size_of(state, "img_enc.gpool.linear.weight", 1)}
-    return Reading(state, VSE_INFINITY, sizes, unused=("img_enc.mlp.bns.1.",))
+    sizes = {
+        "position_dim": size_of(state, "img_enc.gpool.linear.weight", 1),
+        "caption_mlp": "txt_enc.fc.weight" in state,
+    }
+    return Reading(state, VSE_INFINITY, sizes, unused=("img_enc.mlp.bns.1.", "txt_enc.mlp.bns.1."))
 
 
 def _scan(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:

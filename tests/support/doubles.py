@@ -43,7 +43,7 @@ class Steps:
         loss: Tensor,
         batch: Batch,
         *,
-        clip: bool = True,
+        clip: bool | nn.Module = True,
         **terms: Tensor,
     ) -> None:
         modules = [modules] if isinstance(modules, nn.Module) else list(modules)
@@ -56,7 +56,7 @@ class Steps:
         norms = [w.grad.norm() for w in weights[modules[0]] if w.grad is not None]
         self.norms.append(torch.stack(norms).norm().item())
         for module in modules if self.update else ():
-            if clip:
+            if clip is True or clip is module:
                 nn.utils.clip_grad_norm_(weights[module], 2.0)
             self.optimizers[module].step()
 
@@ -89,6 +89,7 @@ class StoredBatches:
         every = [*batches, *(batch for some in own.values() for batch in some)]
         self.pair_ids = torch.arange(n_pairs) if n_pairs else torch.cat([b.pair_ids for b in every]).unique()
         self.batch_size = batch_size or len(every[0])
+        self.shown_images = torch.arange(int(self.pair_ids.max()) + 1)
         self.asked: list[tuple[object, ...]] = []
         self.reads: list[tuple[list[int], ...]] = []
 

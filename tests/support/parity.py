@@ -93,7 +93,7 @@ def batch_of(
     """A stored batch.
 
     Args:
-        stored: arrays named ``prefix`` + ``images``, ``captions``, ``lengths``.
+        stored: arrays named ``prefix`` + ``images``, ``captions``, ``lengths``, and perhaps ``image_lengths``.
         prefix: of the names.
         dtype: of the features.
         regions: ``"_full"`` or ``"_var"`` for VSE-infinity, whose images have all regions or fewer.
@@ -104,8 +104,8 @@ def batch_of(
         tensor(stored[prefix + x], dtype) for x in (f"images{regions}", "captions", "lengths")
     )
     counts = torch.full((len(images),), images.shape[1])
-    if regions:
-        counts = tensor(stored[f"{prefix}image_lengths{regions}"])
+    if (name := f"{prefix}image_lengths{regions}") in stored:
+        counts = tensor(stored[name])
     arrays = (images, counts, captions, lengths)
     if order is not None:
         arrays = tuple(x[torch.from_numpy(order)] for x in arrays)

@@ -51,9 +51,13 @@ SGR = {"name": "sgr", "embed_size": 8, "word_dim": 6, "sim_dim": 6}
 SAF = SGR | {"name": "saf"}
 CONSTANTS = {"mscn": {"trusted_pairs": 6, "batch_size": 16}, "pc2": {"classes": 4}}
 """What a method cannot take its default of on a few pairs."""
-PAIRWISE = {f"{name} on sgr": (SGR, name) for name in METHODS} | {
-    f"{name} on saf": (SAF, name) for name in ("gsc", "gsc_plus")
-}
+PAIRWISE = {
+    f"{name} on {'vse_infinity' if method.needs_cosines else 'sgr'}": (
+        VSE if method.needs_cosines else SGR,
+        name,
+    )
+    for name, method in METHODS.items()
+} | {f"{name} on saf": (SAF, name) for name in ("gsc", "gsc_plus")}
 """Every method; GSC compares items of one modality in another way with either network."""
 
 

@@ -63,7 +63,12 @@ def test_half_precision_learns_as_single_precision_does(
 
 CONSTANTS = {"mscn": {"trusted_pairs": 6, "batch_size": 12}, "pc2": {"classes": 4}}
 NETWORKS = {"vse": TINY} | {name: {"name": name, **SIZES} for name in ("sgr", "saf")}
-PAIRS = [(name, network) for name in METHODS for network in NETWORKS if (name, network) != ("mscn", "vse")]
+PAIRS = [
+    (name, network)
+    for name, method in METHODS.items()
+    for network in NETWORKS
+    if (name, network) != ("mscn", "vse") and (network == "vse" or not method.needs_cosines)
+]
 SAME_BUT_FOR_ROUNDING = 0.03
 """Of a loss in half precision; 8 bits leave each number 0.4 %."""
 
@@ -80,7 +85,9 @@ def terms_of_steps(
     others = np.setdiff1d(train.pair_ids, built.setting.trusted_ids)
     batches, seen = TrainingBatches(train, batch_size=12, seed=0, pair_rows=others), []
 
-    def step(modules: nn.Module, loss: Tensor, batch: Batch, *, clip: bool = True, **terms: Tensor) -> None:
+    def step(
+        modules: nn.Module, loss: Tensor, batch: Batch, *, clip: bool | nn.Module = True, **terms: Tensor
+    ) -> None:
         loss.backward()
         seen.append((loss, *terms.values()))
 

@@ -24,7 +24,7 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import selection_images
 
 STEPS = 6
-DIVIDING = {"bicro", "cream", "mscn", "ncr", "pc2", "sps"}
+DIVIDING = {"bicro", "cream", "in2r", "mscn", "ncr", "pc2", "sps"}
 """Methods whose networks divide the pairs for each other, and take unequal numbers of steps."""
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
 

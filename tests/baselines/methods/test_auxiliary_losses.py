@@ -20,6 +20,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bicro": {"warmup_epochs": 1},
     "crcl": {"word_change": 0.0, "region_change": 0.0, "confidence_threshold": 0.0},
     "decl": {"fewest_negatives": 1},
+    "in2r": {"word_change": 0.0, "region_change": 0.0, "heads": 2},
 }
 
 Run = Callable[[Any, Batch, Steps], None]
@@ -60,6 +61,10 @@ def decl(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(batch, TRUST > 0.5, PAIRS, step)
 
 
+def in2r(method: Any, batch: Batch, step: Steps) -> None:
+    method.train_step(0, batch, None, TRUST > 0.5, torch.arange(PAIRS), 0, step)
+
+
 def l2rm(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(batch, None, None, step)
 
@@ -92,6 +97,8 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
     "decl": ("decl", decl, (TRUST > 0.5).float()),
     "gsc": ("gsc", gsc, TRUST),
     "gsc_plus": ("gsc_plus", gsc, TRUST),
+    "in2r, warm-up": ("in2r", first_epoch, EVERY_PAIR),
+    "in2r": ("in2r", in2r, EVERY_PAIR),
     "l2rm, warm-up": ("l2rm", first_epoch, EVERY_PAIR),
     "l2rm": ("l2rm", l2rm, EVERY_PAIR),
     "pc2, warm-up": ("pc2", pc2_warming_up, EVERY_PAIR),

@@ -12,7 +12,8 @@ from baselines.methods import METHODS
 
 PAGE = Path(__file__).parents[3] / "docs" / "large-sets.md"
 MILLIONS = 12
-SMALLER, LARGER = 20_000, 30_000
+SMALLER, LARGER = 70_000, 80_000
+"""Pairs; more than IN2R ever stores."""
 
 
 def tiny_network() -> Backbone:

@@ -158,7 +158,7 @@ def changed(**changes: Any) -> dict[str, Any]:
     [
         (changed(epocs=3), "unknown key 'epocs'"),
         (changed(method={"name": "ncr", "marginn": 0.1}), "unknown key 'marginn'"),
-        (changed(backbone={"name": "vse_infinity", "dropout": 0.1}), "unknown key 'dropout'"),
+        (changed(backbone={"name": "vse_infinity", "sim_dim": 8}), "unknown key 'sim_dim'"),
         (changed(method={"name": "nrc"}), "unknown method 'nrc'; choose one of: .*ncr"),
         (changed(method={"margin": 0.2}), "unknown method None"),
         (changed(backbone={"name": "resnet"}), "unknown backbone 'resnet'; choose one of: .*vse_infinity"),

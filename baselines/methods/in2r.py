@@ -1,0 +1,373 @@
+"""IN2R: Intra-Modal Neighbors Never Lie.
+
+Rectifying Inter-Modal Noisy Correspondence via Graph-Based Intra-Modal Reasoning. Liu et al., ICML 2026.
+https://arxiv.org/abs/2606.04061
+
+NCR's two networks that divide the pairs for each other. Surely clean pairs go into a memory. A noisy image finds its
+nearest images in the peer's memory, and a small attention network (refiner) makes a prototype of their captions, which
+takes the place of its own caption; a noisy caption likewise gets an image prototype.
+
+Deviations between paper and published code; we follow the code unless said otherwise:
+  * Eq. 10 and 11 compare distributions over the noisy batch: a query's, and its prototype's. In the code the prototype
+    of a pair is its positive and those of the others are its negatives. ``rectification: paper`` is the paper's.
+  * Eq. 9 is one refiner for both directions, with a feed-forward layer. The code has two refiners without that layer,
+    and gives prototypes unit length.
+  * The paper warms up with the first term of the loss alone. The code adds two views of each image, and of each
+    caption, which differ in their dropout masks.
+  * The paper has Adam, a rate that falls along a cosine, and intra-modal terms with margin 0.2 and weight 0.1. The code
+    has AdamW, a rate that falls in steps, margin 0.3 and weight 1. Warm-up epochs and neighbours are the paper's; the
+    code's defaults are 1 and 1.
+  * The paper freezes both memories in an epoch. In the code one network trains after the other, so the second reads
+    what the first has just stored. In the first epoch the first network reads nothing.
+  * The code stores clean pairs whose probability, the peer's, exceeds the mean of the network's *own* probabilities.
+    In float32 that mean rounds to 1 where the mixture is sure, and nothing is ever stored. Here the mean is the peer's
+    too, in float64, and a pair at the mean is stored. ``faults: published`` keeps the code's way.
+  * The code's VSE-infinity has an MLP over captions, dropout and centred vectors, as the recipes have. The code centres
+    by the batch in evaluation too, so scores depend on the order of the loader; we take a running mean there.
+  * The code's word vectors start from GloVe; ours are drawn.
+  * A batch of one turns the code's networks into NaN; we leave a single left-over pair out. If fewer than two pairs are
+    clean, all are.
+  * With five captions an image, the neighbours of a noisy pair may be its own image; the log gives their share.
+"""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Annotated, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.co_teaching import CoTeaching
+from baselines.kit.losses import hardest_triplet, mean_triplet
+from baselines.kit.method import EpochPlan, Setting, Step, WarmUpThenStepDecay, adamw
+from baselines.methods.crcl import augmented
+from ncl_bench.errors import RecipeError
+
+SMALLEST_TARGET = 1e-7
+"""Added to a one-hot target before its logarithm is taken."""
+
+Form = Literal["published", "paper"]
+
+
+class IN2RConfig(WarmUpThenStepDecay):
+    """Every constant of the paper and its code.
+
+    Attributes:
+        temperature: tau of the softmax over a batch, above 0 (paper: 0.05).
+        margin: between images and captions, at least 0 (paper: 0.2).
+        intra_margin: between two views of images, or of captions, at least 0 (code: 0.3).
+        intra_weight: of the two intra-modal terms, at least 0 (code: 1).
+        rectification_weight: of Eq. 11, at least 0 (paper: 1).
+        rectification: see Deviations.
+        neighbours: K, pairs that make a prototype, at least 1 (paper: 5).
+        heads: of a refiner's attention, a divisor of the size of the joint space (paper: 4).
+        refiner_dropout: in [0, 1) (code: 0.1).
+        memory: M, pairs that a memory holds, at most all of them (paper: 65,536 Flickr30K, 448,000 COCO).
+        clean_threshold: pairs with a probability above it are clean, in [0, 1) (code: 0.5).
+        faults: see Deviations.
+        word_change: probability of masking, replacing or dropping a word, in [0, 1] (code: 0.2).
+        region_change: probability of dropping or blanking a region, in [0, 1] (code: 0.2).
+        weight_decay: of AdamW, at least 0 (code: 1e-4).
+        warmup_epochs: (paper: 5).
+        epochs: after the warm-up (paper: 40).
+        learning_rate: of AdamW (paper: 5e-4).
+        warmup_learning_rate: of AdamW while warming up; ``learning_rate`` by default, as published.
+        lr_update: epochs between decays, counted after the warm-up (code: 15).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    temperature: Annotated[float, Field(gt=0)] = 0.05
+    margin: Annotated[float, Field(ge=0)] = 0.2
+    intra_margin: Annotated[float, Field(ge=0)] = 0.3
+    intra_weight: Annotated[float, Field(ge=0)] = 1.0
+    rectification_weight: Annotated[float, Field(ge=0)] = 1.0
+    rectification: Form = "published"
+    neighbours: Annotated[int, Field(ge=1)] = 5
+    heads: Annotated[int, Field(ge=1)] = 4
+    refiner_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    memory: Annotated[int, Field(ge=1)] = 65_536
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    faults: Literal["repaired", "published"] = "repaired"
+    word_change: Annotated[float, Field(ge=0, le=1)] = 0.2
+    region_change: Annotated[float, Field(ge=0, le=1)] = 0.2
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    lr_update: Annotated[int, Field(ge=1)] = 15
+
+
+def robust_loss(similarities: Tensor, temperature: float) -> Tensor:
+    """Eq. 1, ``(B,)``: cross entropy plus reversed cross entropy of the given pair, mean of both directions.
+
+    The reversed one of a distribution p is ``-sum_j p_j log(y_j + 1e-7)`` with the one-hot target y.
+    """
+    of_hit, of_miss = (math.log(y + SMALLEST_TARGET) for y in (1, 0))
+
+    def of_rows(logits: Tensor) -> Tensor:
+        log_hit = logits.log_softmax(dim=1).diagonal()
+        hit = log_hit.exp()
+        return -log_hit - (1 - hit) * of_miss - hit * of_hit
+
+    logits = similarities / temperature
+    return (of_rows(logits) + of_rows(logits.T)) / 2
+
+
+def rectification(
+    queries: Tensor, prototypes: Tensor, others: Tensor, temperature: float, form: Form = "published"
+) -> Tensor:
+    """Eq. 10 for one direction, ``(B,)``: what noisy queries learn from their prototypes.
+
+    Args:
+        queries: unit vectors of images (or captions), ``(B, dim)``.
+        prototypes: in place of their captions (or images), ``(B, dim)``; they get a gradient too.
+        others: their own captions (or images), ``(B, dim)``, whose pairing is not read.
+        temperature: tau.
+        form: see Deviations.
+    """
+    if form == "published":
+        return robust_loss(queries @ prototypes.T, temperature)
+    log_p, log_q = (
+        (vectors @ others.T / temperature).log_softmax(dim=1) for vectors in (queries, prototypes)
+    )
+    return -(log_q.exp() * log_p + log_p.exp() * log_q).sum(dim=1)
+
+
+def nearest(queries: Tensor, stored: Tensor, k: int) -> Tensor:
+    """The k stored vectors ``(m, dim)`` with the largest dot products, places in falling order, int64 ``(n, k)``."""
+    return (queries @ stored.T).topk(k, dim=1).indices
+
+
+class Refiner(nn.Module):
+    """Eq. 9: self-attention over the vectors of K neighbours, whose mean at unit length is a prototype."""
+
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj, self.k_proj, self.v_proj, self.output_layer = (nn.Linear(dim, dim) for _ in range(4))
+        self.layer_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, neighbours: Tensor) -> Tensor:
+        """Prototypes ``(n, dim)`` of float ``(n, K, dim)``."""
+        q, k, v = (
+            project(neighbours).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (n, heads, K, dim / heads)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        attention = (q @ k.transpose(2, 3) / q.shape[3] ** 0.5).softmax(dim=3)
+        found = self.output_layer((attention @ v).transpose(1, 2).flatten(2))
+        return functional.normalize(self.layer_norm(neighbours + self.dropout(found)).mean(dim=1), dim=1)
+
+
+class Memory(nn.Module):
+    """Vectors of the surest pairs; the newest overwrite the oldest.
+
+    Attributes:
+        images: float ``(M, dim)``.
+        captions: float ``(M, dim)``, of the same pairs.
+        image_ids: int64 ``(M,)``, which image each pair was shown with.
+        pushed: int64 scalar, pairs that were ever stored.
+    """
+
+    images: Tensor
+    captions: Tensor
+    image_ids: Tensor
+    pushed: Tensor
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("images", torch.zeros(size, dim))
+        self.register_buffer("captions", torch.zeros(size, dim))
+        self.register_buffer("image_ids", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("pushed", torch.zeros((), dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return min(int(self.pushed), len(self.images))
+
+    @torch.no_grad()
+    def push(self, images: Tensor, captions: Tensor, image_ids: Tensor, chosen: Tensor) -> None:
+        """Store the chosen pairs of a batch, in its order.
+
+        Args:
+            images: ``(B, dim)``, of at most M pairs.
+            captions: ``(B, dim)``.
+            image_ids: int64 ``(B,)``.
+            chosen: bool ``(B,)``.
+        """
+        # chosen pairs first; beyond them, what is in a place is written back, so that no size depends on a choice
+        order, ranks = (~chosen).long().argsort(stable=True), torch.arange(len(chosen), device=chosen.device)
+        places, is_new = (self.pushed + ranks) % len(self.images), ranks < chosen.sum()
+        for store, new in ((self.images, images), (self.captions, captions), (self.image_ids, image_ids)):
+            kept = is_new[:, None] if store.dim() == 2 else is_new
+            store[places] = torch.where(kept, new.detach()[order].to(store), store[places])
+        self.pushed += chosen.sum()
+
+
+class IN2R(CoTeaching):
+    """Two networks, each trained on its peer's division, and on prototypes from its peer's memory."""
+
+    name = "in2r"
+    title = "IN2R"
+    paper = "https://arxiv.org/abs/2606.04061"
+    Config = IN2RConfig
+    config: IN2RConfig
+    extra_words = 1
+    needs_cosines = True
+
+    def __init__(self, config: IN2RConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        dim, size = cast(Backbone, self.networks[0]).embed_size, min(config.memory, setting.n_pairs)
+        if dim % config.heads:
+            raise RecipeError(
+                f"method.heads is {config.heads}, which does not divide the backbone's embed_size of {dim}"
+            )
+        if size < min(setting.batch_size, setting.n_pairs):
+            raise RecipeError(
+                f"method.memory is {config.memory}, but must hold a batch of {setting.batch_size} pairs; enlarge it"
+            )
+        refiners = nn.ModuleList(
+            nn.ModuleDict({way: Refiner(dim, config.heads, config.refiner_dropout) for way in ("i2t", "t2i")})
+            for _ in range(self.n_networks)
+        )
+        self.refiners = cast(Sequence[nn.ModuleDict], refiners)
+        stores = nn.ModuleList(Memory(size, dim) for _ in range(self.n_networks))
+        self.stores = cast(Sequence[Memory], stores)
+
+    @classmethod
+    def title_of(cls, config: IN2RConfig) -> str:
+        """Says where the paper's rectification is taken or the code's fault is kept."""
+        notes = ["the paper's rectification"] * (config.rectification == "paper")
+        notes += ["the code's fault"] * (config.faults == "published")
+        return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
+
+    def renew_networks(self) -> None:
+        """Two equal networks: the vectors of one are looked up among those of the other."""
+        network = self.make_network()
+        self.networks = nn.ModuleList([network, deepcopy(network)])
+
+    def trained_modules(self) -> Sequence[nn.Module]:
+        """The networks and their refiners."""
+        return [*self.networks, *self.refiners]
+
+    def make_optimizer(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        """AdamW (published code)."""
+        return adamw(module, learning_rate, weight_decay=self.config.weight_decay)
+
+    def augmented(self, batch: Batch) -> Batch:
+        """Words and regions left out or masked, as CRCL does; also in the division (published code)."""
+        return augmented(
+            batch,
+            word_change=self.config.word_change,
+            region_change=self.config.region_change,
+            vocabulary_size=self.setting.vocabulary_size,
+            fixed_regions=cast(Backbone, self.networks[0]).fixed_regions,
+        )
+
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """Eq. 1 between images and captions, and between two views of either."""
+        tau, batch = self.config.temperature, self.augmented(batch)
+        network = cast(Backbone, self.networks[k].train())
+        (images, captions), (images_again, captions_again) = (network.encode(batch) for _ in range(2))
+        matching = robust_loss(network.compare(images, captions), tau).mean()
+        of_images = robust_loss(images.vectors @ images_again.vectors.T, tau).mean()
+        of_captions = robust_loss(captions.vectors @ captions_again.vectors.T, tau).mean()
+        loss = matching + self.config.intra_weight * (of_images + of_captions)
+        auxiliary = network.auxiliary_losses(images, batch).mean()
+        step(network, loss + auxiliary, batch, matching=matching, images=of_images, captions=of_captions)
+
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """NCR's triplet loss over all negatives."""
+        return mean_triplet(similarities, self.config.margin)
+
+    def storing_threshold(self, k: int, batches: TrainingBatches) -> Tensor:
+        """Smallest probability of a pair that network k stores, scalar: the mean over the clean pairs."""
+        published = self.config.faults == "published"
+        memory = self.clean_probability[k if published else 1 - k]
+        probability = memory.read(batches.pair_ids.to(memory.values.device))
+        if not published:
+            probability = probability.double()
+        return probability[self.is_clean(probability)].mean()
+
+    def is_stored(self, probability: Tensor, threshold: Tensor) -> Tensor:
+        """Which pairs of a batch are stored, bool ``(B,)``, by the peer's probabilities ``(B,)``."""
+        if self.config.faults == "published":
+            return probability > threshold
+        return probability.double() >= threshold
+
+    def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
+        """A pass over the clean pairs, with a batch of noisy ones beside each."""
+        probability, threshold = self.clean_probability[1 - k], self.storing_threshold(k, batches)
+        image_ids = batches.shown_images.to(threshold.device)
+        peer_stored = len(self.stores[1 - k])  # asked once: it stays while network k is trained
+        for clean, noisy in self.divided_batches(k, batches, noisy=True):
+            stored = self.is_stored(probability.read(clean.pair_ids), threshold)
+            self.train_step(k, clean, noisy, stored, image_ids, peer_stored, step)
+
+    def train_step(
+        self,
+        k: int,
+        clean: Batch,
+        noisy: Batch | None,
+        stored: Tensor,
+        image_ids: Tensor,
+        peer_stored: int,
+        step: Step,
+    ) -> None:
+        """Hardest negatives on two views of clean pairs, which may be stored, and Eq. 11 on noisy ones.
+
+        Args:
+            k: the network.
+            clean: B pairs.
+            noisy: other pairs, if there are any.
+            stored: bool ``(B,)``, which of the clean pairs go into the memory.
+            image_ids: int64 ``(n_pairs,)``, image of every pair.
+            peer_stored: pairs in the peer's memory; Eq. 11 needs K of them.
+            step: of the engine.
+        """
+        c, network = self.config, cast(Backbone, self.networks[k].train())
+        clean = self.augmented(clean)
+        (images, captions), (images_again, captions_again) = (network.encode(clean) for _ in range(2))
+        matching = hardest_triplet(network.compare(images, captions), c.margin).sum()
+        of_images = hardest_triplet(images.vectors @ images_again.vectors.T, c.intra_margin).sum()
+        of_captions = hardest_triplet(captions.vectors @ captions_again.vectors.T, c.intra_margin).sum()
+        loss = matching + c.intra_weight * (of_images + of_captions)
+        loss = loss + network.auxiliary_losses(images, clean).mean()
+        self.stores[k].push(images.vectors, captions.vectors, image_ids[clean.pair_ids], stored)
+        terms = {
+            "matching": matching,
+            "images": of_images,
+            "captions": of_captions,
+            "stored": stored.float().mean(),
+        }
+        modules: list[nn.Module] = [network]
+        rectified = {} if noisy is None else self.rectify(k, self.augmented(noisy), image_ids, peer_stored)
+        if rectified:
+            both = rectified["image_rectification"] + rectified["caption_rectification"]
+            loss = loss + c.rectification_weight * both / 2
+            modules.append(self.refiners[k])
+        step(modules, loss, clean, clip=network, **terms, **rectified)
+
+    def rectify(self, k: int, noisy: Batch, image_ids: Tensor, peer_stored: int) -> dict[str, Tensor]:
+        """Eq. 10 in both directions, scalars by name; nothing where the peer stores fewer than K pairs.
+
+        The third is the share of neighbours with the same image as the query.
+        """
+        c, peer, refiners = self.config, self.stores[1 - k], self.refiners[k].train()
+        images, captions = (side.vectors for side in cast(Backbone, self.networks[k]).encode(noisy))
+        if peer_stored < c.neighbours:
+            return {}
+        near_images = nearest(images.detach(), peer.images[:peer_stored], c.neighbours)
+        near_captions = nearest(captions.detach(), peer.captions[:peer_stored], c.neighbours)
+        caption_prototypes = refiners["i2t"](peer.captions[near_images])
+        image_prototypes = refiners["t2i"](peer.images[near_captions])
+        form = (c.temperature, c.rectification)
+        own_image = peer.image_ids[near_images] == image_ids[noisy.pair_ids][:, None]
+        return {
+            "image_rectification": rectification(images, caption_prototypes, captions, *form).mean(),
+            "caption_rectification": rectification(captions, image_prototypes, images, *form).mean(),
+            "own_image": own_image.float().mean(),
+        }

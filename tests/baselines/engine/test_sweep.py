@@ -150,7 +150,7 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
         ),
         (
             ["sweep", "--seed", "0", "--seed", "3"],
-            "has no seed 3; fix: leave --table out, or take .* 0, 1, 2",
+            "has no seed 3; fix: leave --table out, or choose from 0, 1, 2",
         ),
         (
             ["tune", "ncr/digits_sgr"],

@@ -1,7 +1,7 @@
-"""Every item against every anchor, block by block, in bounded memory.
+"""Comparison of every item with every anchor, block by block, in bounded memory.
 
-The largest tensor of a pairwise similarity, items x anchors x positions x dim, exists for one block of
-anchors at a time. Where there are several, it is made again in the backward pass instead of being kept.
+The largest tensor of a pairwise similarity, items x anchors x positions x dim, exists for one block of anchors at a
+time. If there are several blocks, the backward pass recomputes it instead of keeping it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ GPU_BYTES = 2**30
 
 
 def memory_budget(device: torch.device) -> int:
-    """Bytes that the temporary tensors of one block may take.
+    """Return the memory for the temporary tensors of one block, in bytes.
 
-    Blocks are summed one after the other, so their size is part of the last bits of a result. It therefore depends on
-    the device alone and never on what else lies in its memory: on a CPU it is a constant, on a GPU a sixteenth of all
-    of its memory, at most 1 GiB.
+    The block size influences the last bits of a result, because blocks are summed one after another. It therefore
+    depends only on the device, not on its free memory: a constant on a CPU, a sixteenth of the total memory on a GPU,
+    at most 1 GiB.
     """
-    if device.type == "meta":  # where costs are counted: as on a GPU with plenty
+    if device.type == "meta":  # costs are counted there, as on a GPU with enough memory
         return GPU_BYTES
     if device.type != "cuda":
         return CPU_BYTES
@@ -44,9 +44,9 @@ class Block:
 
     Attributes:
         anchors: int64 ``(anchors,)``, positions in the caller's order.
-        longest: positions of the longest anchor.
-        valid: bool ``(anchors, longest)``, or with a global node before the others ``(anchors, 1 + longest)``; None
-            where nothing is padding.
+        longest: length of the longest anchor.
+        valid: bool ``(anchors, longest)``, or ``(anchors, 1 + longest)`` with a global node first; None if there is no
+            padding.
     """
 
     anchors: Tensor
@@ -57,12 +57,12 @@ class Block:
 def plan_blocks(
     lengths: Tensor, device: torch.device, n_items: int, bytes_per_position: int, size: int | None = None
 ) -> list[Block]:
-    """Blocks of anchors of similar length, the longest first.
+    """Split anchors into blocks of similar length, the longest first.
 
     Args:
         lengths: int64 ``(n_anchors,)``, on the CPU.
-        device: where the blocks are compared.
-        n_items: items that every anchor is compared with.
+        device: device of the comparison.
+        n_items: number of items that every anchor is compared with.
         bytes_per_position: temporary memory of one item and one anchor position.
         size: anchors per block; chosen from the memory budget by default.
     """
@@ -78,10 +78,10 @@ def plan_blocks(
 
 
 class LongestFirst(NamedTuple):
-    """Anchors by falling length; of equal ones the first comes first.
+    """Anchors sorted by decreasing length; equal lengths keep their order.
 
     Attributes:
-        counts: their lengths.
+        counts: lengths of the anchors.
         lengths: the same, int64 ``(anchors,)``, on the CPU.
         order: int64 ``(anchors,)``, positions in the caller's order, on the device.
     """
@@ -91,7 +91,7 @@ class LongestFirst(NamedTuple):
     order: Tensor
 
     def block(self, start: int, end: int, *, whole: bool) -> Block:
-        """The anchors from ``start`` to ``end``; with ``whole`` a global node stands before their own positions."""
+        """Build the block of anchors from ``start`` to ``end``; ``whole`` adds a global node before their positions."""
         longest, anchors, more = self.counts[start], self.order[start:end], int(whole)
         if self.counts[end - 1] == longest:
             return Block(anchors, longest, None)
@@ -100,22 +100,22 @@ class LongestFirst(NamedTuple):
 
 
 def longest_first(lengths: Tensor, device: torch.device) -> LongestFirst:
-    """The order in which blocks on a device are made; ``lengths`` lie on the CPU."""
+    """Sort anchors for blocks on a device; ``lengths`` are on the CPU."""
     falling, order = torch.sort(lengths, descending=True, stable=True)
     return LongestFirst(falling.tolist(), falling, sent(order, device))
 
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:
-    """Join the last dimension of per-block results and bring it into the caller's order."""
+    """Concatenate per-block results along the last dimension, in the caller's order."""
     order = torch.cat([block.anchors for block in blocks])
     return torch.cat(list(columns), dim=-1)[..., torch.argsort(order)]
 
 
 def attention(queries: Tensor, keys: Tensor, valid_keys: Tensor | None = None) -> Tensor:
-    """How much each query attends to each key of each item (SGRAF, section 3.1; SCAN).
+    """Compute the attention of each query to each key of each item (SGRAF, section 3.1; SCAN).
 
-    Inner products pass a leaky ReLU, are scaled to unit length over the positions of an anchor, then go
-    through a softmax over the keys of an item.
+    Inner products go through a leaky ReLU, are normalised over the positions of an anchor, then go through a softmax
+    over the keys of an item.
 
     Args:
         queries: float ``(anchors, positions, dim)``, zero beyond an anchor's length.
@@ -135,7 +135,7 @@ def attention(queries: Tensor, keys: Tensor, valid_keys: Tensor | None = None) -
 
 
 class Nodes(NamedTuple):
-    """Similarity nodes of a block before they are scaled to unit length.
+    """Similarity nodes of a block before normalisation.
 
     Attributes:
         whole: float ``(items, anchors, sim_dim)``, the global node.
@@ -147,22 +147,22 @@ class Nodes(NamedTuple):
 
 
 def joined(nodes: Nodes) -> Tensor:
-    """All nodes at unit length, float ``(items, anchors, 1 + positions, sim_dim)``."""
+    """Normalise and concatenate all nodes, float ``(items, anchors, 1 + positions, sim_dim)``."""
     return torch.cat([unit_length(nodes.whole)[..., None, :], unit_length(nodes.parts)], dim=-2)
 
 
 def kept(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function whose inner tensors fit into the memory budget until the backward pass."""
+    """Call a function and keep its inner tensors for the backward pass."""
     return function(*args)
 
 
 def within_memory(n_blocks: int) -> Callable[..., Any]:
-    """What calls the function of a block: a single one fits into the memory budget, or it would be several."""
+    """Return the caller of a block's function: plain for one block, which fits into memory; else checkpointed."""
     return kept if n_blocks == 1 else recomputed
 
 
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function, and again in the backward pass instead of keeping its inner tensors.
+    """Call a function, and call it again in the backward pass instead of keeping its inner tensors.
 
     The function must draw no random numbers.
     """
@@ -172,15 +172,15 @@ def recomputed(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def mirrored(n: int, lower: Sequence[Tensor], upper: Sequence[Tensor]) -> Tensor:
-    """A square matrix from blocks of columns that start at their first anchor's row.
+    """Assemble a square matrix from blocks of columns, each starting at the row of its first anchor.
 
     Args:
-        n: rows and columns.
-        lower: blocks ``(n - first, anchors, ...)`` from left to right; entries on and below the diagonal are taken.
-        upper: likewise; entries below the diagonal become those above it.
+        n: number of rows and columns.
+        lower: blocks ``(n - first, anchors, ...)`` from left to right; they fill the matrix on and below the diagonal.
+        upper: blocks of the same shapes; their entries below the diagonal are transposed to fill the matrix above it.
 
     Returns:
-        float ``(n, n, ...)``, zero where no block is given.
+        float ``(n, n, ...)``, zero outside the blocks.
     """
     below, above = _stacked(n, lower), _stacked(n, upper)
     ranks = torch.arange(len(below), device=below.device)

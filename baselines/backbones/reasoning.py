@@ -1,4 +1,4 @@
-"""What SGR and SAF do with a pair's similarity nodes (SGRAF, AAAI 2021, sections 3.2 and 3.3)."""
+"""Graph reasoning of SGR and attention filtration of SAF over similarity nodes (SGRAF, AAAI 2021, 3.2 and 3.3)."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
 class ReasoningStep(nn.Module):
     """One step of similarity graph reasoning (SGRAF, section 3.2).
 
-    Query and key only meet in their product, so both are merged into one matrix; what the key's bias adds is
-    equal for all keys and leaves the softmax as it is.
+    Query and key weights only occur as a product, so both are merged into one matrix. The key's bias adds the same
+    value to all keys, which does not change the softmax, so it is left out.
     """
 
     def __init__(self, sim_dim: int) -> None:
@@ -23,19 +23,19 @@ class ReasoningStep(nn.Module):
         self.out = xavier_linear(sim_dim, sim_dim)
 
     def merged(self) -> tuple[Tensor, Tensor]:
-        """Matrix and vector with ``edges[p, q] = (x_p @ matrix + vector) . x_q``."""
+        """Return matrix and vector such that ``edges[p, q] = (x_p @ matrix + vector) . x_q``."""
         return self.query.weight.T @ self.key.weight, self.query.bias @ self.key.weight
 
     def forward(
         self, queries: Tensor, nodes: Tensor, hidden: Tensor | None, merged: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """New values of the query nodes, float ``(..., queries, sim_dim)``.
+        """Compute new values of the query nodes, float ``(..., queries, sim_dim)``.
 
         Args:
-            queries: float ``(..., queries, sim_dim)``, the nodes whose values are wanted.
+            queries: float ``(..., queries, sim_dim)``, nodes to update.
             nodes: float ``(..., nodes, sim_dim)``, all nodes.
-            hidden: float ``(anchors, 1, nodes)``, minus infinity for padding and else 0; None where there is none.
-            merged: of this step.
+            hidden: float ``(anchors, 1, nodes)``, minus infinity for padding, else 0; None without padding.
+            merged: result of :meth:`merged`.
         """
         matrix, vector = merged
         edges = functional.linear(queries, matrix.T, vector) @ nodes.transpose(-1, -2)
@@ -45,14 +45,14 @@ class ReasoningStep(nn.Module):
 
 
 class GraphReasoning(nn.Module):
-    """Similarity graph reasoning; only the global node is read, so the last step makes only that one."""
+    """Similarity graph reasoning. Only the global node is read, so the last step updates only that one."""
 
     def __init__(self, sim_dim: int, n_steps: int) -> None:
         super().__init__()
         self.steps: Sequence[ReasoningStep] = nn.ModuleList(ReasoningStep(sim_dim) for _ in range(n_steps))  # type: ignore[assignment]
 
     def shared_terms(self) -> tuple[Tensor, ...]:
-        """What all blocks of a batch share."""
+        """Return the merged weights of all steps, computed once per batch for all blocks."""
         return tuple(tensor for step in self.steps for tensor in step.merged())
 
     def forward(self, nodes: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:
@@ -60,8 +60,8 @@ class GraphReasoning(nn.Module):
 
         Args:
             nodes: float ``(items, anchors, nodes, sim_dim)``, the global node first.
-            valid: bool ``(anchors, nodes)``; None where nothing is padding.
-            shared: of :meth:`shared_terms`.
+            valid: bool ``(anchors, nodes)``; None without padding.
+            shared: result of :meth:`shared_terms`.
         """
         hidden = None
         if valid is not None:
@@ -73,10 +73,10 @@ class GraphReasoning(nn.Module):
 
 
 class AttentionFiltration(nn.Module):
-    """The sum of a pair's nodes, weighted by their significance (section 3.3).
+    """Sum of a pair's nodes, weighted by significance (section 3.3).
 
-    In training the published code normalises one anchor at a time: its statistics are those of all items
-    with that anchor, and the running statistics move once per anchor, in the order of the batch.
+    In training the published code normalises one anchor at a time, with statistics over all items. The running
+    statistics are updated once per anchor, in the order of the batch.
     """
 
     def __init__(self, sim_dim: int) -> None:
@@ -96,10 +96,10 @@ class AttentionFiltration(nn.Module):
 
         Args:
             nodes: float ``(items, anchors, nodes, sim_dim)``.
-            scores: of :meth:`scores`.
-            valid: bool ``(anchors, nodes)``; None where nothing is padding.
-            mean: of the scores; broadcasts with ``(items, anchors, 1)``.
-            variance: of the scores, likewise.
+            scores: result of :meth:`scores`.
+            valid: bool ``(anchors, nodes)``; None without padding.
+            mean: mean of the scores; broadcasts with ``(items, anchors, 1)``.
+            variance: variance of the scores; broadcasts with ``(items, anchors, 1)``.
         """
         scale = self.norm.weight * torch.rsqrt(variance + self.norm.eps)
         weights = torch.sigmoid((scores - mean) * scale + self.norm.bias)
@@ -116,15 +116,15 @@ class AttentionFiltration(nn.Module):
 
     @torch.no_grad()
     def track(self, means: Tensor, variances: Tensor, counts: Tensor) -> None:
-        """Move the running statistics once per anchor, in order, in closed form.
+        """Update the running statistics once per anchor, in order, in closed form.
 
         Args:
             means: float ``(n,)``.
             variances: float ``(n,)``, biased.
-            counts: ``(n,)``, values behind each.
+            counts: ``(n,)``, number of values behind each.
         """
         momentum, n = self.norm.momentum or 0.0, len(means)
-        # the papers' code normalises caption by caption, so n captions are n steps of the running average
+        # the published code normalises caption by caption, so n captions are n steps of the running average
         ages = torch.arange(n - 1, -1, -1, device=means.device)
         weights = momentum * (1 - momentum) ** ages.to(means)
         unbiased = variances * counts / (counts - 1)
@@ -135,11 +135,11 @@ class AttentionFiltration(nn.Module):
 
 
 def moments(scores: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and biased variance over items and nodes, and how many there are, each ``(1, anchors, 1)``.
+    """Compute mean, biased variance and number of the scores over items and nodes, each ``(1, anchors, 1)``.
 
     Args:
         scores: float ``(items, anchors, nodes)``.
-        valid: bool ``(anchors, nodes)``; None where nothing is padding.
+        valid: bool ``(anchors, nodes)``; None without padding.
     """
     weights = torch.ones_like(scores[0]) if valid is None else valid.to(scores)
     count = len(scores) * weights.sum(dim=1)[None, :, None]

@@ -2,20 +2,18 @@
 
 https://arxiv.org/abs/2101.01368
 
-Regions and words are compared one by one: each word attends to the regions, the squared difference of word
-and attended regions becomes a similarity node, and one more node compares the whole image with the whole
-caption. SGR reasons over the graph of nodes, SAF filters them; SGRAF is the mean similarity of a trained
-SGR and a trained SAF.
+Each word attends to the regions. The squared difference of a word and its attended regions becomes a similarity node,
+and a global node compares the whole image with the whole caption. SGR reasons over the graph of nodes, SAF filters
+them; SGRAF is the mean similarity of a trained SGR and a trained SAF.
 
 Points of the published code, which we follow:
   * ``embed_size`` is 1024 (NCR's paper says 2048).
-  * Attention is scaled to unit length over the words, not over the regions, and every length has 1e-8 added.
+  * Attention is normalised over the words, not over the regions, and 1e-8 is added to every norm.
   * In training, SAF's batch normalisation sees one caption at a time (see ``reasoning.py``).
-  * All regions count: ``image_lengths`` is carried along and not read.
+  * All regions count: ``image_lengths`` is not read.
 
-The published code compares one caption at a time. Here captions of similar length go through in blocks,
-nothing of the size images x captions x words x dim is kept, and terms that drop out of the result are not
-computed.
+The published code compares one caption at a time. Here captions of similar length are compared in blocks, no tensor of
+size images x captions x words x dim is kept, and terms that cancel out of the result are not computed.
 """
 
 import math
@@ -57,12 +55,12 @@ class SGRAFConfig(BaseModel):
     """Sizes of the network.
 
     Attributes:
-        embed_size: of the joint space (section 4.1: 1024).
-        word_dim: of a word embedding (section 4.1: 300).
-        sim_dim: of a similarity node (section 4.1: 256).
-        dropout: on word embeddings and in the global vectors, in [0, 1) (code: 0.4).
-        block_captions: captions compared at once; chosen from the free memory by default. It never changes a
-            result beyond rounding.
+        embed_size: size of the joint space (section 4.1: 1024).
+        word_dim: size of a word embedding (section 4.1: 300).
+        sim_dim: size of a similarity node (section 4.1: 256).
+        dropout: dropout on word embeddings and in the global vectors, in [0, 1) (code: 0.4).
+        block_captions: captions compared at once; chosen from the device's memory by default. It changes results only
+            by rounding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,16 +74,16 @@ class SGRAFConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_kernel(cls, content: Any) -> Any:
-        """Earlier versions wrote ``kernel: torch`` into run folders, which computed the same."""
+        """Accept ``kernel: torch`` from run folders of earlier versions; it computed the same."""
         if isinstance(content, dict) and content.get("kernel") == "torch":
             return {name: value for name, value in content.items() if name != "kernel"}
         return content
 
 
 class SGRAF(Backbone):
-    """What SGR and SAF share: encoders, similarity nodes, and the way through the blocks.
+    """Common part of SGR and SAF: encoders, similarity nodes, and the loop over blocks.
 
-    Similarities are in (0, 1). Args as for every backbone; all images have ``n_regions`` regions.
+    Similarities are in (0, 1). Arguments are those of every backbone; all images have ``n_regions`` regions.
     """
 
     similarity_range = (0.0, 1.0)
@@ -104,22 +102,22 @@ class SGRAF(Backbone):
         self.head = xavier_linear(config.sim_dim, 1)
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
-        """Unit vectors of all regions, and one of the whole image."""
+        """Encode all regions and the whole image as unit vectors."""
         vectors = unit_length(self.autocast(self.regions, image_features))
         return Encoded(vectors, image_lengths, self.autocast(self.image_vector, vectors))
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        """Unit vectors of the words, zero beyond a caption's length, and one of the whole caption."""
+        """Encode the words, zero beyond a caption's length, and the whole caption as unit vectors."""
         vectors = unit_length(self.autocast(self.words, caption_tokens, caption_lengths))
         return self.with_pooled(Encoded(vectors, caption_lengths))
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Similarities, float ``(n_images, n_captions)`` in (0, 1)."""
+        """Compute similarities, float ``(n_images, n_captions)`` in (0, 1)."""
         whole_images = images.pooled
         if whole_images is None:
             whole_images = self.autocast(self.image_vector, images.vectors)
         captions = self.with_pooled(captions)
-        # the nodes of a part of the images fit into memory, those of all of them do not
+        # the nodes of all images may not fit into memory, so images are processed in parts
         rows = self._rows_at_once(len(images), images.vectors.shape[1], captions)
         logits = [
             self._attended_logits(part, whole, None, captions)
@@ -130,19 +128,18 @@ class SGRAF(Backbone):
         return torch.sigmoid(torch.cat(logits))
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Region r against region r, float ``(n, n)`` in (0, 1).
+        """Compare region r with region r of every other image, float ``(n, n)`` in (0, 1).
 
-        The global vectors are made anew, as in the published code; so batch statistics move again.
+        Global vectors are computed again, as in the published code, which updates the batch statistics again.
         """
         whole = self.autocast(self.image_vector, images.vectors)
         return torch.sigmoid(self._positionwise_logits(images.vectors, whole, variant))
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Captions against captions, float ``(n, n)`` in (0, 1), not symmetric for ``gsc``.
+        """Compare captions with captions, float ``(n, n)`` in (0, 1), not symmetric for ``gsc``.
 
-        ``gsc``: the words of the anchor (column) attend to the words of the item (row). ``gsc+``: word w
-        against word w up to the longest caption, padding included, so a value depends on the batch; as
-        published.
+        ``gsc``: the words of the anchor (column) attend to the words of the item (row). ``gsc+``: word w is compared
+        with word w, up to the longest caption and including padding, so values depend on the batch, as published.
         """
         captions = self.with_pooled(Encoded(captions.vectors, captions.lengths))
         vectors, lengths, whole = captions.vectors, captions.lengths, captions.pooled
@@ -161,32 +158,31 @@ class SGRAF(Backbone):
 
     @abstractmethod
     def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
-        """Similarities before the sigmoid, float ``(items, anchors)``, anchors in the caller's order."""
+        """Compute similarities before the sigmoid, float ``(items, anchors)``, anchors in the caller's order."""
 
     @abstractmethod
     def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
-        """The same from nodes that are equal for (a, b) and (b, a), float ``(n, n)``.
+        """Compute logits from nodes that are equal for (a, b) and (b, a), float ``(n, n)``.
 
-        Each block holds consecutive anchors and the items from its first anchor on; where none holds a pair,
-        the result is zero.
+        Each block has consecutive anchors and all items from its first anchor on. Pairs that are in no block are zero.
         """
 
     @abstractmethod
     def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
-        """The same from the nodes of all captions at once, float ``(items, n_captions)``.
+        """Compute logits from the nodes of all captions at once, float ``(items, n_captions)``.
 
-        Nothing is computed again in the backward pass, when exchanged weights may be back in their place.
+        Nothing is recomputed in the backward pass, because a caller may exchange weights only for the forward pass.
 
         Args:
-            nodes: of all items and captions.
+            nodes: nodes of all items and captions.
             valid: bool ``(n_captions, 1 + longest)``.
         """
 
     def all_logits(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Similarities before the sigmoid in one pass, float ``(n_images, n_captions)``.
+        """Compute similarities before the sigmoid in one pass, float ``(n_images, n_captions)``.
 
-        The blocks of :meth:`similarities` have backward passes of their own, which cannot be differentiated again. This
-        keeps every tensor of the size images x captions x words x dim, so batches have to be small.
+        Unlike :meth:`similarities`, the result can be differentiated twice. It keeps tensors of size images x captions
+        x words x dim, so batches must be small.
         """
         words = captions.vectors
         context = torch.bmm(attention(words, images.vectors), images.vectors)
@@ -198,7 +194,7 @@ class SGRAF(Backbone):
         return self._logits_of_whole_nodes(Nodes(whole, parts), valid_nodes(captions))
 
     def own_logits(self, images: Encoded, captions: Encoded) -> Tensor:
-        """As :meth:`all_logits`, of each image with the caption in the same place, float ``(n,)``."""
+        """Compute :meth:`all_logits` of each image with the caption at the same index only, float ``(n,)``."""
         words = captions.vectors
         scores = functional.leaky_relu(images.vectors @ words.transpose(1, 2), SLOPE)
         weights = torch.softmax(SHARPNESS * unit_length(scores), dim=1).transpose(1, 2)
@@ -209,7 +205,7 @@ class SGRAF(Backbone):
         return self._logits_of_whole_nodes(Nodes(whole[None], parts[None]), valid_nodes(captions)).squeeze(0)
 
     def with_pooled(self, captions: Encoded) -> Encoded:
-        """The captions, and the global vector of each."""
+        """Add the global vector of each caption, if missing."""
         if captions.pooled is not None:
             return captions
         whole = self.autocast(self.caption_vector, captions.vectors, captions.lengths)
@@ -249,6 +245,7 @@ class SGRAF(Backbone):
         fitting = memory_budget(vectors.device) // (n * positions * self._bytes_per_position(vectors))
         strips = own_strips(n, self.block_captions or max(1, fitting))
         local = self.local_nodes
+        # the published code adds an offset to every squared difference; through the linear layer it is a bias
         bias = local.bias + INTRA_MODAL_OFFSET * local.weight.sum(dim=1)
         nodes = []
         for anchors in strips:
@@ -265,16 +262,16 @@ class SGRAF(Backbone):
         return self.autocast(positionwise_difference, items, anchors, layer.weight, bias)
 
     def _bytes_per_position(self, vectors: Tensor) -> int:
-        """Temporary memory of one item and one anchor position: the tensors that live at once."""
+        """Return the bytes of temporary tensors that exist at once, per item and anchor position."""
         wide, narrow = (2, 8) if torch.is_grad_enabled() else (1, 5)
         width = wide * self.embed_size + narrow * self.head.in_features
         return width * vectors.element_size()
 
     def _rows_at_once(self, n_images: int, n_regions: int, captions: Encoded) -> int:
-        """Images compared at once: all in training, where batch statistics need them.
+        """Return the number of images compared at once: all in training, where batch statistics need them.
 
-        A block reads its regions and its words once, so of all blocks that fit into the memory those with as many
-        regions as words read least.
+        A block reads its regions and words once. Among blocks of equal size, those with equal numbers of regions and
+        words read least.
         """
         if self.training or torch.is_grad_enabled():
             return n_images
@@ -286,7 +283,7 @@ class SGRAF(Backbone):
 
 
 def valid_nodes(captions: Encoded) -> Tensor:
-    """Bool ``(n, 1 + longest)``: the global node, and the words of each caption."""
+    """Mask the valid nodes, bool ``(n, 1 + longest)``: the global node, then the words of each caption."""
     return valid_items(1 + captions.lengths, 1 + captions.vectors.shape[1], captions.vectors.device)
 
 
@@ -294,7 +291,7 @@ class SGRConfig(SGRAFConfig):
     """Sizes of SGR.
 
     Attributes:
-        sgr_steps: steps of graph reasoning (section 4.1: 3).
+        sgr_steps: number of steps of graph reasoning (section 4.1: 3).
     """
 
     sgr_steps: Annotated[int, Field(ge=1)] = 3
@@ -357,7 +354,7 @@ class SAF(SGRAF):
 
     def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
         mean, variance = self._symmetric_moments(n, nodes, variant)
-        # a pair has the same nodes in both orders, but each anchor normalises its scores by its own statistics
+        # a pair has the same nodes in both orders, but each anchor normalises its scores with its own statistics
         lower, upper, run = [], [], within_memory(len(nodes))
         for block in nodes:
             first, size = n - len(block.whole), block.whole.shape[1]
@@ -370,7 +367,7 @@ class SAF(SGRAF):
     def _symmetric_moments(
         self, n: int, nodes: Sequence[Nodes], variant: IntraModal
     ) -> tuple[Tensor, Tensor]:
-        """Mean and variance that normalise each anchor's scores, ``(1, anchors, 1)``.
+        """Compute the mean and variance that normalise each anchor's scores, ``(1, anchors, 1)``.
 
         ``gsc`` normalises anchor by anchor, ``gsc+`` all pairs at once.
         """
@@ -390,7 +387,7 @@ class SAF(SGRAF):
     def _block_logits(
         self, whole: Tensor, parts: Tensor, valid: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits of a block, and the statistics that normalised each of its anchors."""
+        """Compute the logits of a block, and the statistics that normalised each of its anchors."""
         nodes = joined(Nodes(whole, parts))
         scores = self.reasoning.scores(nodes)
         mean, variance, count = moments(scores, valid)

@@ -1,10 +1,9 @@
-"""Squared differences and their projection to similarity nodes, without keeping what is wide.
+"""Squared differences projected to similarity nodes, without keeping the wide differences in memory.
 
-``linear((a - b) ** 2)`` needs the difference again in the backward pass. It is made again from the narrow
-inputs, so that only the inputs and the result stay in memory. Expanding the square would not save a
-multiplication (the product ``a * b`` has to be projected pair by pair like the square itself) and would
-cancel digits where a and b are close: two regions of one image differ by nothing, and the network then
-reads an offset of 1e-6.
+The backward pass of ``linear((a - b) ** 2)`` needs the difference again. It is recomputed from the inputs, so that only
+inputs and result stay in memory. Expanding the square would save no multiplication, because ``a * b`` must be projected
+for every pair just like the square. It would also lose digits if a and b are close: equal regions differ by zero, and
+the network then reads an offset of 1e-6.
 """
 
 from typing import Any
@@ -24,7 +23,7 @@ def attended_difference(
     weight: Tensor,
     bias: Tensor,
 ) -> Tensor:
-    """``linear((unit_length(attention @ keys) - queries) ** 2)``.
+    """Compute ``linear((unit_length(attention @ keys) - queries) ** 2)``.
 
     Args:
         attention: float ``(items, n, keys)``.
@@ -41,7 +40,7 @@ def attended_difference(
 
 
 def positionwise_difference(items: Tensor, anchors: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``linear((items[:, None] - anchors[None]) ** 2)``.
+    """Compute ``linear((items[:, None] - anchors[None]) ** 2)``.
 
     Args:
         items: float ``(items, ..., dim)``.
@@ -90,8 +89,8 @@ class _AttendedDifference(torch.autograd.Function):
             flat = grad.flatten(0, 1)
             grad_weight = flat.T @ difference.square_().flatten(0, 1)
             grad_queries = -inner.sum(dim=0)
-            # The length's gradient takes out what lies along the context; with the keys' inner products this
-            # needs no tensor of the full width.
+            # Normalising removes the part of the gradient along the context. Written with the inner products of the
+            # keys, this needs no tensor of width dim.
             along = torch.bmm(inner, keys.transpose(1, 2))
             radial = (along * weights).sum(dim=-1, keepdim=True) * (
                 1 + EPSILON / length.clamp_min(EPSILON**2)

@@ -1,8 +1,8 @@
 """Ranks by counting, not sorting: one pass over the similarities in blocks of rows.
 
-For each query the rank is one plus the number of wrong items that score greater than or equal to the best
-true item (docs/protocol.md, Ranks). Beside it the optimistic rank counts strictly greater items only; where the
-two differ, the rank depends on ties. Everything is an integer: block size and threads cannot change a result.
+The rank of a query is one plus the number of wrong items that score greater than or equal to the best true item
+(docs/protocol.md, Ranks). The optimistic rank counts only strictly greater items; if the two differ, the rank depends
+on ties. All counts are integers, so block size and threads cannot change a result.
 """
 
 import os
@@ -21,7 +21,7 @@ Int64Array = NDArray[np.int64]
 OnRows = Callable[[int], None]
 
 LARGEST_BLOCK = 255
-"""Column counts of a block are added up in one byte."""
+"""Largest number of rows of a block, because column counts of a block are summed in one byte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +30,9 @@ class Ranks:
 
     Attributes:
         i2t: int64 ``(n_images,)``, ties counted against the model.
-        t2i: int64 ``(n_captions,)``, likewise.
-        i2t_optimistic: ties counted for the model; None where scores are unknown.
-        t2i_optimistic: likewise.
+        t2i: int64 ``(n_captions,)``, ties counted against the model.
+        i2t_optimistic: ties counted for the model; None if the scores are unknown.
+        t2i_optimistic: ties counted for the model; None if the scores are unknown.
     """
 
     i2t: Int64Array
@@ -43,13 +43,13 @@ class Ranks:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What one pass yields.
+    """Result of one pass.
 
     Attributes:
         whole: ranks among all items.
         folds: ranks among the items of the query's fold, or None.
-        range: lowest and highest score, or None where scores are unknown.
-        dtype: name of the scores' type.
+        range: lowest and highest score, or None if the scores are unknown.
+        dtype: name of the scores' dtype.
     """
 
     whole: Ranks
@@ -60,12 +60,12 @@ class Counted:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Which rows and columns belong together.
+    """Layout of the matrix: true pairs and folds.
 
     Attributes:
-        n_images: rows.
-        n_captions: columns.
-        captions_per_image: a fact of the dataset.
+        n_images: number of rows.
+        n_captions: number of columns.
+        captions_per_image: captions per image of the dataset.
         images_per_fold: size of consecutive folds; ``n_images`` without folds.
     """
 
@@ -75,14 +75,14 @@ class Geometry:
     images_per_fold: int
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
-        """Blocks of rows, none of which spans two folds."""
+        """Yield blocks of rows, none of which spans two folds."""
         for fold in range(0, self.n_images, self.images_per_fold):
             end = min(fold + self.images_per_fold, self.n_images)
             for start in range(fold, end, size):
                 yield start, min(start + size, end)
 
     def fold_columns(self, row: int) -> slice:
-        """Columns of the fold that holds a row."""
+        """Return the columns of a row's fold."""
         first = row - row % self.images_per_fold
         return slice(
             first * self.captions_per_image, (first + self.images_per_fold) * self.captions_per_image
@@ -90,7 +90,7 @@ class Geometry:
 
 
 class _Tally:
-    """Counts of one comparison, greater-or-equal or greater, among all items and among the fold's."""
+    """Counts for one comparison (``>=`` or ``>``): row 0 among all items, row 1 among the items of the fold."""
 
     def __init__(self, geometry: Geometry) -> None:
         self.i2t = np.zeros((2, geometry.n_images), np.int64)
@@ -98,7 +98,7 @@ class _Tally:
 
 
 class _Worker:
-    """Counts of some blocks, with buffers of its own."""
+    """Counts of the blocks of one thread, with its own buffers, so that threads need no locks."""
 
     def __init__(
         self, scores: Rows, own: FloatArray, geometry: Geometry, size: int, on_rows: OnRows | None
@@ -115,6 +115,7 @@ class _Worker:
         block = self.scores.rows(start, stop)
         low, high = float(block.min()), float(block.max())
         if not np.isfinite(low) or not np.isfinite(high):
+            # min and max are non-finite if any score is, so only a bad block pays for the search
             places = np.argwhere(~np.isfinite(block))
             self.bad += len(places)
             self.first_bad = min(self.first_bad, (start + int(places[0, 0]), int(places[0, 1])))
@@ -133,12 +134,14 @@ class _Worker:
         best = block[rows, columns].max(axis=1, keepdims=True)
         for compare, tally in zip((np.greater_equal, np.greater), self.tallies, strict=True):
             compare(block, best, out=mask)
-            mask[rows, columns] = False
+            mask[rows, columns] = False  # true items never count, not even an image's other captions
             for row, line in enumerate(mask, start):
                 tally.i2t[0, row] = np.count_nonzero(line)
                 tally.i2t[1, row] = np.count_nonzero(line[fold])
+            # the same block serves captions as queries: each column is compared with its true score
             compare(block, self.true, out=mask)
             mask[rows, columns] = False
+            # a byte per column suffices, since a block has at most LARGEST_BLOCK rows
             counts = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
             tally.t2i[0] += counts
             tally.t2i[1, fold] += counts[fold]
@@ -153,14 +156,14 @@ def count_ranks(
     threads: int | None = None,
     on_rows: OnRows | None = None,
 ) -> Counted:
-    """Ranks of every query among all items and, where asked for, among the items of its fold.
+    """Rank every query among all items and, with folds, among the items of its fold.
 
     Args:
         scores: ``(n_images, n_images * captions_per_image)``.
-        captions_per_image: a fact of the dataset; caption ``c`` belongs to image ``c // captions_per_image``.
+        captions_per_image: captions per image; caption ``c`` belongs to image ``c // captions_per_image``.
         images_per_fold: size of consecutive folds, or None.
-        block: rows read at a time; the result does not depend on it.
-        threads: the processors of this process by default; the result does not depend on it.
+        block: rows per block; the result does not depend on it.
+        threads: number of threads, by default the processors of this process; the result does not depend on it.
         on_rows: called after each block with its number of rows, from several threads.
 
     Raises:
@@ -189,11 +192,11 @@ def count_ranks(
 
 
 def refuse_non_finite(count: int, first: tuple[int, int]) -> NoReturn:
-    """Refuse scores with numbers that are not finite.
+    """Refuse scores with non-finite numbers.
 
     Args:
-        count: of them.
-        first: row and column of the first.
+        count: number of non-finite scores.
+        first: row and column of the first one.
 
     Raises:
         ScoresError: always.

@@ -1,4 +1,4 @@
-"""What goes wrong for a user: one base error, a few named ones.
+"""Errors that a user can cause and fix: one base class and a few named ones.
 
 Every message is one sentence that names the argument, what it got, what was expected and the fix.
 The command line prints the sentence and exits with code 2; nothing else of ours reaches a user.
@@ -13,39 +13,39 @@ if TYPE_CHECKING:
 
 
 def one_line(text: str) -> str:
-    """The text with escapes for what a terminal cannot show as it is: line ends, control codes, lone surrogates."""
+    """Escape what a terminal cannot show: line ends, control codes, lone surrogates."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class NclBenchError(Exception):
-    """Base of every error that a user can cause and fix; it reads as one line, whatever names it quotes."""
+    """Base of every error that a user can cause and fix; its text is one line, even if it quotes odd names."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 class DataError(NclBenchError):
-    """A dataset file is missing, damaged, or not what the protocol says."""
+    """A dataset file is missing, damaged, or differs from the protocol."""
 
 
 class RowError(DataError, IndexError):
-    """Rows that a dataset does not have."""
+    """A row does not exist in the dataset."""
 
 
 class NoiseError(NclBenchError):
-    """A noise setting or noise file is refused; noise is never redrawn or reinterpreted."""
+    """A noise setting or noise file is invalid; noise is never redrawn or reinterpreted."""
 
 
 class ScoresError(NclBenchError):
-    """A scores file or similarity matrix is refused."""
+    """A scores file or similarity matrix is invalid."""
 
 
 class SubmissionError(NclBenchError):
-    """A submission or a leaderboard row is refused."""
+    """A submission or a leaderboard row is invalid."""
 
 
 class RecipeError(NclBenchError):
-    """A training recipe is refused."""
+    """A training recipe is invalid."""
 
 
 class TrainingError(NclBenchError):
@@ -56,7 +56,7 @@ class Stopped(SystemExit):
     """SIGINT or SIGTERM arrived; the exit code is 128 plus its number, as shells expect."""
 
     resumes: ClassVar[bool] = False
-    """Whether the command that runs continues where it was stopped."""
+    """Whether the running command resumes when it is run again."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -64,7 +64,7 @@ class Stopped(SystemExit):
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what another library says, or the name of its error."""
+    """Return the first line of another library's error message, or the name of the error."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -74,10 +74,10 @@ PLUGGABLE = ("dataset", "method", "backbone")
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for a name that no registry holds.
+    """Build the error message for an unknown name.
 
     Args:
-        kind: what the name stands for, such as ``"dataset"``.
+        kind: kind of name, such as ``"dataset"``.
         name: what was given.
         known: the registry's keys.
 
@@ -89,13 +89,13 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
 
 
 def first_problem(error: "ValidationError", given: object = None) -> str:
-    """The problem of a pydantic error to fix first, as one sentence: key, what is wrong, what it got.
+    """Describe the first problem of a pydantic error in one sentence: key, problem, value.
 
     An unknown key comes first, since a misspelt key is missing too.
 
     Args:
         error: of one record.
-        given: what was read; with it, the key holds only what stands there, and not the names of pydantic's unions.
+        given: content that was read; with it, the key shows only its entries, not the names of pydantic's unions.
     """
     problems = error.errors(include_url=False)
     problem = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
@@ -110,13 +110,13 @@ def first_problem(error: "ValidationError", given: object = None) -> str:
         return f"{key}.{name} is {union['tag']!r}, expected one of: {union['expected_tags']}"
     sentence = problem["msg"].removeprefix("Value error, ")
     sentence = sentence[0].lower() + sentence[1:]
-    if isinstance(problem["input"], dict):  # all of a section, which says nothing about what is wrong in it
+    if isinstance(problem["input"], dict):  # a whole section would not show what is wrong in it
         return f"{key}: {sentence}" if key else sentence
     return f"{key or 'content'} is {shorten(problem['input'])}: {sentence}"
 
 
 def _written(place: tuple[int | str, ...], given: object) -> list[str]:
-    """The parts of a place that stand in what was given, and the last one, which may be missing there."""
+    """Return the parts of a location that occur in the content, and the last part, which may be missing there."""
     if given is None:
         return [str(part) for part in place]
     parts = []
@@ -130,7 +130,7 @@ def _written(place: tuple[int | str, ...], given: object) -> list[str]:
 
 
 def shorten(value: object) -> str:
-    """What was given, as Python writes it, in 80 characters at most."""
+    """Return the ``repr`` of a value, cut to at most 80 characters."""
     try:
         got = repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits

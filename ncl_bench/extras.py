@@ -1,4 +1,4 @@
-"""Packages that only some commands need: the extras of ``pyproject.toml`` and the command that installs one."""
+"""Optional packages: the extras of ``pyproject.toml`` and the command that installs one."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ _SOURCES = Path(__file__).parent.parent
 
 
 def install_command(extra: str) -> str:
-    """The pip command that installs an extra from where ncl_bench itself was installed.
+    """Return the pip command that installs an extra from the source of this installation.
 
     That is a folder of sources, a wheel, a git repository or a package index, as pip records in ``direct_url.json``
     (PEP 610). Sources that were never installed are installed in place.
@@ -42,7 +42,7 @@ def install_command(extra: str) -> str:
 
 
 def require(extra: str, *modules: str, needed_by: str) -> None:
-    """Refuse to begin where a module is not installed.
+    """Raise an error if a module is not installed.
 
     Args:
         extra: the extra that brings the modules.

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and places that one process owns at a time."""
+"""Atomic writes, locks of files and folders, and checks of files from users."""
 
 import csv
 import glob
@@ -26,7 +26,7 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A temporary path beside ``target`` that becomes ``target`` when the block ends well, else disappears.
+    """Yield a temporary path next to ``target``; it replaces ``target`` if the block succeeds, else it is deleted.
 
     The block may create a file or a folder there. An existing file is replaced, an existing folder is not.
     What a killed process left behind is removed first.
@@ -64,7 +64,7 @@ def write_text(target: Path, content: str) -> None:
 
 
 def as_csv(rows: Iterable[Iterable[object]]) -> str:
-    """Rows as the text of a CSV file, with ``\\n`` line ends."""
+    """Format rows as CSV text, with ``\\n`` line ends."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
@@ -78,7 +78,7 @@ def readable(
     inside: Path | None = None,
     fix: str = "correct its name or put the file there",
 ) -> Path:
-    """The path of a user's file, if it can be opened: to open a pipe would wait without end.
+    """Return the path of a user's file if it is a regular, readable file; opening a pipe would wait forever.
 
     Args:
         path: of the file.
@@ -98,7 +98,7 @@ def readable(
     except OSError as unreachable:
         problem = f"cannot be read ({unreachable.strerror})"
     else:
-        kind = "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+        kind = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
         problem = "" if stat.S_ISREG(mode) else kind
     if leaves:
         problem = f"is a link out of the folder {inside}"
@@ -108,7 +108,7 @@ def readable(
 
 
 def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool = False) -> None:
-    """Refuse what ``torch.save`` never writes: an archive of other files, or entries that grow when they are read.
+    """Refuse files that ``torch.save`` cannot have written: archives of other files, or compressed entries.
 
     Args:
         path: a file that torch is about to read. What is neither tar nor zip is left to torch.
@@ -143,14 +143,14 @@ def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool 
 
 
 def sha256_of_file(path: Path) -> str:
-    """sha256 (hex) of a file, read in blocks."""
+    """Compute the sha256 (hex) of a file, read in blocks."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager
 def sole_owner(place: Path) -> Iterator[None]:
-    """Hold a folder or a file for this process; the lock goes with the process, however it ends.
+    """Lock a folder or a file for this process; the lock ends with the process, even if it is killed.
 
     What killed processes left unfinished in the folder is removed first. The lock file ``.NAME.lock`` lies beside the
     place, where every process finds it, whatever its environment.
@@ -166,7 +166,7 @@ def sole_owner(place: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(
             dir=path.parent
-        ):  # of a folder that nobody can write, the lock says "in use"
+        ):  # for a read-only folder the lock library reports "in use"
             pass
         lock.acquire(blocking=False)
     except Timeout:
@@ -175,7 +175,7 @@ def sole_owner(place: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise NclBenchError(
-            f"cannot write {place}: no file can be made beside it ({error.strerror}); choose another place"
+            f"cannot write {place}: no file can be created next to it ({error.strerror}); choose another place"
         ) from None
     try:
         for leftover in place.rglob(".*.tmp"):
@@ -183,16 +183,16 @@ def sole_owner(place: Path) -> Iterator[None]:
                 _remove(leftover)
         yield
     finally:
-        with suppress(OSError):  # Windows removes no open file
+        with suppress(OSError):  # Windows does not remove open files
             path.unlink()
         lock.release()
-        with suppress(OSError):  # what was refused leaves no empty folder behind
+        with suppress(OSError):  # leave no empty folder behind
             for folder in made:
                 folder.rmdir()
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a path is the unfinished work of :func:`atomic_path` in a process that is no more."""
+    """Whether a path is unfinished output of :func:`atomic_path` from a process that no longer runs."""
     owner = _TEMPORARY.fullmatch(path.name)
     return owner is not None and not _is_alive(int(owner[1]))
 
@@ -221,7 +221,7 @@ def _remove(path: Path) -> None:
 
 
 class Journal:
-    """Finished steps of a preparation, in its folder of unfinished work: the same command goes on where it stopped.
+    """Journal of the finished steps of a preparation, from which the same command resumes.
 
     Args:
         folder: where the unfinished work lies; what was begun there with other settings is deleted.
@@ -243,7 +243,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
 
     def result(self, step: str) -> Any:
-        """What :meth:`finish` recorded for a step, or None."""
+        """Return the result that :meth:`finish` recorded for a step, or None."""
         return self._content["done"].get(step)
 
     def finish(self, step: str, result: Any) -> None:

@@ -27,7 +27,7 @@ LARGEST_ARRAY = 2**62
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What an ``.npy`` file says and where its numbers start.
+    """Header of an ``.npy`` file and the position of its numbers.
 
     Attributes:
         shape: of the array.
@@ -43,7 +43,7 @@ class NpyHeader:
 
 
 def read_header(path: Path) -> NpyHeader:
-    """Header of an ``.npy`` file of plain numbers or text, whose size agrees with what the header says.
+    """Read the header of an ``.npy`` file of plain numbers or text, and check the file's size against it.
 
     Raises:
         ScoresError: missing, unreadable, no ``.npy`` file, pickled, cut short or added to.
@@ -91,13 +91,13 @@ def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
         stream: at its beginning; afterwards where the numbers start.
 
     Raises:
-        ValueError: it is no ``.npy`` file, or no array can have this shape.
+        ValueError: it is not an ``.npy`` file, or its shape is impossible.
         OSError: it cannot be read.
     """
     magic = stream.read(8)
     version = (magic[-2], magic[-1]) if len(magic) == 8 and magic.startswith(b"\x93NUMPY") else None
     if version is None:
-        raise ValueError("it does not begin like one")
+        raise ValueError("it does not begin with the .npy signature")
     if version not in _READERS:
         raise ValueError(f"its format version is {version[0]}.{version[1]}, expected 1.0 or 2.0")
     n_bytes, reader = _READERS[version]

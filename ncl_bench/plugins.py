@@ -1,4 +1,4 @@
-"""Code from outside: a file or module given with ``ncl-bench --plugin`` registers methods, backbones or datasets.
+"""Plugins: a file or module given with ``ncl-bench --plugin`` registers methods, backbones or datasets.
 
 A plugin is imported once per process. Worker processes import what their parent imported.
 """
@@ -19,7 +19,7 @@ from ncl_bench.errors import NclBenchError, Stopped
 
 
 class Plugin(NamedTuple):
-    """What was imported.
+    """An imported plugin.
 
     Attributes:
         given: path or module name, as the user gave it.
@@ -40,17 +40,17 @@ _of_plugins: list[str] = []
 
 
 def registered(name: str) -> None:
-    """Note the name of a method, backbone or dataset; every ``register`` calls it."""
+    """Record the name of a method, backbone or dataset; every ``register`` calls this."""
     _registered.append(name)
 
 
 def names_of_plugins() -> frozenset[str]:
-    """What the plugins of this process have registered."""
+    """Return the names that plugins of this process registered."""
     return frozenset(_of_plugins)
 
 
 def loaded() -> tuple[Plugin, ...]:
-    """The plugins of this process, in the order in which they were imported."""
+    """Return the plugins of this process, in import order."""
     return tuple(_loaded.values())
 
 
@@ -61,7 +61,7 @@ def load_plugins(given: Iterable[str]) -> None:
         given: paths of ``.py`` files, or names of modules that Python finds.
 
     Raises:
-        NclBenchError: a plugin does not exist, is no Python, or fails while it is imported.
+        NclBenchError: a plugin does not exist, is not Python, or fails on import.
     """
     for each in given:
         path = Path(each).resolve() if each.endswith(".py") else None
@@ -70,7 +70,7 @@ def load_plugins(given: Iterable[str]) -> None:
             continue
         if path is None and ("/" in each or Path(each).is_file()):
             raise NclBenchError(
-                f"--plugin {each} is no Python file; give a file that ends in .py, or a module"
+                f"--plugin {each} is not a Python file; give a file that ends in .py, or a module"
             )
         before = len(_registered)
         module = _module(each) if path is None else _run(path, each)
@@ -86,7 +86,7 @@ def load_plugins(given: Iterable[str]) -> None:
 
 
 def fault_of(error: BaseException) -> str:
-    """The file, line and problem of an error that was raised in a plugin, or in what a plugin called; else empty."""
+    """Return file, line and problem of an error raised in or below a plugin; empty for other errors."""
     files = {plugin.file for plugin in loaded()}
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     return f"{lines[-1].filename}, line {lines[-1].lineno}: {_problem(error)}" if lines else ""
@@ -97,7 +97,7 @@ def _problem(error: BaseException) -> str:
 
 
 def command_name() -> str:
-    """``ncl-bench`` with the plugins of this process, for command lines that a user is told to run."""
+    """Return ``ncl-bench`` with the plugins of this process, for commands suggested to the user."""
     return " ".join(["ncl-bench", *(f"--plugin {quote(plugin.given)}" for plugin in loaded())])
 
 
@@ -119,7 +119,7 @@ def _module(name: str) -> ModuleType:
 def _run(path: Path, given: str) -> ModuleType:
     if not path.is_file():
         raise NclBenchError(f"--plugin {given} does not exist; give the path of a .py file, or a module")
-    # a name that no other module has, under which worker processes find the file's classes too
+    # a unique module name, by which worker processes find the file's classes too
     name = f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -127,7 +127,7 @@ def _run(path: Path, given: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # it may import files that lie beside it
+        sys.path.append(str(path.parent))  # it may import files of its folder
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -137,7 +137,7 @@ def _run(path: Path, given: str) -> ModuleType:
 
 
 def _failed(given: str, file: str, error: BaseException) -> NclBenchError:
-    """The plugin, the line of its file that failed, and the problem, in a sentence."""
+    """Build the error for a plugin: its name, the failing line, and the problem."""
     if isinstance(error, Stopped):
         raise error
     if isinstance(error, SyntaxError):

@@ -18,7 +18,7 @@ from ncl_bench.errors import NclBenchError
 def worker_pool(
     n_workers: int, initializer: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """Freshly started worker processes, for the length of a block.
+    """Open a pool of newly started worker processes.
 
     They end with this process even if it is killed, and at once if the block raises. Ctrl-C, which a terminal sends
     to all of them, is left to this process. They import its plugins.
@@ -29,7 +29,7 @@ def worker_pool(
         arguments: of ``initializer``.
 
     Raises:
-        NclBenchError: a worker died, as it does where memory is full.
+        NclBenchError: a worker died, for example because memory ran out.
     """
     context = multiprocessing.get_context("spawn")
     given = [plugin.given for plugin in plugins.loaded()]
@@ -43,14 +43,13 @@ def worker_pool(
                 worker.terminate()
             if isinstance(error, BrokenProcessPool):
                 raise NclBenchError(
-                    "a worker process died, perhaps for want of memory; run the same command again, it goes on "
-                    "where it stopped"
+                    "a worker process died, perhaps because memory ran out; run the same command again to resume"
                 ) from None
             raise
 
 
 def _start_all(pool: ProcessPoolExecutor) -> None:
-    """Start the workers deaf to Ctrl-C from their first moment: an ignored signal is ignored by children too."""
+    """Start workers that ignore Ctrl-C from the beginning, since children inherit ignored signals."""
     if threading.current_thread() is not threading.main_thread():
         return
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What typed files share: the frozen base model, checked texts and paths, and strict YAML."""
+"""Common parts of typed files: the frozen base model, checked texts and paths, and strict YAML."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -15,7 +15,7 @@ from ncl_bench.files import readable
 
 LARGEST_YAML = 64 * 1024
 FEWEST_DIGITS = 8
-"""Different digits of 64 random ones of base 16: fewer come once in 10^19 hashes."""
+"""Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""
 
 
 class Record(BaseModel):
@@ -33,7 +33,7 @@ def _stays_inside(value: str) -> str:
 
 def _is_a_hash(value: str) -> str:
     if len(set(value)) < FEWEST_DIGITS:
-        raise ValueError("no sha256 has so few different digits; state the hash of the file or the data")
+        raise ValueError("not a real sha256: too few distinct digits; state the hash of the file or the data")
     return value
 
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING or not yaml.__with_libyaml__:
 else:
 
     class _Loader(Composer, yaml.cyaml.CParser, SafeConstructor, Resolver):
-        """The events of libyaml, ten times as fast as those of Python, composed and constructed in Python."""
+        """libyaml's events, ten times faster than Python's, composed and constructed in Python."""
 
         def __init__(self, stream: str) -> None:
             yaml.cyaml.CParser.__init__(self, stream)
@@ -61,7 +61,7 @@ else:
 
 
 class _PlainLoader(_Loader):
-    """A safe loader that also refuses aliases (which can expand without bound), tags, and keys that stand twice."""
+    """A safe loader that also refuses aliases (which can expand without bound), tags and duplicate keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -79,13 +79,13 @@ class _PlainLoader(_Loader):
             keys = [key.value for key, _ in node.value]
             twice = next(key for n, (key, _) in enumerate(node.value) if key.value in keys[:n])
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {twice.value!r} stands twice", twice.start_mark
+                None, None, f"the key {twice.value!r} occurs twice", twice.start_mark
             )
         return mapping
 
 
 def read_yaml(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = None) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Read the mapping in a YAML file.
 
     Args:
         path: the file.
@@ -99,7 +99,7 @@ def read_yaml(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = 
 
 
 def read_short(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = None) -> bytes:
-    """What a short file holds.
+    """Read a short file.
 
     Raises:
         SubmissionError: missing, no regular file, or larger than ``largest`` bytes; it is not read then.
@@ -117,7 +117,7 @@ def read_short(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None =
 
 
 def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
-    """The mapping that a file's text holds.
+    """Parse the mapping in a file's text.
 
     Raises:
         SubmissionError: not UTF-8, not YAML, holding an alias, a tag or a control character, or not a mapping.
@@ -136,7 +136,7 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""All but tab and newline; U+202A and so on make a page show text in another order than it is written in."""
+"""All but tab and newline; U+202A and similar ones make a page show text in another order than it is stored."""
 
 
 def _refuse_control_characters(value: Any, path: Path, key: str = "") -> None:

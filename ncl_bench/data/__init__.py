@@ -98,7 +98,7 @@ def load_dataset(
         noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
             draws; one that does not fit is refused.
         language: of the captions; the dataset's first by default.
-        tokenizer: whose token ids; that of the language by default.
+        tokenizer: tokenizer of the token ids; by default the language's own.
         root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
         preload: ``"ram"`` reads the features into memory; by default they stay on disk.
 
@@ -168,7 +168,7 @@ def _load_again(given: tuple[str, ...], name: str, **options: Any) -> PairedData
 def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
     """Which captions are paired with their own image; for diagnosis, and never an input to training.
 
-    It is no member of :class:`PairedDataset`, so that no training loop reads it by accident.
+    It is not an attribute of :class:`PairedDataset`, so that no training loop can read it by accident.
 
     Args:
         dataset: any split of a dataset with synthetic noise, or a dev or test split; subsets and shards too.
@@ -177,7 +177,7 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
         bool ``(n_captions,)``.
 
     Raises:
-        DataError: the train split of a dataset with natural noise, where nobody knows.
+        DataError: the split is train of a dataset with natural noise, whose correspondence is unknown.
     """
     if dataset.split == "train" and dataset_spec(dataset.name).noise == "natural":
         raise DataError(

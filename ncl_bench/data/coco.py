@@ -114,14 +114,14 @@ NOISE_FILES = (
 def read_labels(image_ids: Iterable[object]) -> Labels:
     """The labels of the package ``eccv_caption`` for the test split.
 
-    Captions are taken to stand with their image in ascending order of their ids, as Karpathy's split lists them. Two
-    captions that ECCV Caption labels are no part of the split.
+    Captions of an image are assumed to be in ascending order of their ids, as in Karpathy's split. Two captions that
+    ECCV Caption labels are not in the split.
 
     Args:
         image_ids: COCO's ids of the 5,000 images, in the order of the split.
 
     Raises:
-        ScoresError: these are other images, or in another order than that of Karpathy's split.
+        ScoresError: the images differ from Karpathy's split, or are in another order.
     """
     data = files(PACKAGE) / "data"
     with (data / "coco_test_ids.npy").open("rb") as stream:

@@ -203,5 +203,5 @@ class TableColumn(Sequence[Any]):
 
 
 def taken(values: Sequence[Value] | NDArray[Any], rows: Int64Array) -> Sequence[Value]:
-    """The values at ``rows``, int64 ``(n,)``; those of a column on disk stay there."""
+    """Select the values at ``rows``, int64 ``(n,)``; a column on disk stays on disk."""
     return values.take(rows) if isinstance(values, TableColumn) else [values[row] for row in rows.tolist()]

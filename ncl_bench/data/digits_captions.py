@@ -14,7 +14,7 @@ LEFT_OUT_SHARE = 0.6
 """Share of captions that leave a digit out, of scenes with more than ``FEWEST_NAMED`` digits."""
 FEWEST_NAMED = 2
 VAGUE_SHARE = 0.15
-"""Share of named digits of which only the row or only the column is given."""
+"""Share of named digits for which only the row or only the column is given."""
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ class Form:
     Attributes:
         opening: what comes first; ``{count}`` is the number of digits in the scene.
         item: one named digit: ``{digit}`` and ``{place}``.
-        joint: what stands between two items.
-        last_joint: what stands before the last item.
+        joint: text between two items.
+        last_joint: text before the last item.
         order: ``free``, ``rows`` (top to bottom) or ``columns`` (left to right).
     """
 

@@ -1,4 +1,4 @@
-"""``features.json``: how a user's images became features. ``ncl-bench features`` writes it beside them."""
+"""``features.json``: how a user's images were encoded. ``ncl-bench features`` writes it next to the features."""
 
 from typing import Literal
 
@@ -52,7 +52,7 @@ class Encoding(Record):
         preprocessing: of the images.
         grid: the encoder's grid was averaged to ``grid x grid`` regions, row by row.
         feature_dim: numbers per region.
-        pca: projection of the features; None where there was none.
+        pca: projection of the features, or None.
         dtype: of the features.
         batch_size: images at a time; sums may round otherwise with another one.
         device: that computed them.

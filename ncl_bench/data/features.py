@@ -134,8 +134,8 @@ class Scan:
 
     Attributes:
         sha256: hash (hex) of the file.
-        copies: images whose features are, bit for bit, those of an earlier image.
-        example: row of the first of them, and the earlier row; empty where there are none.
+        copies: number of images whose features equal those of an earlier image bit for bit.
+        example: row of the first copy, and the row that it equals; empty without copies.
     """
 
     sha256: str

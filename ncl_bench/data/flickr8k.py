@@ -72,7 +72,7 @@ class Flickr8K(DatasetSpec):
             split: ours.
 
         Raises:
-            DataError: a file is missing or damaged, the features are not those of the benchmark or of other images, or
+            DataError: a file is missing or damaged, the features are not the benchmark's or are of other images, or
                 an image has other than its captions.
         """
         self._check_encoding(download, str(PurePosixPath(paths[0]).parent / ENCODING_FILE))
@@ -120,7 +120,7 @@ class Flickr8K(DatasetSpec):
             own = found.setdefault(parts["image"], {})
             if own.setdefault(int(parts["number"]), parts["caption"].strip()) != parts["caption"].strip():
                 raise DataError(
-                    f"{where}: caption {parts['number']} of {parts['image']} stands there twice; download it again"
+                    f"{where}: caption {parts['number']} of {parts['image']} occurs twice; download it again"
                 )
         return found
 

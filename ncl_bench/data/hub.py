@@ -35,7 +35,7 @@ def check_upload(name: str) -> tuple[str, ...]:
 
 
 def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str, ...]:
-    """Upload a prepared folder to a private dataset repository, which is made where there is none.
+    """Upload a prepared folder to a dataset repository, which is created as private if it does not exist.
 
     The tables are configurations of the repository: ``captions`` with their token ids, and ``images``, the features
     in their shape. ``Dataset.push_to_hub`` uploads them; the card and the vocabularies lie beside them.
@@ -113,7 +113,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     Args:
         name: of a dataset whose ``origin.archive`` is a :class:`~ncl_bench.data.spec.HubFile`.
         api: a ``huggingface_hub.HfApi``.
-        fetch: ``huggingface_hub.hf_hub_download``, which goes on with a broken download.
+        fetch: ``huggingface_hub.hf_hub_download``, which resumes a broken download.
 
     Returns:
         The archive, in the Hub's cache.

@@ -1,6 +1,6 @@
-"""Images beside the features of a prepared dataset: the encoded files, in the order of the features.
+"""Image files of a prepared dataset, in the order of its features.
 
-They are copied into the prepared folder, so that it stands alone.
+They are copied into the prepared folder, so that it is complete by itself.
 """
 
 import os
@@ -26,7 +26,7 @@ PART = 1_000
 def add_images(
     spec: DatasetSpec, source: Path, root: Path, *, names: Path | None = None, progress: Progress = silent
 ) -> Path:
-    """Copy the images of every split into a prepared folder; a stopped run goes on where it was.
+    """Copy the images of every split into a prepared folder; a repeated call resumes.
 
     Args:
         spec: which dataset.
@@ -97,11 +97,11 @@ def _write_split(
 
 
 def _content(path: Path) -> bytes:
-    """A file whose header is that of an image; its pixels are decoded where they are used."""
+    """Check that a file has the header of an image; its pixels are decoded when they are used."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path):
             return path.read_bytes()
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
-        raise DataError(f"{path} is no image ({error}); fetch it again or convert it") from None
+        raise DataError(f"{path} is not an image ({error}); fetch it again or convert it") from None

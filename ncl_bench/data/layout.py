@@ -95,7 +95,7 @@ class SplitRecord(Record):
 
 
 class Manifest(Record):
-    """What a prepared folder is and where it comes from.
+    """Content and origin of a prepared folder.
 
     Attributes:
         layout_version: ``LAYOUT_VERSION`` of what wrote it.
@@ -149,7 +149,7 @@ def how_to_prepare(folder: Path) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest | ImageFiles) -> None:
-    """Write ``manifest.json``, and its own hash beside it in the format of ``sha256sum``."""
+    """Write ``manifest.json``, and next to it its hash in the format of ``sha256sum``."""
     content = manifest.model_dump_json(indent=2) + "\n"
     digest = hashlib.sha256(content.encode()).hexdigest()
     write_text(folder / f"{MANIFEST}.sha256", f"{digest}  {MANIFEST}\n")
@@ -239,7 +239,7 @@ def records_of(folder: Path, known: Mapping[str, str]) -> tuple[FileRecord, ...]
 
 
 def text_column(language: str, languages: tuple[str, ...]) -> str:
-    """Column of the captions' text; the language is named only where there are several."""
+    """Return the column of the caption text; it names the language only if there are several."""
     return "caption" if len(languages) == 1 else f"caption_{language}"
 
 
@@ -248,7 +248,7 @@ def save_table(folder: Path, columns: Mapping[str, Any], features: Mapping[str, 
 
     Args:
         folder: to write.
-        columns: name to values, as many for each.
+        columns: name to values, all of the same length.
         features: name to number type of the library.
     """
     import datasets

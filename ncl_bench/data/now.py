@@ -62,10 +62,10 @@ ORIGIN = Origin(
 
 
 class NoiseOfWeb(DatasetSpec):
-    """Captions as token ids, with the vocabularies beside them; perhaps in a zip file."""
+    """Captions as token ids with their vocabularies, in a folder or a zip file."""
 
     def read_vocabularies(self, download: Download) -> dict[TokenKey, tuple[bytes, str]]:
-        """The json bytes of the published vocabularies, which lie beside the folder of the features.
+        """Return the json bytes of the published vocabularies, which are next to the folder of the features.
 
         Raises:
             DataError: one is missing or damaged.

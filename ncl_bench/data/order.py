@@ -1,4 +1,4 @@
-"""The order of a split's images and captions, as a hash: all that a score matrix depends on besides the model."""
+"""Hash of the order of a split's images and captions, which a score matrix must follow."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ def order_fingerprint(image_ids: Iterable[object], captions: Sequence[str] | Non
     Args:
         image_ids: one per image.
         captions: texts in the dataset's first language, in the order of the clean pairing, the same number for every
-            image; None where the dataset gives token ids alone, and the images' order is that of the captions.
+            image; None if the dataset has only token ids, and the captions fix the order of the images.
     """
     ids = [str(own) for own in image_ids]
     each = 0 if captions is None else len(captions) // len(ids)
@@ -31,7 +31,7 @@ def order_fingerprint(image_ids: Iterable[object], captions: Sequence[str] | Non
 
 
 def order_of_captions(spec: DatasetSpec, captions: SplitCaptions) -> str:
-    """The order fingerprint of a split as it is read from a download."""
+    """Compute the order fingerprint of a split in a download."""
     return order_fingerprint(captions.image_ids, captions.texts.get(spec.languages[0]))
 
 

@@ -38,9 +38,9 @@ class OwnOptions:
     """What a table does not say.
 
     Attributes:
-        captions_per_image: captions of every image to keep, the first ones; None where all images have as many.
-        dev: images to draw for dev where nothing gives the splits; a tenth of them where None.
-        test: likewise.
+        captions_per_image: number of first captions of every image to keep; None if all images have the same number.
+        dev: number of dev images to draw if no split is given; None draws a tenth.
+        test: number of test images to draw if no split is given; None draws a tenth.
         seed: of that draw.
         noise: ``synthetic`` where the pairs are right and the benchmark shall corrupt them, ``natural`` where many are
             wrong as they are.
@@ -63,7 +63,7 @@ def new_dataset(
     *,
     progress: Progress = silent,
 ) -> tuple[ScanLayout, int]:
-    """Write the module of a dataset and prepare it; the same call goes on where a stopped one was.
+    """Write the module of a dataset and prepare it; the same call resumes an interrupted one.
 
     Args:
         name: letters, digits and ``_``; the dataset is known by it.
@@ -124,7 +124,7 @@ def _spec(
     wanted = options.captions_per_image or least
     if wanted > least or (options.captions_per_image is None and least != most):
         raise DataError(
-            f"the images of {table.path} have {least} to {most} captions, and every image of a dataset has as many; "
+            f"the images of {table.path} have {least} to {most} captions, but all must have the same number; "
             f"give --captions-per-image with {least} at most, which keeps the first ones of each"
         )
     regions, dim = arrays["train"].shape

@@ -62,7 +62,7 @@ def feature_arrays(
         DataError: a file is missing or damaged, or does not fit.
     """
     if not folder.is_dir():
-        raise DataError(f"--features {folder} is no folder; give the one that holds the .npy files")
+        raise DataError(f"--features {folder} is not a folder; give the one that holds the .npy files")
     named = {split: [folder / f"{split}{end}.npy" for end in ("_ims", "")] for split in SPLITS}
     found = {split: next((file for file in files if file.is_file()), None) for split, files in named.items()}
     missing = [split for split in SPLITS if found[split] is None]
@@ -79,7 +79,7 @@ def feature_arrays(
     kinds = {split: (each.shape, str(each.dtype)) for split, each in arrays.items()}
     if len(set(kinds.values())) > 1:
         raise DataError(
-            f"the features of the splits differ in shape or number type ({kinds}); make them alike"
+            f"the features of the splits differ in shape or dtype ({kinds}); give all splits the same"
         )
     return arrays
 
@@ -139,7 +139,7 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
         if header and (header.shape, header.dtype) != (first.shape, first.dtype):
             raise DataError(
                 f"{file} holds {header.dtype} of shape {header.shape}, the file of the first image {first.dtype} of "
-                f"shape {first.shape}; every image needs as many numbers of one type"
+                f"shape {first.shape}; every image needs the same shape and dtype"
             )
     shape = (1, len(first)) if first.ndim == 1 else (first.shape[0], first.shape[1])
     return {

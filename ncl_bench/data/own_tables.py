@@ -61,8 +61,8 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
 
     Args:
         names: of the images.
-        dev: images to draw; a tenth of them, rounded down, where None.
-        test: likewise.
+        dev: number of dev images to draw; None draws a tenth, rounded down.
+        test: number of test images to draw; None draws a tenth, rounded down.
         seed: of the draw.
 
     Raises:

@@ -92,7 +92,7 @@ class PairedDataset:
         fingerprint: sha256 (hex) of the split's content, before noise.
         encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
         images: an encoded file of each image, such as a JPEG, in the order of ``image_ids``; None where the dataset
-            has features alone. They are no part of the fingerprint.
+            has only features. They do not enter the fingerprint.
     """
 
     name: str
@@ -198,13 +198,13 @@ class PairedDataset:
         return self.subset(np.arange(start, start + size + (index < rest)))
 
     def first_images(self, n_images: int) -> "PairedDataset":
-        """The first images and the pairs that hold them; all of them where there are no more.
+        """Return the first images and their pairs; all if there are fewer.
 
         Args:
             n_images: how many, at least 1, such as 1,000 for selection on dev.
 
         Raises:
-            DataError: ``n_images`` is no such number.
+            DataError: ``n_images`` is not a whole number, or too small.
         """
         n_images = min(_whole_number("n_images", n_images, 1), self.n_images)
         part = self.subset(np.flatnonzero(self.caption_to_image < n_images))
@@ -220,7 +220,7 @@ class PairedDataset:
         return copy if again is None else copy.pickled_as(again)
 
     def pickled_as(self, again: Callable[[], "PairedDataset"]) -> "PairedDataset":
-        """This dataset, of which a pickle holds a call that gives it again, in place of the arrays.
+        """Return this dataset with a pickle that reloads it instead of storing its arrays.
 
         So a worker process opens the same files, instead of being sent them. ``dataclasses.replace`` forgets the call:
         its result may hold something else, and is pickled with its arrays.
@@ -246,11 +246,11 @@ class PairedDataset:
             ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int.
 
         Raises:
-            RowError: ``row`` does not exist, or is no whole number; :meth:`read` takes several rows.
+            RowError: ``row`` does not exist, or is not a whole number; :meth:`read` takes several rows.
         """
         if not _is_whole(row):
             raise RowError(
-                f"row {shorten(row)} is no whole number; read(rows) gives several pairs, or those of a mask"
+                f"row {shorten(row)} is not a whole number; use read(rows) for several pairs or a mask"
             )
         return self.__getitems__([int(row)])[0]
 

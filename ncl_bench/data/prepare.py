@@ -51,7 +51,7 @@ class PrepareOptions:
     """What the prepared folder shall be like.
 
     Attributes:
-        dtype: number type of the features; that of the download where None.
+        dtype: dtype of the features; None keeps the download's.
         text: how to tokenize the captions.
     """
 
@@ -91,7 +91,7 @@ def prepare(
     *,
     progress: Progress = silent,
 ) -> Path:
-    """Check a download completely, then write the prepared folder; a stopped run goes on where it was.
+    """Check a download completely, then write the prepared folder; the same call resumes an interrupted one.
 
     Large datasets are tokenized in several processes, so call this from a file whose main part stands under
     ``if __name__ == "__main__":``.
@@ -151,7 +151,7 @@ def prepare(
 def _with_vocabulary(
     options: PrepareOptions, spec: DatasetSpec, material: Material, place: Path | None
 ) -> PrepareOptions:
-    """The options, with the published vocabulary where it lies beside the download and none was given."""
+    """Add the published vocabulary to the options, if the download has it and the user gave none."""
     words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options.text))
     if options.text.vocabulary or place is None or spec.embedded or not words:
         return options

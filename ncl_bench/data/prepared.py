@@ -128,7 +128,7 @@ def _tokenization(
 
 
 def _mapped(folder: Path, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """An array of the folder, read-only and mapped from disk; None in its shape stands for any number."""
+    """Open an array of the folder, read-only and memory-mapped; None in its shape allows any number."""
     path = folder / name
     try:
         header = read_header(path)

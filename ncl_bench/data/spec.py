@@ -1,4 +1,4 @@
-"""A dataset: the facts that protocol.md fixes, where its files come from, how they are read, and what that gives."""
+"""Specification of a dataset: facts fixed by protocol.md, origin of its files, and how to read them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class KnownFile:
     Attributes:
         name: of the file.
         sha256: its hash (hex), or the first digits of it where no more is known.
-        bytes: its size, or None where it is not known.
+        bytes: size of the file, or None if unknown.
         where: a place that shares it, in words that end a sentence.
     """
 
@@ -72,8 +72,8 @@ class Origin:
         extra_files: further files that are read, each found by its name.
         dtypes: number types the published features may have.
         ids_span_splits: ids of all splits come from one list, so that no image may be in two splits.
-        vocabulary: the published vocabulary of the captions, or None where there is none to look for.
-        archive: the published archive, or None where its hash is not known; ``prepare --download`` fetches a
+        vocabulary: published vocabulary of the captions, or None.
+        archive: published archive, or None if its hash is unknown; ``prepare --download`` fetches a
             :class:`HubFile`.
     """
 
@@ -331,7 +331,7 @@ class Material:
         vocabularies: json bytes behind the published token ids, with where they are from.
         fingerprints: of each split, where an embedded dataset fixes them; empty where they are computed while writing.
         identity: names and sizes of the files it comes from, or the fingerprints of an embedded dataset.
-        times: when those files were changed; a stopped preparation goes on only if they were not.
+        times: modification times of those files; an interrupted preparation resumes only if they are unchanged.
     """
 
     captions: Mapping[str, SplitCaptions]

@@ -65,7 +65,7 @@ def tokenize_captions(
     Args:
         captions: in order.
         tokenizer_name: see :func:`ncl_bench.data.tokenizers.tokenizer`.
-        file: its ``tokenizer.json``, where it needs one.
+        file: its ``tokenizer.json``, if it needs one.
         advance: called with the captions done.
     """
     chunks = [list(captions[start : start + CHUNK]) for start in range(0, len(captions), CHUNK)]
@@ -172,7 +172,7 @@ def planned_tokenizations(spec: DatasetSpec, material: Material, options: TextOp
 
 
 def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...]) -> str:
-    """Name of the files of token ids; the language is part of it only where there are several texts."""
+    """Return the name of the token files; it contains the language only if there are several texts."""
     name = tokenizer.replace("-", "_")
     return f"{language}_{name}" if language is not None and len(languages) > 1 else name
 
@@ -232,7 +232,7 @@ def _tokenize(
 
 
 def _tokenizer_file(folder: Path, name: str, own: str, train: list[str], options: TextOptions) -> Path | None:
-    """A tokenizer.json, trained or given, kept beside the vocabularies."""
+    """A tokenizer.json, trained or given, stored with the vocabularies."""
     if name not in ("bpe", "bert"):
         return None
     file = folder / "vocab" / f"{own}_tokenizer.json"

@@ -135,7 +135,7 @@ def verify(
     Args:
         inspection: what :func:`inspect` returned.
         spec: the dataset.
-        vocabulary: the vocabulary file that is used beside it.
+        vocabulary: vocabulary file that is used with it.
         dtype: type that the features are written in; the numbers must fit it.
         journal: files that it lists are not read again.
         progress: shows the bytes read.
@@ -173,7 +173,7 @@ def verify(
 
 
 def has_known_hash(sha256: str, known: KnownFile | None) -> bool | None:
-    """Whether a hash (hex) is that of the published file; None where that is not known."""
+    """Whether a hash (hex) equals the published file's; None if that is unknown."""
     return None if known is None else sha256.startswith(known.sha256)
 
 
@@ -203,7 +203,7 @@ def checked_facts(
     hashes = [f"{', '.join(same)} has the published sha256"] if same else []
     hashes += [f"{', '.join(other)} has another sha256 than the published file"] if other else []
     hashes += (
-        [f"no sha256 is known of {_files(unknown)}, so nobody compared their content"] if unknown else []
+        [f"no sha256 is known of {_files(unknown)}, so their content was not compared"] if unknown else []
     )
     return (
         "layout: every file has its published name and place",

@@ -41,7 +41,7 @@ def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with (
         pytest.raises(
-            NclBenchError, match=r"cannot write .* no file can be made beside it .* choose another place"
+            NclBenchError, match=r"cannot write .* no file can be created next to it .* choose another place"
         ),
         sole_owner(tmp_path / "file" / "folder"),
     ):
@@ -75,7 +75,7 @@ def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
     for name, read in readers.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         os.mkfifo(tmp_path / name)
-        with pytest.raises(NclBenchError, match=f"{name} is no regular file, expected"):
+        with pytest.raises(NclBenchError, match=f"{name} is not a regular file, expected"):
             read(tmp_path / name)
 
 

@@ -81,7 +81,7 @@ def test_a_module_that_is_not_there_is_one_sentence(given: str) -> None:
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "method.txt").write_text("")
-    with pytest.raises(NclBenchError, match="is no Python file; give a file that ends in"):
+    with pytest.raises(NclBenchError, match="is not a Python file; give a file that ends in"):
         load_plugins([str(tmp_path / "method.txt")])
 
 

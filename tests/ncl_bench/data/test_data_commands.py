@@ -72,7 +72,7 @@ def test_check_lists_every_file_and_writes_nothing(tmp_path):
     out = run("prepare", "now", "--from", source, "--check", "--to", tmp_path / "data")
     assert "now: checked counts: 12 / 4 / 3 images in train / dev / test, 1 caption(s) each" in out
     assert "now: checked types: float16, 3 regions of 4 numbers, all finite, no row all zero" in out
-    assert "now: checked content: no sha256 is known of 18 files, so nobody compared their content" in out
+    assert "now: checked content: no sha256 is known of 18 files, so their content was not compared" in out
     assert "as published" not in out
     assert "h5100k_precomp/train_ims.npy" in out
     assert not (tmp_path / "data").exists()

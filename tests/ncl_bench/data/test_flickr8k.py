@@ -111,7 +111,7 @@ def rewrite(path: Path, change) -> None:
         (
             "Flickr8k.token.txt",
             lambda text: text.replace("_dev.jpg#3", "_dev.jpg#4", 1),
-            "stands there twice",
+            "occurs twice",
         ),
         (
             "Flickr8k.token.txt",

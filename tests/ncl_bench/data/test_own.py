@@ -225,7 +225,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "other width": (
         lambda: np.save("features/dev.npy", np.ones((3, 5), np.float32)),
-        r"differ in shape or number",
+        r"differ in shape or dtype",
     ),
     "integers": (
         lambda: [np.save(f"features/{split}.npy", np.ones((n, 4), np.int64)) for split, n in SIZES.items()],

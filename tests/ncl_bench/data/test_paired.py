@@ -162,7 +162,7 @@ def test_one_pair_and_all_pairs_one_by_one():
     with pytest.raises(IndexError):
         whole[30]
     for row in (1.5, True, slice(3), MASK, "0"):
-        with pytest.raises(RowError, match=r"is no whole number; read\(rows\) gives several pairs"):
+        with pytest.raises(RowError, match=r"is not a whole number; use read\(rows\) for several pairs"):
             whole[row]
 
 

@@ -321,7 +321,7 @@ def test_the_published_vocabulary_beside_the_download_is_used(
     assert manifest.checked == checked.checked
     assert manifest.checked[-1] == (
         f"content: {published_vocabulary} has the published sha256; no sha256 is known of 9 files, "
-        "so nobody compared their content"
+        "so their content was not compared"
     )
     assert [file.published for file in manifest.sources] == [None] * 9 + [True]
 

@@ -185,13 +185,13 @@ state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "nat
 state("does not fit unit 'none'", "ratio_without_noise", noise__unit="none")
 state("order_fingerprint of digits/test is", "other_order", order_fingerprint__test=ANOTHER_HASH)
 state("order_fingerprint of split 'test' is missing", "no_order", order_fingerprint={})
-state("no sha256 has so few different digits", "order_of_letters", order_fingerprint__test="a" * 64)
+state("not a real sha256: too few distinct digits", "order_of_letters", order_fingerprint__test="a" * 64)
 
 replace_yaml("expected keys and values", "", "empty_yaml")
 replace_yaml("expected keys and values", "- a\n- b\n", "yaml_list")
 replace_yaml("aliases are not allowed", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "yaml_bomb")
 replace_yaml("tags are not allowed", "method: !!python/object/apply:os.mkdir [exploited]\n", "yaml_tag")
-replace_yaml("the key 'method' stands twice", "method: a\nmethod: b\n", "yaml_key_twice")
+replace_yaml("the key 'method' occurs twice", "method: a\nmethod: b\n", "yaml_key_twice")
 replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
 replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
 replace_yaml("is not plain YAML", "[" * 20_000, "yaml_nested")
@@ -296,7 +296,7 @@ def embeddings_too_long(folder: Path, content: dict[str, Any]) -> None:
     content["scores"]["test"]["images"] = write_array(folder, "long.npy", np.ones((200, 20_000), np.float16))
 
 
-@case("no regular file")
+@case("not a regular file")
 def statement_without_end(folder: Path, content: dict[str, Any]) -> None:
     content.clear()
     (folder / "submission.yaml").unlink()

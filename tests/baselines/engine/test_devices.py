@@ -71,7 +71,7 @@ def test_another_number_of_devices_than_was_started_is_refused(
 
 def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    with pytest.raises(TrainingError, match="set --ntasks-per-node"):
+    with pytest.raises(TrainingError, match="start the job with --ntasks-per-node"):
         started_processes(None)
 
 

@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from baselines.doctor import cuda_devices
 from ncl_bench.cli import doctor
@@ -173,6 +174,16 @@ def train(
     devices: Devices = None,
     features: Features = "auto",
     settings: Settings = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Train on the pairs alone that this folder of `ncl-bench audit apply` keeps."),
+    ] = None,
+    no_history: Annotated[
+        bool,
+        typer.Option(
+            "--no-history", help="Do not keep what the method believes of every pair after each epoch."
+        ),
+    ] = False,
 ) -> None:
     """Train a recipe. The same command resumes an interrupted run.
 
@@ -191,10 +202,12 @@ def train(
 
     changed, differences = with_settings(Recipe.load(recipe), settings or ())
     job = TrainingJob(
-        changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences
+        changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences, keep
     )
     with _one_voice():
-        trainer = Trainer(job, RunFolder(to), device, devices=devices, features=features)
+        trainer = Trainer(
+            job, RunFolder(to), device, devices=devices, features=features, keep_divisions=not no_history
+        )
         finished = trainer.folder.finished
         with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
             outcome = trainer.run(progress)
@@ -279,6 +292,84 @@ def plot(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
 
     for path in plot_run(RunFolder(run)):
         typer.echo(path)
+
+
+class _OneOrMoreRuns(TyperGroup):
+    """``audit RUN...`` and ``audit apply FOLDER``: what is no command below it is a run to audit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["runs", *args]
+        return super().parse_args(ctx, args)
+
+
+audit_app = typer.Typer(
+    cls=_OneOrMoreRuns,
+    help="Find the wrong training pairs of finished runs (`audit RUN... --to FOLDER`), and keep the others (`apply`).",
+    no_args_is_help=True,
+)
+
+
+@audit_app.command("runs")
+def audit_runs(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Finished runs on the same data and noise; several are averaged.")
+    ],
+    to: Target,
+    noise_file: Annotated[
+        Path | None, typer.Option(help="The noise file of the training, if it was given one.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="The --keep folder of the training, if it was given one.")
+    ] = None,
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
+
+    Example: ncl-bench audit runs/ncr --to audit
+    """
+    require("baselines", "torch", "jinja2", needed_by="this command")
+    from baselines.audit import write_audit
+
+    result = write_audit(runs, to, root, noise_file=noise_file, keep=keep, device=device)
+    for remark in result.remarks:
+        typer.echo(remark)
+    for column, found in result.detection.items():
+        typer.echo(
+            f"{column.replace('_', ' ')}: AUROC {found.auroc:.3f}; wrong pairs at {found.own.threshold:g}: "
+            f"precision {found.own.precision:.3f}, recall {found.own.recall:.3f}"
+        )
+    if result.first_wrong is not None:
+        typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
+    typer.echo(f"open {to / 'index.html'}")
+    typer.echo(
+        f"next: {command_name()} audit apply {quote(str(to))} --threshold {result.threshold:g} --to cleaned"
+    )
+
+
+@audit_app.command("apply")
+def audit_apply(
+    audit: Annotated[Path, typer.Argument(help="Folder that `ncl-bench audit` wrote.")],
+    to: Target,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="Keep the pairs whose clean probability is above it.")
+    ] = 0.5,
+) -> None:
+    """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
+
+    The posterior stands in for the clean probability of methods that have none.
+
+    Example: ncl-bench audit apply audit --threshold 0.5 --to cleaned
+    """
+    _require_torch()
+    from baselines.audit import apply_audit
+
+    kept = apply_audit(audit, threshold, to)
+    typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
+    typer.echo(
+        f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
+    )
 
 
 def import_checkpoint(
@@ -579,6 +670,7 @@ def register(app: typer.Typer) -> None:
     """Add this room's commands to the app, and its check to `ncl-bench doctor`."""
     doctor.CHECKS.append(cuda_devices)
     app.add_typer(recipes_app, name="recipes")
+    app.add_typer(audit_app, name="audit")
     for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):
         app.command()(command)
 

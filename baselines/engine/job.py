@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from baselines.backbones import BACKBONES, build_backbone
+from baselines.engine.measures import hidden_correspondence
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Run
 from baselines.kit.backbone import Backbone
@@ -17,6 +18,7 @@ from baselines.kit.method import Method, Setting
 from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.noise.draw import NoiseUnit
@@ -37,6 +39,7 @@ class TrainingJob:
         root: folder of prepared datasets.
         precision: arithmetic of the networks.
         settings: overridden recipe options, such as ``{"method.epochs": 10}``.
+        keep: folder of ``ncl-bench audit apply``, whose pairs alone are trained on; all by default.
     """
 
     recipe: Recipe
@@ -48,6 +51,7 @@ class TrainingJob:
     root: Path | None = None
     precision: Precision = "32-true"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    keep: Path | None = None
 
     def load(self, split: str) -> PairedDataset:
         """Load a split in the form that the backbone reads; only train has noise."""
@@ -96,7 +100,26 @@ class TrainingJob:
             noise=replace(train.noise, source=None),
             settings=dict(self.settings),
             pretrained_encoder=self.backbone.pretrained_encoder(self.recipe.backbone_config),
+            keep=None if self.keep is None else read_keep(self.keep, train)[1],
         )
+
+    def kept_rows(self, train: PairedDataset) -> NDArray[np.int64]:
+        """The pairs that ``keep`` leaves, ascending rows of the whole split."""
+        return np.arange(len(train)) if self.keep is None else read_keep(self.keep, train)[0]
+
+    def rows(self, train: PairedDataset) -> NDArray[np.int64]:
+        """The pairs that are trained on, ascending rows of the whole split, which memories hold values of.
+
+        Args:
+            train: its training split, as it is trained on.
+        """
+        rows = self.kept_rows(train)
+        correspondence = hidden_correspondence(train)
+        if self.recipe.clean_only and correspondence is not None:
+            rows = rows[correspondence[rows]]
+        method = METHODS[self.recipe.method["name"]]
+        trusted = trusted_rows(method, self.recipe.method_config, train, self.seed)
+        return np.setdiff1d(rows, trusted, assume_unique=True)
 
 
 def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 BINS = 20
+PRECISION_AT = (10, 50, 100, 200, 500, 1_000, 5_000, 10_000)
 
 
 class Histogram(Record):
@@ -37,6 +38,44 @@ class Separation(Record):
     auroc: float
     average_precision: float
     histogram: Histogram
+
+
+class Division(Record):
+    """Pairs called wrong where an estimate is at most ``threshold``, held against the truth.
+
+    The wrong pair is the positive one. All measures lie in [0, 1]; precision is 0 where no pair is called wrong.
+    """
+
+    threshold: float
+    accuracy: float
+    precision: float
+    recall: float
+    f1: float
+
+
+class Detection(Record):
+    """How well an estimate finds the wrong pairs.
+
+    Attributes:
+        n_pairs: pairs with an estimate.
+        n_wrong: those whose image is not their own.
+        own: the division at the method's own threshold.
+        best: the division with the largest F1.
+        auroc: of true against wrong pairs.
+        average_precision: the true pair is the positive one, as in :class:`Separation`.
+        average_precision_wrong: the wrong pair is the positive one.
+        precision_at: number of most suspicious pairs to the share of them that is wrong; of equal estimates, the
+            expected share.
+    """
+
+    n_pairs: int
+    n_wrong: int
+    own: Division
+    best: Division
+    auroc: float
+    average_precision: float
+    average_precision_wrong: float
+    precision_at: dict[int, float]
 
 
 class Epoch(Record):
@@ -84,24 +123,30 @@ def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
     return true_correspondence(train)
 
 
-def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> Separation:
-    """Compute AUROC and average precision of an estimate of the true correspondence, and both histograms.
-
-    Args:
-        estimate: float ``(n_pairs,)``; larger means more likely a true pair.
-        correspondence: bool ``(n_pairs,)``, with both values present.
+def checked_estimate(estimate: Tensor, n_pairs: int) -> NDArray[np.float32]:
+    """One of a method's estimates as float32 ``(n_pairs,)``.
 
     Raises:
         TrainingError: the estimate is not one finite number per pair.
     """
-    from sklearn.metrics import average_precision_score, roc_auc_score
-
-    values = estimate.detach().float().cpu().numpy()
-    if values.shape != correspondence.shape or not np.isfinite(values).all():
+    values: NDArray[np.float32] = estimate.detach().float().cpu().numpy()
+    if values.shape != (n_pairs,) or not np.isfinite(values).all():
         raise TrainingError(
-            f"estimates() of the method returned shape {values.shape}, expected {correspondence.shape}: "
+            f"estimates() of the method returned shape {values.shape}, expected ({n_pairs},): "
             "one finite number per training pair"
         )
+    return values
+
+
+def separation(values: NDArray[np.float32], correspondence: NDArray[np.bool_]) -> Separation:
+    """AUROC and average precision of an estimate against the true correspondence, and both histograms.
+
+    Args:
+        values: float32 ``(n_pairs,)``, larger means more likely a true pair.
+        correspondence: bool ``(n_pairs,)``, with both values present.
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
     edges = np.histogram_bin_edges(values, bins=BINS, range=(min(0.0, values.min()), max(1.0, values.max())))
     return Separation(
         auroc=float(roc_auc_score(correspondence, values)),
@@ -112,6 +157,51 @@ def separation(estimate: Tensor, correspondence: NDArray[np.bool_]) -> Separatio
             true=np.histogram(values[correspondence], bins=edges)[0].tolist(),
             false=np.histogram(values[~correspondence], bins=edges)[0].tolist(),
         ),
+    )
+
+
+def detection(values: NDArray[np.float32], correspondence: NDArray[np.bool_], threshold: float) -> Detection:
+    """Measure how well an estimate finds the wrong pairs.
+
+    Args:
+        values: float32 ``(n_pairs,)``, larger means more likely a true pair.
+        correspondence: bool ``(n_pairs,)``, with both values present.
+        threshold: the method's own; a pair is called clean above it.
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    last = np.flatnonzero(np.append(ascending[1:] != ascending[:-1], True))  # of the pairs with one estimate
+    called = last + 1
+    found = np.cumsum(~correspondence[order])[last]
+    n, n_wrong = len(values), int(found[-1])
+    best = int((2 * found / (called + n_wrong)).argmax())
+    ranks = np.array([k for k in PRECISION_AT if k <= n])
+    # between two groups of equal estimates, as many are expected to be wrong as a straight line says
+    expected = np.interp(ranks, np.append(0, called), np.append(0, found))
+    return Detection(
+        n_pairs=n,
+        n_wrong=n_wrong,
+        own=division(values, correspondence, threshold),
+        best=division(values, correspondence, float(ascending[last[best]])),
+        auroc=float(roc_auc_score(correspondence, values)),
+        average_precision=float(average_precision_score(correspondence, values)),
+        average_precision_wrong=float(average_precision_score(~correspondence, -values)),
+        precision_at=dict(zip(ranks.tolist(), (expected / ranks).tolist(), strict=True)),
+    )
+
+
+def division(values: NDArray[np.float32], correspondence: NDArray[np.bool_], threshold: float) -> Division:
+    """Call the pairs wrong whose estimate is at most the threshold, and count how many are."""
+    called, wrong = values <= threshold, ~correspondence
+    found = int((called & wrong).sum())
+    return Division(
+        threshold=threshold,
+        accuracy=float((called == wrong).mean()),
+        precision=found / max(1, int(called.sum())),
+        recall=found / int(wrong.sum()),
+        f1=2 * found / (int(called.sum()) + int(wrong.sum())),
     )
 
 

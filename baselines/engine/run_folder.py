@@ -5,23 +5,29 @@
 ``checkpoints/``        the last two checkpoints
 ``best.safetensors``    weights of the best epoch on dev
 ``history.json``        one entry per epoch: loss, dev recalls, diagnosis
+``divisions/``          what the method believed of every pair after each epoch; not with ``train --no-history``
 ``training.json``       outcome, written when training ends or weights are imported
 ``tensorboard/``        the same curves for TensorBoard
 """
 
+import io
 import json
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from baselines.engine.measures import Epoch
 from baselines.engine.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
+from ncl_bench.data.keep import Kept
 from ncl_bench.errors import RecipeError, TrainingError, first_problem
-from ncl_bench.files import write_text
+from ncl_bench.files import write_bytes, write_text
 from ncl_bench.noise.draw import NoiseRecord
 from ncl_bench.plugins import loaded
 from ncl_bench.precision import Precision
@@ -92,6 +98,7 @@ class Run(Record):
         trained_on: every machine, in order; None if not recorded, and for imported weights.
         plugins: every version of every plugin, in order.
         imported: origin of imported weights; None if trained here.
+        keep: which pairs alone were trained on; None for all.
     """
 
     recipe: Recipe
@@ -106,12 +113,14 @@ class Run(Record):
     trained_on: tuple[Machine, ...] | None = None
     plugins: tuple[PluginFile, ...] = ()
     imported: Imported | None = None
+    keep: Kept | None = None
 
     def identity(self) -> dict[str, Any]:
         """Return the entries that must match for a run to resume, causes before their consequences."""
         names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder")
         content = self.model_dump(mode="json")
-        return {name: content[name] for name in names}
+        kept = None if self.keep is None else self.keep.sha256
+        return {name: content[name] for name in names} | {"keep": kept}
 
 
 class Outcome(Record):
@@ -253,10 +262,42 @@ class RunFolder:
         names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
         return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
 
+    def division_file(self, epoch: int) -> Path:
+        """Where an epoch's estimates lie, see :meth:`write_division`."""
+        return self.path / "divisions" / f"epoch-{epoch:06d}.npz"
+
+    def read_division(self, epoch: int) -> dict[str, NDArray[np.float32]]:
+        """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
+
+        Raises:
+            TrainingError: the file is damaged.
+        """
+        path = self.division_file(epoch)
+        if not path.is_file():
+            return {}
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: arrays[name].astype(np.float32) for name in arrays.files}
+        except (OSError, ValueError, zipfile.BadZipFile):
+            raise TrainingError(
+                f"{path} is damaged; delete it, and the audit does without this epoch"
+            ) from None
+
+    def write_division(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
+        """Keep what the method believes after an epoch, with 16 bits a number; an epoch of Flickr30K stays below 1 MB.
+
+        Args:
+            epoch: from 0.
+            estimates: by name, float32 ``(n_pairs,)``.
+        """
+        content = io.BytesIO()  # with one date for all, so that a resumed run writes the same bytes
+        np.savez_compressed(content, **{name: x.astype(np.float16) for name, x in estimates.items()})  # type: ignore[arg-type]
+        write_bytes(self.division_file(epoch), content.getvalue())
+
     def write_run(self, run: Run) -> None:
         """Write ``run.json`` without its unknown entries."""
         content = run.model_dump(mode="json")
-        unsaid = {"encoding", "settings", "pretrained_encoder", "trained_on", "plugins", "imported"}
+        unsaid = {"encoding", "settings", "pretrained_encoder", "trained_on", "plugins", "imported", "keep"}
         self._write("run.json", {name: x for name, x in content.items() if x or name not in unsaid})
 
     def write_history(self, history: Sequence[Epoch]) -> None:

@@ -38,12 +38,10 @@ def score(
     rank_by: Iterable[RankingScores] | None = None,
     advance: Advance = lambda amount: None,
 ) -> Float32Array:
-    """Compute the mean similarity of several networks for every image and caption.
-
-    Blocks do not depend on the number of ranks, so the result has the same bits on machines of the same kind.
+    """Compute the mean similarity of several networks for every image and caption, see :func:`score_rows`.
 
     Args:
-        networks: backbones in evaluation mode; their similarities are averaged with equal weight.
+        networks: backbones in evaluation mode.
         dataset: dev or test.
         n_images: number of first images to score, with their captions; all by default.
         device: device of the networks; the CPU by default.
@@ -53,30 +51,61 @@ def score(
     Returns:
         float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
     """
-    device = device or torch.device("cpu")
     n_images = dataset.n_images if n_images is None else n_images
-    n_captions = n_images * dataset.captions_per_image
-    similarities = np.empty((n_images, n_captions) if rank() == 0 else (0, 0), np.float32)
+    images, captions = np.arange(n_images), np.arange(n_images * dataset.captions_per_image)
+    return score_rows(networks, dataset, images, captions, device=device, rank_by=rank_by, advance=advance)
+
+
+@torch.no_grad()
+def score_rows(
+    networks: Iterable[nn.Module],
+    dataset: PairedDataset,
+    images: Ids,
+    captions: Ids,
+    *,
+    device: torch.device | None = None,
+    rank_by: Iterable[RankingScores] | None = None,
+    advance: Advance = lambda amount: None,
+) -> Float32Array:
+    """Compute the mean similarity of several networks for chosen images and captions.
+
+    Blocks do not depend on the number of ranks, so the result has the same bits on machines of the same kind.
+
+    Args:
+        networks: backbones in evaluation mode; their similarities are averaged with equal weight.
+        dataset: any split.
+        images: int64 ``(n_images,)``, rows of its images.
+        captions: int64 ``(n_captions,)``, rows of its captions.
+        device: where the networks are; the CPU by default.
+        rank_by: for each network what its similarities become before the mean; themselves by default.
+        advance: called with the number of similarities done.
+
+    Returns:
+        float32 ``(n_images, n_captions)``, images as rows; empty on every rank but the first.
+    """
+    device = device or torch.device("cpu")
+    shape = (len(images), len(captions)) if rank() == 0 else (0, 0)
+    similarities = np.empty(shape, np.float32)
     backbones = [cast(Backbone, network) for network in networks]
     scores_of = list(rank_by or repeat(_unchanged, len(backbones)))
     first = 0
-    while first < n_images:
-        strip = _encode_strip(backbones, dataset, range(first, n_images), device)
+    while first < len(images):
+        strip = _encode_strip(backbones, dataset, images[first:], device)
         height = len(strip[0].vectors)
 
-        def compare(captions: Ids, strip: list[Encoded] = strip) -> Tensor:
-            tokens, lengths = map(torch.from_numpy, dataset.tokens.padded(captions))
+        def compare(places: Ids, strip: list[Encoded] = strip) -> Tensor:
+            tokens, lengths = map(torch.from_numpy, dataset.tokens.padded(captions[places]))
             each = [
                 change(network.similarities(images, network.encode_captions(tokens.to(device), lengths)))
                 for network, images, change in zip(backbones, strip, scores_of, strict=True)
             ]
             return torch.stack(each).mean(dim=0)
 
-        def done(captions: int, height: int = height) -> None:
-            advance(height * captions)
+        def done(places: int, height: int = height) -> None:
+            advance(height * places)
 
-        for captions, block in _shared(compare, n_captions, CAPTION_BLOCK, height, device, done):
-            similarities[first : first + height, captions[0] : captions[-1] + 1] = block
+        for places, block in _shared(compare, len(captions), CAPTION_BLOCK, height, device, done):
+            similarities[first : first + height, places[0] : places[-1] + 1] = block
         first += height
     return similarities
 
@@ -159,12 +188,12 @@ def _encode_images(
 
 
 def _encode_strip(
-    networks: Sequence[Backbone], dataset: PairedDataset, images: range, device: torch.device
+    networks: Sequence[Backbone], dataset: PairedDataset, images: Ids, device: torch.device
 ) -> list[Encoded]:
     """Encode images from the first on with each network, until their vectors reach ``MOST_VECTORS``."""
     parts: list[list[Encoded]] = []
     kept = 0
-    for rows in in_blocks(np.arange(images.start, images.stop), IMAGE_BLOCK):
+    for rows in in_blocks(images, IMAGE_BLOCK):
         parts.append(_encode_images(networks, dataset, rows, device))
         kept += sum(encoded.vectors.nbytes for encoded in parts[-1])
         if kept >= MOST_VECTORS:

@@ -12,6 +12,7 @@ from baselines.engine.run_folder import Imported, Run, RunFolder
 from baselines.kit.method import Method
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
+from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
@@ -46,6 +47,7 @@ def statement_of(
     """
     recipe = jobs[0].recipe
     imported = [run.imported for run in described if run.imported is not None]
+    kept = list(dict.fromkeys(_choice(run.keep) for run in described if run.keep is not None))
     training = _training(jobs, folders, described, last_epoch)
     spec = dataset_spec(test.name)
     order = known_order(spec, "test", jobs[0].root)
@@ -75,9 +77,9 @@ def statement_of(
         ),
         hardware="unknown" if training is None else training.device,
         hours=None,
-        recipes=() if imported else _recipes(jobs),
+        recipes=() if imported or kept else _recipes(jobs),
         training=training,
-        notes=" ".join(map(_origin, imported)),
+        notes=" ".join([*map(_origin, imported), *kept]),
         scores={"test": scores},
     )
 
@@ -130,6 +132,13 @@ def _origin(imported: Imported) -> str:
     return (
         f"Weights imported from {imported.file} (sha256 {imported.sha256}), trained by code outside this "
         f"repository; noise and selection are as stated at the import.{seed}"
+    )
+
+
+def _choice(kept: Kept) -> str:
+    return (
+        f"Trained on {kept.n_kept:,} of {kept.n_pairs:,} pairs, those with a {kept.chosen_by} above "
+        f"{kept.threshold:g} in an audit (sha256 of their ids {kept.sha256})."
     )
 
 

@@ -82,11 +82,11 @@ def submit(
         None if run.imported else folder.read_outcome()
         for run, folder in zip(described, folders, strict=True)
     ]
-    _check_alike(runs, described)
+    check_alike(runs, described)
     _check_target(to)
     jobs = [TrainingJob.of_run(run, root) for run in described]
     test = jobs[0].load("test")
-    _check_vocabulary(runs[0], described[0], test)
+    check_vocabulary(runs[0], described[0], test)
     place = device_for(device, jobs[0].precision, devices)
     console = console if rank() == 0 else Console(quiet=True)
     methods = [chosen_method(job, folder, place) for job, folder in zip(jobs, folders, strict=True)]
@@ -291,12 +291,12 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
             )
 
 
-def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
+def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if any(run.samefile(earlier) for earlier in runs[:number]):
             raise TrainingError(f"{run} is given twice; name every run once")
     for run, other in zip(runs[1:], described[1:], strict=True):
-        for key in ("fingerprint", "vocabulary", "noise", "precision"):
+        for key in ("fingerprint", "vocabulary", "noise", "precision", "keep"):
             if getattr(other, key) != getattr(described[0], key):
                 raise TrainingError(
                     f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
@@ -314,7 +314,7 @@ def _check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
             )
 
 
-def _check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
+def check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
     """Check that token ids mean the same words as in training."""
     trained = described.vocabulary
     if trained is not None and trained != test.vocabulary.sha256:

@@ -23,7 +23,7 @@ from safetensors.torch import save
 from baselines.engine.checkpoint import latest_state, save_state
 from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob, build_method, trusted_rows, with_own_images
-from baselines.engine.measures import Curves, Epoch, hidden_correspondence, separation
+from baselines.engine.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.run_folder import Outcome, RunFolder
 from baselines.engine.scoring import score
@@ -50,6 +50,7 @@ class Trainer:
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
             ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
+        keep_divisions: keep the method's estimates of every epoch in the folder, for ``ncl-bench audit``.
 
     Raises:
         TrainingError: there are too few devices, or an option needs CUDA; nothing is written.
@@ -63,8 +64,9 @@ class Trainer:
         *,
         devices: int | None = None,
         features: Features = "auto",
+        keep_divisions: bool = True,
     ) -> None:
-        self.job, self.folder, self.features = job, folder, features
+        self.job, self.folder, self.features, self.keep_divisions = job, folder, features, keep_divisions
         if features == "gpu" and job.backbone.reads_images:
             raise TrainingError(
                 f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
@@ -74,12 +76,16 @@ class Trainer:
             _refuse_what_needs_cuda(job, features, self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
-        self.trusted = trusted_rows(
+        trusted = trusted_rows(
             METHODS[recipe.method["name"]], recipe.method_config, self.train_split, job.seed
         )
-        if len(self.trusted):
-            self.train_split = with_own_images(self.train_split, self.trusted)
-        self.correspondence = hidden_correspondence(self.train_split)
+        if len(trusted):
+            self.train_split = with_own_images(self.train_split, trusted)
+        self.rows = job.rows(self.train_split)
+        self.judged = slice(None) if job.keep is None else self.rows
+        truth = hidden_correspondence(self.train_split)
+        known = None if truth is None else truth[self.judged]
+        self.correspondence = None if known is None or known.all() or not known.any() else known
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
         self.step = OptimiserStep(job.recipe.gradient_clip, job.recipe.steps)
@@ -218,8 +224,14 @@ class Trainer:
         self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
     ) -> str:
         """Write the results of an epoch, and return a line that summarises them."""
-        entry = self._measure(index, plan, similarities, means)
+        estimates = {
+            name: checked_estimate(each, len(self.train_split))
+            for name, each in self.method.estimates().items()
+        }
+        entry = self._measure(index, plan, similarities, means, estimates)
         self.history.append(entry)
+        if self.keep_divisions and estimates:
+            self.folder.write_division(index, estimates)
         if entry.best:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             weights = save(tensors, metadata={"epoch": str(index)})
@@ -233,14 +245,18 @@ class Trainer:
         return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry.dev['r_sum']:.1f}"
 
     def _measure(
-        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+        self,
+        index: int,
+        plan: EpochPlan,
+        similarities: NDArray[np.float32],
+        means: dict[str, float],
+        estimates: dict[str, NDArray[np.float32]],
     ) -> Epoch:
         result = evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False)
         if plan.forget_best:
             self.history = [entry.model_copy(update={"best": False}) for entry in self.history]
         best = max((entry.dev["r_sum"] for entry in self.history if entry.best), default=-1.0)
         truth = self.correspondence
-        estimates = {} if truth is None else self.method.estimates()
         return Epoch(
             index=index,
             round=plan.round,
@@ -254,22 +270,19 @@ class Trainer:
             loss=means.pop("loss", None),
             terms=means,
             diagnosis={
-                name: separation(each, truth) for name, each in estimates.items() if truth is not None
+                name: separation(each[self.judged], truth)
+                for name, each in estimates.items()
+                if truth is not None
             },
         )
 
     def _batches(self, progress: TrainingProgress) -> TrainingBatches:
-        rows = np.arange(len(self.train_split))
-        if self.job.recipe.clean_only and self.correspondence is not None:
-            rows = np.flatnonzero(self.correspondence)
-        if len(self.trusted):
-            rows = np.setdiff1d(rows, self.trusted, assume_unique=True)
         batches = TrainingBatches(
             self.train_split,
             batch_size=self.job.recipe.batch_size,
             seed=self.job.seed,
             device=self.device,
-            pair_rows=rows,
+            pair_rows=self.rows,
             on_batch=lambda n_pairs: progress.advance(n_pairs, self.step.running_loss),
             features=self.features,
         )

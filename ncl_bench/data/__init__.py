@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ncl_bench import plugins
 from ncl_bench.data import cc152k, coco, digits, flickr8k, flickr30k, now, pictograms
 from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
 from ncl_bench.data.prepared import load_prepared
@@ -84,6 +85,7 @@ def load_dataset(
     tokenizer: str | None = None,
     root: str | Path | None = None,
     preload: Literal["ram"] | None = None,
+    keep: str | Path | None = None,
 ) -> PairedDataset:
     """Open one split of a dataset, with synthetic noise on train where asked for.
 
@@ -101,9 +103,10 @@ def load_dataset(
         tokenizer: tokenizer of the token ids; by default the language's own.
         root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
         preload: ``"ram"`` reads the features into memory; by default they stay on disk.
+        keep: folder of ``ncl-bench audit apply``; the result is the subset of train, noise included, that it keeps.
 
     Raises:
-        DataError: a name is unknown, or the prepared files are missing or damaged.
+        DataError: a name is unknown, the prepared files are missing or damaged, or ``keep`` belongs to other data.
         NoiseError: the dataset or split takes no noise, a setting is out of range or says nothing, or the file is
             refused.
     """
@@ -115,7 +118,7 @@ def load_dataset(
     ):
         if text is not None and not isinstance(text, str):
             raise DataError(f"{argument} is {shorten(text)}, expected a name in quotation marks")
-    for argument, path in (("root", root), ("noise_file", noise_file)):
+    for argument, path in (("root", root), ("noise_file", noise_file), ("keep", keep)):
         if path is not None and not isinstance(path, str | Path):
             raise DataError(f"{argument} is {shorten(path)}, expected a path")
     spec = dataset_spec(name)
@@ -135,6 +138,8 @@ def load_dataset(
         raise NoiseError(
             f"{setting} says nothing without noise; give noise_ratio, such as 0.4, or leave it out"
         )
+    if keep is not None and split != "train":
+        raise DataError(f"keep lists pairs of train, not of {split}; leave it out")
     noise = None
     if ratio or noise_file is not None:
         _check_noise_allowed(spec, split)
@@ -142,7 +147,7 @@ def load_dataset(
     dataset = _open_clean(spec, split, language, tokenizer, root, preload)
     if noise is not None:
         dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])
-    return dataset.pickled_as(
+    dataset = dataset.pickled_as(
         partial(
             _load_again,
             tuple(plugin.given for plugin in plugins.loaded()),
@@ -157,6 +162,7 @@ def load_dataset(
             root=root,
         )
     )
+    return dataset if keep is None else dataset.subset(read_keep(Path(keep), dataset)[0])
 
 
 def _load_again(given: tuple[str, ...], name: str, **options: Any) -> PairedDataset:

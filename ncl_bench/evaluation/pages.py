@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, write_text
 
 SHOWN = 5
+THUMBNAIL = 240
+"""Pixels of the longer side."""
 TEMPLATE = Path(__file__).parent / "examples.html.j2"
 
 
@@ -70,15 +73,44 @@ class Gallery:
         """An image: its id, and its picture where the dataset has one."""
         if self.content is None:
             return Item(f"image {number}", true=true)
-        features = self.content.image_features[np.array([number])][0]
-        png = self.spec.picture(str(self.content.image_ids[number]), features)
-        picture = "" if png is None else f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-        return Item(f"image {number} ({self.content.image_ids[number]})", picture, true)
+        return Item(f"image {number} ({self.content.image_ids[number]})", self.picture(number), true)
+
+    def picture(self, number: int) -> str:
+        """A thumbnail of an image as a data URI; empty where the dataset has none."""
+        if self.content is None:
+            return ""
+        if (
+            self.content.feature_dim == self.spec.feature_dim
+        ):  # a backbone may have put patches in their place
+            features = self.content.image_features[np.array([number])][0]
+            png = self.spec.picture(str(self.content.image_ids[number]), features)
+            if png is not None:
+                return _data_uri("png", png)
+        return "" if self.content.images is None else _thumbnail(self.content.images[number])
 
     def caption(self, number: int, *, true: bool = False) -> Item:
         """A caption: its text where the dataset has it."""
         captions = None if self.content is None else self.content.captions
         return Item(f"{number}" + ("" if captions is None else f": {captions[number]}"), true=true)
+
+
+def _thumbnail(encoded: bytes) -> str:
+    """An image that was stored as it came; empty where its pixels cannot be decoded."""
+    from PIL import Image, ImageOps
+
+    stream = BytesIO()
+    try:
+        with Image.open(BytesIO(encoded)) as picture:
+            small = ImageOps.exif_transpose(picture).convert("RGB")
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return ""
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    small.save(stream, "JPEG", quality=80)
+    return _data_uri("jpeg", stream.getvalue())
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def worst_failures(

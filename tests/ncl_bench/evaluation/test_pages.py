@@ -4,6 +4,7 @@ import base64
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,17 @@ def test_pictograms_are_shown_by_their_thumbnails() -> None:
     assert item.label == f"image 7 ({name})"
     shown = Image.open(io.BytesIO(base64.b64decode(item.picture.removeprefix("data:image/png;base64,"))))
     np.testing.assert_array_equal(np.asarray(shown), pictograms.thumbnails()[name])
+
+
+def test_photographs_are_shown_small_and_upright_and_damaged_ones_not_at_all() -> None:
+    """Where a dataset draws no picture, the images that were stored beside its features are shown."""
+    stream, turned = io.BytesIO(), Image.Exif()
+    turned[0x0112] = 6  # the camera was held upright
+    Image.new("RGB", (600, 300)).save(stream, "JPEG", exif=turned)
+    photographs = [stream.getvalue(), stream.getvalue()[:500]]
+    train = replace(load_dataset("pictograms"), images=photographs)
+    gallery = Gallery(pictograms.SPEC, train)
+    kind, content = gallery.image(0).picture.split(",")
+    assert kind == "data:image/jpeg;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(content))).size == (120, 240)
+    assert gallery.image(1).picture == ""

@@ -1,0 +1,5 @@
+"""Which training pairs are wrong: a finished run's table of all pairs, a page to look at, and the pairs to keep."""
+
+from baselines.audit.pairs import audit as audit
+from baselines.audit.report import apply_audit as apply_audit
+from baselines.audit.report import write_audit as write_audit

@@ -1,0 +1,159 @@
+"""The page of an audit: one file that needs nothing else, with a slider for the threshold and a list to export."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from baselines.audit.pairs import BETTER, SAMPLE
+from baselines.audit.result import AuditResult
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.evaluation.pages import Gallery
+from ncl_bench.files import write_text
+from ncl_bench.plugins import command_name
+
+TEMPLATE = Path(__file__).parent / "page.html.j2"
+STEPS = 100
+"""Places of the slider."""
+WIDTH, HEIGHT = 120, 28
+"""Of the curve of a pair's clean probability over the epochs."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A pair as it is shown.
+
+    Attributes:
+        place: in its list, from 1.
+        pair_id: of the pair.
+        image_id: of the image beside the caption.
+        picture: data URI of the image, or empty.
+        caption: its text, or "caption 17".
+        value: what orders the page; None where the pair has none.
+        numbers: label and text of the other columns.
+        better: captions that would fit the image better.
+        wrong: whether the pair is wrong; None where nobody knows.
+        curve: points of an SVG polyline, the clean probability over the epochs; empty where it was not kept.
+    """
+
+    place: int
+    pair_id: int
+    image_id: str
+    picture: str
+    caption: str
+    value: float | None
+    numbers: tuple[tuple[str, str], ...]
+    better: tuple[str, ...]
+    wrong: bool | None
+    curve: str
+
+
+def write_page(
+    path: Path,
+    result: AuditResult,
+    table: pd.DataFrame,
+    truth: NDArray[np.bool_] | None,
+    train: PairedDataset,
+    *,
+    suspicious: Int64Array,
+    surest: Int64Array,
+    history: NDArray[np.float32],
+    name: str,
+) -> None:
+    """Write the page.
+
+    Args:
+        path: the ``.html`` file.
+        result: what the audit says as a whole.
+        table: of all pairs.
+        truth: bool ``(n,)``, which of them are true; None where nobody knows.
+        train: the split that they come from.
+        suspicious: int64, rows of the table to show, the most suspicious first.
+        surest: int64, likewise, the surest first.
+        history: float32 ``(epochs, n)``, clean probability of every pair.
+        name: of the audit's folder, for the command that the page shows.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    cards = _Cards(result.chosen_by, table, truth, train, history)
+    limits = np.arange(STEPS + 1) / STEPS
+    values = table[result.chosen_by].to_numpy(np.float32)
+    wrong = [] if truth is None else _at_most(values[~truth], limits)
+    page = template.render(
+        result=result,
+        suspicious=[cards.card(place, row) for place, row in enumerate(suspicious, 1)],
+        surest=[cards.card(place, row) for place, row in enumerate(surest, 1)],
+        called=_at_most(values, limits),
+        wrong=wrong,
+        n_wrong=None if truth is None else int((~truth).sum()),
+        steps=STEPS,
+        command=f"{command_name()} audit apply {name}",
+        size=(WIDTH, HEIGHT),
+    )
+    write_text(path, page + "\n")
+
+
+def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
+    """How many of the values are at most each limit; NaN is at most none."""
+    found = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
+    return [int(count) for count in found]
+
+
+class _Cards:
+    def __init__(
+        self,
+        chosen_by: str,
+        table: pd.DataFrame,
+        truth: NDArray[np.bool_] | None,
+        train: PairedDataset,
+        history: NDArray[np.float32],
+    ) -> None:
+        self.chosen_by, self.table, self.truth, self.history = chosen_by, table, truth, history
+        self.gallery = Gallery(dataset_spec(train.name), train)
+        self.row_of = pd.Series(np.arange(len(train)), index=train.pair_ids)
+        self.train = train
+        self.n_ranked = 1 + min(SAMPLE, len(table))
+
+    def card(self, place: int, row: int) -> Card:
+        line = self.table.iloc[row]
+        image = int(self.train.caption_to_image[self.row_of[line["pair_id"]]])
+        columns = [c for c in ("clean_probability", "posterior", "loss", "similarity") if c != self.chosen_by]
+        numbers = [(c.replace("_", " "), f"{line[c]:.3f}") for c in columns if not pd.isna(line[c])]
+        value = line[self.chosen_by]
+        return Card(
+            place=place,
+            pair_id=int(line["pair_id"]),
+            image_id=str(line["image_id"]),
+            picture=self.gallery.picture(image),
+            caption=self._caption(int(line["pair_id"])),
+            value=None if pd.isna(value) else float(value),
+            numbers=(*numbers, ("rank of its caption", f"{line['rank']:,} of {self.n_ranked:,}")),
+            better=tuple(
+                self._caption(int(other))
+                for other in (line[f"better_{n + 1}"] for n in range(BETTER))
+                if not pd.isna(other)
+            ),
+            wrong=None if self.truth is None else not self.truth[row],
+            curve=_curve(self.history[:, row]),
+        )
+
+    def _caption(self, pair_id: int) -> str:
+        captions = self.train.captions
+        return f"caption {pair_id}" if captions is None else str(captions[int(self.row_of[pair_id])])
+
+
+def _curve(values: Sequence[float] | NDArray[np.float32]) -> str:
+    if len(values) < 2 or np.isnan(values).any():
+        return ""
+    across = np.linspace(1, WIDTH - 1, len(values))
+    down = 1 + (HEIGHT - 2) * (1 - np.clip(values, 0, 1))
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))

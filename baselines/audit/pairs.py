@@ -1,0 +1,312 @@
+"""Finished runs to a table of all training pairs: how sure the method is of each, and what would fit its image better.
+
+Similarities and losses are those of the networks that were best on dev, in evaluation mode. The truth plays no part
+here; :mod:`baselines.audit.report` holds the table against it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from baselines.engine.devices import device_for
+from baselines.engine.job import TrainingJob
+from baselines.engine.run_folder import Outcome, Run, RunFolder
+from baselines.engine.scoring import score_rows
+from baselines.engine.statement import CLEAN_PROBABILITY
+from baselines.engine.submit import Networks, check_alike, check_vocabulary, chosen_method
+from baselines.kit.batches import TrainingBatches
+from baselines.kit.losses import mean_triplet
+from baselines.kit.mixture import clean_posterior
+from baselines.kit.randomness import derive_seed
+from ncl_bench.data.columns import Int64Array, taken
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+from ncl_bench.progress import Advance, bar
+
+SAMPLE = 1_000
+"""Pairs whose captions every image is compared with."""
+BETTER = 3
+MARGIN = 0.2
+"""Of NCR's division (section 4.2)."""
+IMAGES_AT_ONCE = 1_024
+Float32Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class AuditedRuns:
+    """Finished runs on the same pairs.
+
+    Attributes:
+        folders: of the runs.
+        described: their ``run.json``.
+        outcomes: how they ended.
+        jobs: what was trained, noise included.
+        train: the training split with its noise, whole.
+        rows: int64, ascending: its pairs that are audited, which is all of them unless the runs were told to keep some.
+    """
+
+    folders: Sequence[RunFolder]
+    described: Sequence[Run]
+    outcomes: Sequence[Outcome]
+    jobs: Sequence[TrainingJob]
+    train: PairedDataset
+    rows: Int64Array
+
+    def only(self, number: int) -> "AuditedRuns":
+        """One of the runs."""
+        here = slice(number, number + 1)
+        return replace(
+            self,
+            folders=self.folders[here],
+            described=self.described[here],
+            outcomes=self.outcomes[here],
+            jobs=self.jobs[here],
+        )
+
+
+def audit(
+    runs: Path | Sequence[Path],
+    root: Path | None = None,
+    *,
+    noise_file: Path | None = None,
+    keep: Path | None = None,
+    device: str = "auto",
+    console: Console | None = None,
+) -> pd.DataFrame:
+    """Say of every training pair how a finished run sees it; several runs are averaged.
+
+    Args:
+        runs: a finished run, or several on the same data and noise.
+        root: folder of prepared datasets.
+        noise_file: of the training, where its noise came from a file.
+        keep: of the training, where it kept some of the pairs alone.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        console: where to draw progress; standard error by default.
+
+    Returns:
+        One line per pair in the order of the split, with the columns
+
+        - ``pair_id``, ``image_id``, ``caption``: the pair; no caption where the dataset has token ids alone;
+        - ``clean_probability``: the method's own, in [0, 1], mean over the runs; empty where no run has one;
+        - ``loss``: the mean triplet loss (NCR Eq. 2, margin 0.2) in a batch of the recipe's size, whose order depends
+          on the seed alone; mean over all networks;
+        - ``similarity``: mean over all networks;
+        - ``posterior``: of the low-loss component of a Gaussian mixture over ``loss`` (NCR Eq. 3), in [0, 1]; empty
+          where all losses are equal;
+        - ``rank``: of the caption for its image among itself and the captions of 1,000 pairs; ties count against it;
+        - ``better_1``, ``better_2``, ``better_3``: pairs of these 1,000 whose captions fit the image best, none of them
+          paired with this image.
+
+    Raises:
+        TrainingError: a run is unfinished, or the runs or the data do not belong together.
+        NclBenchError: data or noise are missing or refused.
+    """
+    opened = open_runs([runs] if isinstance(runs, Path) else runs, root, noise_file=noise_file, keep=keep)
+    return pair_table(opened, device=device, console=console)
+
+
+def open_runs(
+    runs: Sequence[Path], root: Path | None, *, noise_file: Path | None = None, keep: Path | None = None
+) -> AuditedRuns:
+    """Open finished runs and the pairs that they were trained on; the arguments are those of :func:`audit`."""
+    folders = [RunFolder(run) for run in runs]
+    described = [folder.read_run() for folder in folders]
+    outcomes = [folder.read_outcome() for folder in folders]
+    check_alike(runs, described)
+    jobs = [
+        _job_with_noise(folder, run, root, noise_file, keep)
+        for folder, run in zip(folders, described, strict=True)
+    ]
+    train = jobs[0].load("train")
+    check_vocabulary(runs[0], described[0], train)
+    for name, then, now in (
+        ("fingerprint", described[0].fingerprint, train.fingerprint),
+        ("noise", described[0].noise.sha256, train.noise.sha256),
+    ):
+        if then != now:
+            raise TrainingError(
+                f"{runs[0]} was trained on data with another {name} ({then[:16]} there, {now[:16]} here); give the "
+                f"{'--root' if name == 'fingerprint' else '--noise-file'} of the training"
+            )
+    return AuditedRuns(folders, described, outcomes, jobs, train, jobs[0].kept_rows(train))
+
+
+def _job_with_noise(
+    folder: RunFolder, run: Run, root: Path | None, noise_file: Path | None, keep: Path | None
+) -> TrainingJob:
+    """The job of a run with the noise that its record tells."""
+    for name, needed, given in (
+        ("noise-file", run.noise.unit is not None and run.noise.seed is None, noise_file),
+        ("keep", run.keep is not None, keep),
+    ):
+        if needed and given is None:
+            raise TrainingError(f"{folder.path} was trained with --{name}; give the same here")
+        if given is not None and not needed:
+            raise TrainingError(f"{folder.path} was trained without --{name}; leave {given} out")
+    job = replace(TrainingJob.of_run(run, root), noise_file=noise_file, keep=keep)
+    if run.noise.unit is None:
+        return job
+    ratio = run.noise.ratio if noise_file is None else 0.0  # that of the file
+    return replace(job, noise_ratio=ratio, noise_unit=run.noise.unit, noise_seed=run.noise.seed)
+
+
+def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console | None = None) -> pd.DataFrame:
+    """The table of :func:`audit`."""
+    train, rows, seed = audited.train, audited.rows, audited.described[0].seed
+    place = device_for(device, audited.jobs[0].precision, None)
+    methods = [
+        chosen_method(job, folder, place) for job, folder in zip(audited.jobs, audited.folders, strict=True)
+    ]
+    networks = [(network, partial(m.ranking_scores, network)) for m in methods for network in m.networks]
+    batches = TrainingBatches(
+        train,
+        batch_size=audited.jobs[0].recipe.batch_size,
+        seed=seed,
+        device=place,
+        pair_rows=rows,
+        features="mapped",
+    )
+    sample = np.sort(
+        np.random.default_rng(derive_seed(seed, "audit")).choice(rows, min(SAMPLE, len(rows)), replace=False)
+    )
+    images = np.unique(train.caption_to_image[rows])
+    with bar("audit", len(rows) + len(images), console) as advance:
+        loss, similarity, score = _own(networks, batches, advance)
+        if not (np.isfinite(loss).all() and np.isfinite(score).all()):
+            raise TrainingError(
+                f"{audited.folders[0].path} gives similarities that are not finite; train it again"
+            )
+        rank, better = _among_others(networks, train, rows, score, images, sample, place, advance)
+    own_images = train.caption_to_image[rows]
+    captions = train.captions
+    return pd.DataFrame(
+        {
+            "pair_id": train.pair_ids[rows],
+            "image_id": list(map(str, taken(train.image_ids, own_images))),
+            "caption": pd.array(
+                [None] * len(rows) if captions is None else list(taken(captions, rows)), "string"
+            ),
+            CLEAN_PROBABILITY: clean_probability(audited),
+            "loss": loss,
+            "similarity": similarity,
+            "posterior": _posterior(loss, derive_seed(seed, "audit", "mixture")),
+            "rank": rank,
+        }
+        | {f"better_{place + 1}": pd.array(column, "Int64") for place, column in enumerate(better.T)}
+    )
+
+
+def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32Array:
+    """The method's own clean probability of the audited pairs, float32 ``(n,)``; NaN where no run has one.
+
+    Args:
+        audited: the runs; those without one are left out of the mean.
+        epoch: after which it was kept; that of the best networks of each run by default.
+    """
+    found = []
+    for folder, job, outcome in zip(audited.folders, audited.jobs, audited.outcomes, strict=True):
+        kept = folder.read_division(outcome.best_epoch if epoch is None else epoch)
+        if CLEAN_PROBABILITY not in kept:
+            continue
+        values = kept[CLEAN_PROBABILITY]
+        if len(values) != len(audited.train):
+            raise TrainingError(f"{folder.path} keeps divisions of {len(values):,} pairs; train it again")
+        unseen = np.setdiff1d(np.arange(len(values)), job.rows(audited.train), assume_unique=True)
+        values[unseen] = np.nan  # a pair that was never trained on has the value that memories begin with
+        found.append(values[audited.rows])
+    if not found:
+        return np.full(len(audited.rows), np.nan, np.float32)
+    mean: Float32Array = np.mean(found, axis=0, dtype=np.float32)
+    return mean
+
+
+@torch.no_grad()
+def _own(
+    networks: Networks, batches: TrainingBatches, advance: Advance
+) -> tuple[Float32Array, Float32Array, Float32Array]:
+    """Loss, similarity and ranking score of every pair, float32 ``(n,)`` each: means over the networks."""
+    ids = batches.pair_ids.numpy()
+    sums = np.zeros((3, len(ids)), np.float32)
+    for batch in batches.covering("audit"):
+        places = np.searchsorted(ids, batch.pair_ids.cpu().numpy())
+        for network, ranking_scores in networks:
+            similarities = network(batch).float()
+            own = torch.stack(
+                [
+                    mean_triplet(similarities, MARGIN),
+                    similarities.diagonal(),
+                    ranking_scores(similarities).diagonal(),
+                ]
+            )
+            sums[:, places] += own.cpu().numpy()
+        advance(len(batch))
+    loss, similarity, score = sums / len(networks)
+    return loss, similarity, score
+
+
+def _among_others(
+    networks: Networks,
+    train: PairedDataset,
+    rows: Int64Array,
+    own: Float32Array,
+    images: Int64Array,
+    sample: Int64Array,
+    device: torch.device,
+    advance: Advance,
+) -> tuple[Int64Array, NDArray[np.object_]]:
+    """Rank of each pair's caption among those of the sample, and the best of these for its image.
+
+    Args:
+        networks: with what they rank by.
+        train: the whole split.
+        rows: the audited pairs.
+        own: float32 ``(n,)``, ranking score of each pair.
+        images: ascending, the images of these pairs.
+        sample: ascending rows of the pairs whose captions are compared.
+        device: where the networks are.
+        advance: called with the number of images done.
+
+    Returns:
+        int64 ``(n,)``, at least 1, and pair ids ``(n, 3)``, None where the sample has no more.
+    """
+    rank = np.zeros(len(rows), np.int64)
+    better = np.full((len(rows), BETTER), None, object)
+    image_of = train.caption_to_image
+    # a score that was computed in another batch differs in its last bits
+    tied = own - (1e-6 + 1e-5 * np.abs(own))
+    order = np.argsort(image_of[rows], kind="stable")
+    for start in range(0, len(images), IMAGES_AT_ONCE):
+        block = images[start : start + IMAGES_AT_ONCE]
+        scores = score_rows(
+            [network for network, _ in networks],
+            train,
+            block,
+            sample,
+            device=device,
+            rank_by=[rank_by for _, rank_by in networks],
+        )
+        first, last = np.searchsorted(image_of[rows][order], [block[0], block[-1] + 1])
+        places = order[first:last]
+        of_block = np.searchsorted(block, image_of[rows[places]])
+        others = sample != rows[places][:, None]
+        rank[places] = 1 + ((scores[of_block] >= tied[places][:, None]) & others).sum(axis=1)
+        scores[image_of[sample] == block[:, None]] = -np.inf
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :BETTER]
+        chosen = train.pair_ids[sample[best]].astype(object)
+        chosen[np.isneginf(np.take_along_axis(scores, best, axis=1))] = None
+        better[places, : chosen.shape[1]] = chosen[of_block]
+        advance(len(block))
+    return rank, better
+
+
+def _posterior(losses: Float32Array, seed: int) -> Float32Array:
+    if losses.min() == losses.max():
+        return np.full(len(losses), np.nan, np.float32)
+    return clean_posterior(torch.from_numpy(losses), random_state=seed).numpy()

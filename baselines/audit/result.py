@@ -1,0 +1,81 @@
+"""What an audit says as a whole, ``result.json``."""
+
+import json
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from baselines.engine.measures import Detection
+from ncl_bench.errors import TrainingError, first_problem
+from ncl_bench.files import readable
+from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.schema import Record
+
+RESULT = "result.json"
+
+
+class AuditedRun(Record):
+    """One of the runs: its folder as it was given, and what was trained.
+
+    ``best_epoch`` counts from 0; it is None for imported weights.
+    """
+
+    folder: str
+    method: str
+    backbone: str
+    seed: int
+    best_epoch: int | None
+    has_clean_probability: bool
+
+
+class EpochDetection(Record):
+    """How well a run's clean probability found the wrong pairs after an epoch, counted from 0."""
+
+    run: str
+    epoch: int
+    detection: Detection
+
+
+class AuditResult(Record):
+    """``result.json``.
+
+    Attributes:
+        dataset: whose training split was audited.
+        fingerprint: of the split, before noise.
+        noise: of the split, without its source.
+        n_pairs: audited pairs.
+        runs: that were averaged.
+        chosen_by: the column that orders the page: ``clean_probability``, or ``posterior`` where no run has one.
+        threshold: the method's own for this column; pairs at or below it are called wrong.
+        detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
+        first_wrong: how many of the most suspicious pairs on the page are wrong; None where nobody knows.
+        epochs: the same for the clean probability of each epoch, as far as it was kept.
+        remarks: what a reader has to know, in sentences.
+    """
+
+    dataset: str
+    fingerprint: str
+    noise: NoiseRecord
+    n_pairs: int
+    runs: tuple[AuditedRun, ...]
+    chosen_by: str
+    threshold: float
+    detection: dict[str, Detection] = Field(default_factory=dict)
+    first_wrong: int | None = None
+    epochs: tuple[EpochDetection, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def read_result(audit: Path) -> AuditResult:
+    """Read ``result.json`` of an audit's folder.
+
+    Raises:
+        TrainingError: it is missing or damaged.
+    """
+    path = readable(audit / RESULT, TrainingError, "the result of `ncl-bench audit`")
+    try:
+        return AuditResult.model_validate(json.loads(path.read_bytes()))
+    except ValidationError as error:
+        raise TrainingError(f"{path}: {first_problem(error)}; run `ncl-bench audit` again") from None
+    except (ValueError, RecursionError):
+        raise TrainingError(f"{path} is damaged; run `ncl-bench audit` again") from None

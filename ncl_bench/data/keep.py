@@ -1,0 +1,108 @@
+"""Pairs to keep of a noisy training split, as ``ncl-bench audit apply`` writes them: ids, and whose they are.
+
+``keep.csv``     the ids of the pairs, one per line below the header ``pair_id``
+``keep.json``    the data that they belong to, and the audit that chose them
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from ncl_bench.data.columns import Int64Array
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import DataError, first_problem, shorten
+from ncl_bench.files import as_csv, atomic_path, readable, write_text
+from ncl_bench.noise.draw import NoiseRecord, noise_sha256
+from ncl_bench.schema import Record
+
+KEEP_CSV, KEEP_JSON = "keep.csv", "keep.json"
+_REMAKE = "write it again with `ncl-bench audit apply`"
+
+
+class Kept(Record):
+    """``keep.json``.
+
+    Attributes:
+        dataset: whose train split it is.
+        fingerprint: of the split, before noise.
+        noise: of the split, without its source.
+        n_pairs: pairs of the split.
+        n_kept: pairs that are kept.
+        sha256: hash (hex) of their ids in ascending order, little-endian int64.
+        chosen_by: what the audit compared with the threshold, ``clean_probability`` or ``posterior``.
+        threshold: a pair is kept where this is larger.
+        runs: the audited run folders.
+    """
+
+    dataset: str
+    fingerprint: str
+    noise: NoiseRecord
+    n_pairs: int
+    n_kept: int
+    sha256: str
+    chosen_by: str
+    threshold: float
+    runs: tuple[str, ...]
+
+
+def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
+    """Write a new folder, whole or not at all.
+
+    Args:
+        folder: must not exist, or be empty.
+        pair_ids: int64 ``(n_kept,)``, ascending.
+        kept: what is said of them.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder} exists already; choose a new folder with --to")
+    with atomic_path(folder) as temporary:
+        temporary.mkdir()
+        rows = ([pair] for pair in pair_ids.tolist())
+        write_text(temporary / KEEP_CSV, as_csv([["pair_id"], *rows]))
+        write_text(temporary / KEEP_JSON, json.dumps(kept.model_dump(mode="json"), indent=2) + "\n")
+        if folder.is_dir():
+            folder.rmdir()  # empty; a folder does not replace another one everywhere
+
+
+def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
+    """The rows of a training split that a folder keeps.
+
+    Args:
+        folder: of :func:`write_keep`.
+        train: the split with its noise, whole.
+
+    Returns:
+        int64 ``(n_kept,)``, ascending rows of ``train``, and what is said of them.
+
+    Raises:
+        DataError: a file is missing or damaged, or the folder belongs to other data.
+    """
+    expected = "of a folder that `ncl-bench audit apply` wrote"
+    said = readable(folder / KEEP_JSON, DataError, f"the record {expected}")
+    listed = readable(folder / KEEP_CSV, DataError, f"the list {expected}")
+    try:
+        kept = Kept.model_validate(json.loads(said.read_bytes()))
+    except ValidationError as error:
+        raise DataError(f"{said}: {first_problem(error)}; {_REMAKE}") from None
+    except (ValueError, RecursionError):
+        raise DataError(f"{said} is damaged; {_REMAKE}") from None
+    for name, theirs, ours in (
+        ("dataset", kept.dataset, train.name),
+        ("fingerprint", kept.fingerprint, train.fingerprint),
+        ("noise", kept.noise.sha256, train.noise.sha256),
+    ):
+        if theirs != ours:
+            raise DataError(
+                f"{folder} belongs to data with another {name} ({shorten(theirs)} there, {shorten(ours)} here); "
+                "give the noise and the dataset of the audited run"
+            )
+    try:
+        ids = np.array([int(line) for line in listed.read_text("utf-8").split()[1:]], np.int64)
+    except (ValueError, OverflowError):
+        raise DataError(f"{listed} holds lines that are no pair id; {_REMAKE}") from None
+    if noise_sha256(ids) != kept.sha256:
+        raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")
+    rows = np.flatnonzero(np.isin(train.pair_ids, ids))
+    return rows, kept

@@ -1,0 +1,333 @@
+"""Audits of tiny runs on a thousand pairs of digits: the table, the folder, the pairs to keep, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from support.few_digits import TINY, load_few
+from typer.testing import CliRunner
+
+import baselines.audit.pairs
+from baselines.audit import apply_audit, audit, write_audit
+from baselines.engine.job import TrainingJob
+from baselines.engine.progress import TrainingProgress
+from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import RunFolder
+from baselines.engine.submit import chosen_method
+from baselines.engine.train import Trainer
+from ncl_bench.cli import app
+from ncl_bench.data import load_dataset, true_correspondence
+from ncl_bench.errors import DataError, NclBenchError, TrainingError
+
+NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.002}
+TRIPLET = {"name": "triplet", "epochs": 1}
+QUIET = Console(quiet=True)
+COLUMNS = ["pair_id", "image_id", "caption", "clean_probability", "loss", "similarity", "posterior", "rank"]
+COLUMNS += ["better_1", "better_2", "better_3"]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
+
+
+def job(method: dict, seed: int = 0, **options) -> TrainingJob:
+    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method})
+    return TrainingJob(recipe, seed=seed, **{"noise_ratio": 0.4} | options)
+
+
+def train(job: TrainingJob, folder: Path, **options) -> Path:
+    Trainer(job, RunFolder(folder), "cpu", **options).run(TrainingProgress(1, QUIET))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Two runs of NCR, one of a triplet, and one of NCR under other noise."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.engine.job.load_dataset", load_few)
+        yield {
+            "ncr": train(job(NCR), folder / "ncr"),
+            "again": train(job(NCR, seed=1), folder / "again"),
+            "triplet": train(job(TRIPLET), folder / "triplet"),
+            "other": train(job(TRIPLET, noise_ratio=0.2), folder / "other"),
+        }
+
+
+@pytest.fixture(scope="module")
+def audited(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audits") / "audit"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baselines.engine.job.load_dataset", load_few)
+        write_audit([runs["ncr"]], folder, device="cpu", console=QUIET)
+    return folder
+
+
+def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines.audit.pairs, "SAMPLE", 60)
+    monkeypatch.setattr(baselines.audit.pairs, "IMAGES_AT_ONCE", 70)
+    table = audit(runs["ncr"], device="cpu", console=QUIET)
+    assert list(table.columns) == COLUMNS
+    folder = RunFolder(runs["ncr"])
+    described = folder.read_run()
+    whole = replace(TrainingJob.of_run(described), noise_ratio=0.4)
+    data = whole.load("train")
+    assert table["pair_id"].tolist() == list(range(1000))
+    assert table["caption"].tolist() == list(data.captions)
+    assert table["image_id"].tolist() == [str(data.image_ids[image]) for image in data.caption_to_image]
+    best = folder.read_division(folder.read_outcome().best_epoch)["clean_probability"]
+    np.testing.assert_array_equal(table["clean_probability"], best)
+
+    method = chosen_method(whole, folder, torch.device("cpu"))
+    tensors = data.to_torch()
+    images = torch.from_numpy(data.image_features[np.arange(data.n_images)])
+    lengths = torch.full((data.n_images,), data.n_regions)
+    with torch.no_grad():
+        each = [
+            network.similarities(
+                network.encode_images(images, lengths),
+                network.encode_captions(tensors["caption_tokens"], tensors["caption_lengths"]),
+            )
+            for network in method.networks
+        ]
+    matrix = torch.stack(each).mean(dim=0).numpy()
+    own = matrix[data.caption_to_image, np.arange(1000)]
+    np.testing.assert_allclose(table["similarity"], own, atol=1e-5)
+    seed = baselines.audit.pairs.derive_seed(described.seed, "audit")
+    sample = sorted(np.random.default_rng(seed).choice(1000, 60, replace=False).tolist())
+    for row in range(0, 1000, 7):
+        image = data.caption_to_image[row]
+        others = [other for other in sample if other != row]
+        above = sum(matrix[image, other] >= own[row] - 2e-5 for other in others)
+        clearly = sum(matrix[image, other] >= own[row] + 2e-5 for other in others)
+        assert 1 + clearly <= table["rank"][row] <= 1 + above
+        fitting = [other for other in sample if data.caption_to_image[other] != image]
+        fitting.sort(key=lambda other: -matrix[image, other])
+        found = [table[f"better_{n}"][row] for n in (1, 2, 3)]
+        np.testing.assert_allclose(matrix[image, found], matrix[image, fitting[:3]], atol=2e-5)
+        assert all(data.caption_to_image[other] != image for other in found)
+
+
+def test_equal_captions_rank_below_their_twins(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ties count against a pair, although their scores come from different batches."""
+
+    def in_twos(name: str, **options):
+        data = load_few(name, **options)
+        return replace(data, tokens=data.tokens.take(np.arange(len(data)) // 2 * 2))
+
+    monkeypatch.setattr("baselines.engine.job.load_dataset", in_twos)
+    assert audit(runs["ncr"], device="cpu", console=QUIET)["rank"].min() == 2
+
+
+def test_several_runs_are_averaged_and_a_run_without_estimates_takes_no_part_in_their_mean(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    first, second, third = (
+        audit(runs[name], device="cpu", console=QUIET) for name in ("ncr", "again", "triplet")
+    )
+    both = audit([runs["ncr"], runs["again"]], device="cpu", console=QUIET)
+    mean = (first["clean_probability"] + second["clean_probability"]) / 2
+    np.testing.assert_allclose(both["clean_probability"], mean, rtol=1e-5)
+    np.testing.assert_allclose(
+        both["similarity"], (first["similarity"] + second["similarity"]) / 2, rtol=1e-4, atol=1e-5
+    )
+    assert third["clean_probability"].isna().all()
+    mixed = write_audit([runs["ncr"], runs["triplet"]], tmp_path / "mixed", device="cpu", console=QUIET)
+    table = pd.read_parquet(tmp_path / "mixed" / "pairs.parquet")
+    np.testing.assert_array_equal(table["clean_probability"], first["clean_probability"])
+    assert mixed.remarks == (
+        f"{runs['triplet']} holds no clean probability of the method: the mean is over the other runs.",
+    )
+
+
+def test_the_folder_holds_the_table_the_truth_and_a_page(audited: Path, runs: dict[str, Path]) -> None:
+    table = pd.read_parquet(audited / "pairs.parquet")
+    assert list(table.columns) == COLUMNS
+    pd.testing.assert_frame_equal(
+        pd.read_csv(audited / "pairs.csv"), table, check_dtype=False, rtol=1e-5, check_exact=False
+    )
+    result = json.loads((audited / "result.json").read_text())
+    history = RunFolder(runs["ncr"]).read_history()
+    assert [entry["epoch"] for entry in result["epochs"]] == [0, 1, 2]
+    for entry in result["epochs"]:
+        exact = history[entry["epoch"]].diagnosis["clean_probability"]
+        assert entry["detection"]["auroc"] == pytest.approx(exact.auroc, abs=2e-3)  # kept with 16 bits
+        assert entry["detection"]["average_precision"] == pytest.approx(exact.average_precision, abs=5e-3)
+    best = RunFolder(runs["ncr"]).read_outcome().best_epoch
+    found = next(entry["detection"] for entry in result["epochs"] if entry["epoch"] == best)
+    assert result["detection"]["clean_probability"] == found
+    wrong = ~true_correspondence(load_few("digits", split="train", noise_ratio=0.4))
+    assert found["n_wrong"] == wrong.sum()
+    suspicious = table.sort_values(["clean_probability", "loss"], ascending=[True, False])["pair_id"][:200]
+    assert result["first_wrong"] == wrong[suspicious].sum()
+    page = (audited / "index.html").read_text()
+    assert page.count('<li data-value="') == 250
+    assert page.count("data:image/png;base64,") == 250
+    assert "truly wrong" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+
+
+def test_a_run_without_estimates_is_ordered_by_the_posterior_and_the_page_says_so(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    result = write_audit([runs["triplet"]], tmp_path / "to", device="cpu", console=QUIET)
+    sentence = (
+        f"{runs['triplet']} holds no clean probability of the method: pairs are ordered by the posterior of a mixture "
+        "over their losses."
+    )
+    assert result.remarks == (sentence,)
+    assert sentence in (tmp_path / "to" / "index.html").read_text()
+    assert result.chosen_by == "posterior"
+    assert set(result.detection) == {"posterior"}
+    table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
+    kept = apply_audit(tmp_path / "to", 0.3, tmp_path / "kept")
+    assert kept.n_kept == (table["posterior"] > 0.3).sum()
+
+
+def test_equal_losses_leave_no_posterior_and_nothing_to_keep(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines.audit.pairs, "mean_triplet", lambda s, margin: torch.zeros(len(s)))
+    result = write_audit([runs["triplet"]], tmp_path / "to", device="cpu", console=QUIET)
+    assert "All losses are equal, so there is no posterior." in result.remarks
+    assert result.detection == {}
+    with pytest.raises(TrainingError, match="tells no pair apart: all losses are equal"):
+        apply_audit(tmp_path / "to", 0.5, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_natural_noise_has_no_score(tmp_path: Path) -> None:
+    content = {"dataset": "pictograms-web", "batch_size": 100, "backbone": TINY, "method": NCR}
+    run = train(TrainingJob(Recipe.from_dict(content)), tmp_path / "run")
+    assert not any(entry.diagnosis for entry in RunFolder(run).read_history())
+    result = write_audit([run], tmp_path / "to", device="cpu", console=QUIET)
+    assert (result.detection, result.epochs, result.first_wrong) == ({}, (), None)
+    page = (tmp_path / "to" / "index.html").read_text()
+    assert "nobody knows which pairs are wrong, so nothing is scored" in page
+    assert "truly" not in page.split("<script>")[0]
+    assert pd.read_parquet(tmp_path / "to" / "pairs.parquet")["clean_probability"].notna().all()
+
+
+def test_a_run_may_keep_no_history(tmp_path: Path) -> None:
+    run = train(job(NCR), tmp_path / "run", keep_divisions=False)
+    assert not (run / "divisions").exists()
+    assert audit(run, device="cpu", console=QUIET)["clean_probability"].isna().all()
+
+
+def test_kept_pairs_are_a_subset_after_the_noise(
+    audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pd.read_parquet(audited / "pairs.parquet")
+    kept = apply_audit(audited, 0.5, tmp_path / "cleaned")
+    expected = table["pair_id"][table["clean_probability"] > 0.5].tolist()
+    assert kept.n_kept == len(expected) < kept.n_pairs == 1000
+    data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
+    assert data.pair_ids.tolist() == expected
+    noisy = load_dataset("digits", noise_ratio=0.4)
+    np.testing.assert_array_equal(data.caption_to_image, noisy.caption_to_image[expected])
+    run = train(job(NCR, keep=tmp_path / "cleaned"), tmp_path / "run")
+    described = RunFolder(run).read_run()
+    assert described.keep == kept
+    seen = RunFolder(run).read_division(2)["clean_probability"]
+    assert (np.delete(seen, expected) == 1).all()  # as memories begin
+    with pytest.raises(TrainingError, match="was trained with --keep; give the same here"):
+        audit(run, device="cpu", console=QUIET)
+    again = audit(run, keep=tmp_path / "cleaned", device="cpu", console=QUIET)
+    assert again["pair_id"].tolist() == expected
+
+
+def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path: Path) -> None:
+    apply_audit(audited, 0.5, tmp_path / "cleaned")
+    apply_audit(audited, 0.9, tmp_path / "fewer")
+    run = train(job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
+    train(job(TRIPLET, keep=tmp_path / "cleaned"), run)
+    for other in (tmp_path / "fewer", None):
+        with pytest.raises(TrainingError, match="holds a run with another keep"):
+            train(job(TRIPLET, keep=other), run)
+
+
+def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainingError, match="differ in noise; only runs with the same noise can be averaged"):
+        audit([runs["ncr"], runs["other"]], device="cpu", console=QUIET)
+    with pytest.raises(TrainingError, match=r"was trained without --noise-file; leave noise\.npy out"):
+        audit(runs["ncr"], noise_file=Path("noise.npy"), device="cpu", console=QUIET)
+
+    def moved(name: str, **options):
+        return replace(load_few(name, **options), fingerprint="0" * 64)
+
+    monkeypatch.setattr("baselines.engine.job.load_dataset", moved)
+    with pytest.raises(TrainingError, match=r"trained on data with another fingerprint .* give the --root"):
+        audit(runs["ncr"], device="cpu", console=QUIET)
+
+
+def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
+    for name, seed in (("noise.npy", 3), ("other.npy", 4)):
+        noisy = load_dataset("digits", noise_ratio=0.4, noise_seed=seed)
+        np.save(tmp_path / name, noisy.caption_to_image)
+    files = {"noise_ratio": 0.0, "noise_file": tmp_path / "noise.npy"}
+    run = train(job(TRIPLET, **files), tmp_path / "run")
+    with pytest.raises(TrainingError, match="was trained with --noise-file; give the same here"):
+        audit(run, device="cpu", console=QUIET)
+    with pytest.raises(TrainingError, match=r"with another noise .* give the --noise-file of the training"):
+        audit(run, noise_file=tmp_path / "other.npy", device="cpu", console=QUIET)
+    table = audit(run, noise_file=tmp_path / "noise.npy", device="cpu", console=QUIET)
+    assert len(table) == 1000
+
+
+def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="exists already; choose a new folder with --to"):
+        write_audit([audited], audited)
+    with pytest.raises(DataError, match="exists already; choose a new folder with --to"):
+        apply_audit(audited, 0.5, audited)
+    with pytest.raises(TrainingError, match="training needs two; choose a lower --threshold"):
+        apply_audit(audited, 1.0, tmp_path / "none")
+    with pytest.raises(NclBenchError, match="does not exist, expected the result of `ncl-bench audit`"):
+        apply_audit(tmp_path, 0.5, tmp_path / "none")
+    broken = tmp_path / "broken"
+    shutil.copytree(audited, broken)
+    (broken / "pairs.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TrainingError, match=r"pairs\.parquet is damaged"):
+        apply_audit(broken, 0.5, tmp_path / "none")
+    (broken / "result.json").write_text("{}")
+    with pytest.raises(TrainingError, match=r"result\.json: key 'dataset' is missing"):
+        apply_audit(broken, 0.5, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["ncr"], tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    path = folder.division_file(folder.read_outcome().best_epoch)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(
+        TrainingError, match=r"npz is damaged; delete it, and the audit does without this epoch"
+    ):
+        audit(tmp_path / "run", device="cpu", console=QUIET)
+
+
+def test_the_commands_say_what_was_found_and_what_comes_next(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["audit", str(runs["ncr"]), "--to", "audit", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert "of the 200 most suspicious pairs are wrong" in done.output
+    assert "next: ncl-bench audit apply audit --threshold 0.5 --to cleaned" in done.output
+    applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--to", "cleaned"])
+    assert "of 1,000 pairs" in applied.output
+    assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]

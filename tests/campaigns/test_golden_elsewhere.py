@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TESTS = Path(__file__).parents[1]
-BACKBONES, METHODS = ("backbones", "sgraf_parity", "vse_infinity"), ("ncr", "crcl", "gsc", "pc2")
+BACKBONES, METHODS = ("backbones", "parity", "sgraf", "vse_infinity"), ("ncr", "crcl", "gsc", "pc2")
 COMPARISONS = [
     str(next(TESTS.rglob(f"test_{name}.py")))
     for name in (*BACKBONES, *METHODS, "mixture", "losses", "metrics", "noise")

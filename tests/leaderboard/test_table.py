@@ -235,7 +235,9 @@ def test_an_installed_package_says_which_rows_it_shows(
     monkeypatch.setattr(cli, "ROOT", Path("leaderboard"))
     cli.table("flickr30k", "caption-40", form="bibtex", root=cli.ROOT)
     shown = capsys.readouterr()
-    assert "these are the rows of papers; a clone of the repository has the measured rows too" in shown.err
+    assert (
+        "these are only the rows of papers; a clone of the repository has the measured rows too" in shown.err
+    )
     assert "@misc{crcl2023," in shown.out
     with pytest.raises(SubmissionError, match="has no row of digits"):
         cli.table("digits", "caption-40", root=cli.ROOT)

@@ -202,5 +202,5 @@ def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all()
 def test_a_method_that_takes_no_step_is_told(tmp_path: Path) -> None:
     running = trainer(triplet(10), tmp_path)
     running.method.train_epoch = lambda plan, batches, step: None
-    with pytest.raises(TrainingError, match="train_epoch of method triplet must call step"):
+    with pytest.raises(TrainingError, match="train_epoch of method triplet never called step"):
         running.run(quiet())

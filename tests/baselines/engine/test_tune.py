@@ -316,7 +316,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], sentence: str, tmp
 def test_the_help_says_what_a_search_takes_by_default() -> None:
     helps = {option.name: option.help for option in get_command(app).commands["tune"].params}
     for name, default in Tuning().model_dump().items():
-        assert f"; {default} by default" in helps[name]
+        assert f"(default: {default})" in helps[name]
 
 
 def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_path: Path) -> None:

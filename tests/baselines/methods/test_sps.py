@@ -169,7 +169,7 @@ class Given(nn.Module):
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
         images = self.encode_images(batch.image_features, batch.image_lengths)
-        return images, Encoded(batch.caption_tokens, batch.caption_lengths)
+        return images, Encoded(batch.caption_tokens[..., None], batch.caption_lengths)  # items, not pooled
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
         return Encoded(image_features, image_lengths)
@@ -200,7 +200,7 @@ def test_the_search_for_proxies_matches_the_published_code(dtype: torch.dtype, g
         method = SPS(SPSConfig(), Setting(len(captions), 1, 1, nn.Identity))
         nearest, labels = method.proxies(network, strict, noisy)
         np.testing.assert_array_equal(nearest, stored[f"{case}.nearest"])
-        np.testing.assert_array_equal(network.compared[0].vectors, stored[f"{case}.captions"])
+        np.testing.assert_array_equal(network.compared[0].vectors[..., 0], stored[f"{case}.captions"])
         np.testing.assert_array_equal(network.compared[0].lengths, stored[f"{case}.lengths"])
         assert_near(labels, column(stored[f"{case}.labels{suffix}"]), near, scale=1, name=case)
 

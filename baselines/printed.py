@@ -37,6 +37,8 @@ PRINTED = {
     "l2rm": "L2RM-{backbone}",
     "mscn": "MSCN",
     "ncr": "NCR",
+    "npc": "NPC",
+    "osa": "{backbone}+OSA",
     "pc2": "PC2",
     "rcl": "RCL-{backbone}",
     "rince": "RINCE-{backbone}",
@@ -89,7 +91,8 @@ def described(name: str) -> str:
         RecipeError: no such recipe, or it is refused.
     """
     recipe = Recipe.load(name)
-    content = {key: value for key, value in recipe.model_dump(mode="json").items() if value is not None}
+    default = {key: field.default for key, field in Recipe.model_fields.items()}
+    content = {key: x for key, x in recipe.model_dump(mode="json").items() if x is not None or default[key]}
     if recipe.search:
         drawn = {option: values.model_dump(mode="json") for option, values in recipe.search.items()}
         content["search"] = drawn
@@ -117,7 +120,7 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     if spec.embedded:  # no paper prints numbers on it
         noise = "--noise-ratio 0.6 " if spec.noise == "synthetic" else ""
         return _commented([*lines, _command(name, noise), *_wrapped(notes)])
-    own = _best_rows(rows, recipe, _printed(name, recipe), _backbone(recipe))
+    own = _best_rows(rows, recipe, _printed(name, recipe), *_backbones(recipe))
     averaged: list[Row] = []
     method, backbone = recipe.method["name"], recipe.backbone["name"]
     if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
@@ -151,6 +154,11 @@ def _backbone(recipe: Recipe) -> str:
     return BACKBONES[recipe.backbone["name"]].title.replace("-infinity", "∞")
 
 
+def _backbones(recipe: Recipe) -> set[str]:
+    """As tables print it; some name the architecture."""
+    return {_backbone(recipe), BACKBONES[recipe.backbone["name"]].title_of(recipe.backbone_config)}
+
+
 def _printed(name: str, recipe: Recipe) -> str:
     """Name of a recipe's method in the papers' tables; empty where none prints it."""
     method, variant = recipe.method["name"], name.rsplit("_", 1)[-1]
@@ -158,16 +166,16 @@ def _printed(name: str, recipe: Recipe) -> str:
     return template.format(backbone=_backbone(recipe))
 
 
-def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, backbone: str) -> list[Row]:
+def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, *backbones: str) -> list[Row]:
     """One row per protocol, unit and ratio: of the method's own paper, else the first."""
     family = recipe.method["name"].removesuffix("_plus")
-    wanted = (method, backbone, recipe.dataset, recipe.tokenizer or "")
+    wanted = (method, recipe.dataset, recipe.tokenizer or "")
     chosen: dict[tuple[int, int, float], Row] = {}
     protocols = DATASETS[recipe.dataset].protocols
     for row in rows:
         printed_backbone = row["backbone"].split(" (")[0]  # IN2R writes VSE∞ (GPO)
-        facts = (row["method"], printed_backbone, row["dataset"], row["tokenizer"])
-        if facts != wanted or row["noise_unit"] not in UNITS:
+        facts = (row["method"], row["dataset"], row["tokenizer"])
+        if facts != wanted or printed_backbone not in backbones or row["noise_unit"] not in UNITS:
             continue
         ratio = float(row["noise_ratio"] or 0)
         cell = (protocols.index(row["protocol"]), UNITS.index(row["noise_unit"]), ratio)

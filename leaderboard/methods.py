@@ -211,7 +211,9 @@ def _recipe_names(family: Family, method: str, backbone: str, networks: str, cel
     if suffix is None or not folder:
         return []
     text = f"_{cell.text}" if cell.text not in ("", "jieba") else ""
-    name = base_name(backbone).lower().replace("∞", "_infinity")
+    name = (
+        base_name(backbone).lower().removesuffix(" vit-b/32").replace("∞", "_infinity")
+    )  # CLIP's by default
     parts = ("sgr", "saf") if name == "sgraf" else (name,)  # SGRAF averages the similarities of the two
     return [f"{folder}/{cell.dataset}_{part}{text}{suffix}" for part in parts]
 

@@ -7,7 +7,7 @@ similarity is a cosine. Architectures, weights, transforms and the tokenizer are
 ``open_clip``; its weights may be fetched by name or read from a file.
 
 Points that differ from a training of CLIP itself:
-  * The learned temperature is kept as it is: the methods bring temperatures or margins of their own.
+  * The learned temperature is kept as it is unless a method trains it: most bring temperatures or margins of their own.
   * Words that a method adds, such as CRCL's ``<mask>``, are further rows of the word embedding.
   * Start and end of a caption carry no word. A method that changes or leaves out words leaves them alone in effect:
     they are set again before the caption is read.
@@ -112,6 +112,12 @@ class CLIP(CosineBackbone):
     def compare(self, images: Encoded, captions: Encoded) -> Tensor:
         """Cosines on every rank: each holds all vectors, and needs the whole gradient of its own."""
         return self.similarities(images, captions)
+
+    @property
+    def logit_scale(self) -> nn.Parameter:
+        """Logarithm of CLIP's own factor, about 100 in released weights."""
+        scale: nn.Parameter = self.towers.logit_scale
+        return scale
 
     @classmethod
     def inputs(cls, config: CLIPConfig, dataset: PairedDataset) -> PairedDataset:

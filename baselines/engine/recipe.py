@@ -88,7 +88,7 @@ class Recipe(BaseModel):
         language: caption language; the dataset's first by default.
         tokenizer: tokenizer; by default the language's own.
         batch_size: pairs per batch, at least 2.
-        gradient_clip: largest gradient norm over all parameters of a network.
+        gradient_clip: largest gradient norm over all parameters of a network; null for no limit.
         clean_only: train only on the truly clean pairs: an upper bound, not a method.
         steps: mean number of gradient steps per network, to which the method's schedule is stretched or compressed; by
             default the schedule's epochs are trained, however many steps they take.
@@ -103,7 +103,7 @@ class Recipe(BaseModel):
     language: str | None = None
     tokenizer: str | None = None
     batch_size: Annotated[int, Field(ge=2)] = 128
-    gradient_clip: Annotated[float, Field(gt=0)] = 2.0
+    gradient_clip: Annotated[float, Field(gt=0)] | None = 2.0
     clean_only: bool = False
     steps: Annotated[int, Field(ge=1)] | None = None
     backbone: dict[str, Any]

@@ -82,7 +82,7 @@ class Spent:
         device: torch.device,
         network: nn.Module,
         batches: TrainingBatches,
-        gradient_clip: float,
+        gradient_clip: float | None,
         epoch: int,
     ) -> None:
         """Time some steps of the mean triplet on a copy of a network, with batches like those of the epoch."""

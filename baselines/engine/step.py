@@ -52,7 +52,7 @@ class OptimiserStep:
     """The ``step`` that a method calls with a loss.
 
     Args:
-        gradient_clip: largest gradient norm of a module, after the mean over the ranks.
+        gradient_clip: largest gradient norm of a module, after the mean over the ranks; None for no limit.
         most: largest mean number of steps per network; None for no limit.
 
     Attributes:
@@ -62,7 +62,7 @@ class OptimiserStep:
         taken: number of steps of each network.
     """
 
-    def __init__(self, gradient_clip: float, most: int | None = None) -> None:
+    def __init__(self, gradient_clip: float | None, most: int | None = None) -> None:
         self._clip = gradient_clip
         self._most = most
         self.optimizers: dict[nn.Module, torch.optim.Optimizer] = {}
@@ -89,6 +89,7 @@ class OptimiserStep:
         batch: Batch,
         *,
         clip: bool | nn.Module = True,
+        learning_rate: float | None = None,
         **terms: Tensor,
     ) -> None:
         """Update modules by the scalar ``loss``; see :class:`baselines.kit.method.Step`.
@@ -112,9 +113,12 @@ class OptimiserStep:
         for module, parameters in updated.items():
             average_gradients(parameters)
             optimizer = self.optimizers[module]
-            if clip is True or clip is module:
+            if self._clip is not None and (clip is True or clip is module):
                 held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
                 nn.utils.clip_grad_norm_(held, self._clip)
+            if learning_rate is not None:
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate
             optimizer.step()
         self.count += 1
         if len(self._unread) == READ_EVERY:

@@ -114,6 +114,14 @@ class Backbone(nn.Module, ABC):
         with torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=self.mixed):
             return function(*inputs)
 
+    @property
+    def logit_scale(self) -> nn.Parameter | None:
+        """Logarithm of the factor of cosines that pre-training learned; None where there is none.
+
+        It is not trained unless a method lets it.
+        """
+        return None
+
     @classmethod
     def title_of(cls, config: Any) -> str:
         """Return the name in results; a backbone with several architectures names the configured one."""

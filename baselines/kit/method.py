@@ -1,5 +1,6 @@
 """The interface of methods, and the objects that the engine passes to them."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class EpochPlan:
         round: self-refining round, from 0; methods without rounds have one.
         epoch: epoch within its phase, from 0.
         phase: name of the phase, such as ``"warmup"`` or ``"train"``.
-        learning_rate: learning rate of every optimiser in this epoch.
+        learning_rate: learning rate of every optimiser in this epoch, unless a step sets its own.
         new_networks: re-initialise networks and optimisers before this epoch.
         new_optimizers: re-initialise the optimisers before this epoch.
         forget_best: ignore the best dev score of earlier epochs.
@@ -64,6 +65,20 @@ class EpochPlan:
 def stepwise(learning_rate: float, decay: float, every: int, epochs: int) -> list[float]:
     """Learning rate of each epoch: multiplied by ``decay`` after every ``every`` epochs."""
     return [learning_rate * decay ** (epoch // every) for epoch in range(epochs)]
+
+
+def cosine_rate(largest: float, done: float, total: float, rising: int = 0) -> float:
+    """Learning rate that rises evenly to ``largest``, then falls to 0 along half a cosine.
+
+    Args:
+        largest: above 0.
+        done: number of steps before this one, below ``total``.
+        total: number of steps of the whole schedule.
+        rising: number of steps until ``largest``; a shorter schedule never falls.
+    """
+    if done < rising:
+        return largest * (done + 1) / rising
+    return largest * (1 + math.cos(math.pi * (done - rising) / (total - rising))) / 2
 
 
 def adamw(module: nn.Module, learning_rate: float, **options: Any) -> torch.optim.Optimizer:
@@ -124,6 +139,7 @@ class Step(Protocol):
         batch: Batch,
         *,
         clip: bool | nn.Module = True,
+        learning_rate: float | None = None,
         **terms: Tensor,
     ) -> None:
         """Update one or several of :meth:`Method.trained_modules`, each with its own optimiser.
@@ -135,6 +151,7 @@ class Step(Protocol):
             loss: scalar loss.
             batch: pairs of the loss, which the error names if the loss is not finite.
             clip: clip the gradient of each module, or of this module alone, to the recipe's ``gradient_clip``.
+            learning_rate: learning rate of this step; by default the epoch's.
             terms: named terms of the loss, for the log.
         """
         ...

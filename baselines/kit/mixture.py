@@ -30,7 +30,7 @@ def min_max_normalised(values: FloatArray) -> FloatArray:
 
 
 def mixture_posterior(
-    values: FloatArray, *, larger_mean: bool, random_state: RandomState | int
+    values: FloatArray, *, larger_mean: bool, random_state: RandomState | int, max_iter: int = 10
 ) -> FloatArray:
     """Compute the posterior of one component of a two-component fit (NCR Eq. 3; GSC Eq. 4).
 
@@ -38,9 +38,10 @@ def mixture_posterior(
     processes rank 0 fits, so that all ranks divide the pairs in the same way.
 
     Args:
-        values: float ``(n,)``, normalised to [0, 1]; the dtype is kept.
+        values: float ``(n,)``, normalised to [0, 1] in most papers; the dtype is kept.
         larger_mean: take the component with the larger mean; otherwise the smaller.
         random_state: seed of the k-means initialisation.
+        max_iter: largest number of iterations.
 
     Returns:
         ``(n,)`` in [0, 1], dtype of ``values``.
@@ -50,7 +51,7 @@ def mixture_posterior(
 
     def fit() -> FloatArray:
         mixture = GaussianMixture(
-            n_components=2, max_iter=10, tol=1e-2, reg_covar=5e-4, random_state=random_state
+            n_components=2, max_iter=max_iter, tol=1e-2, reg_covar=5e-4, random_state=random_state
         )
         column = values.reshape(-1, 1)
         with warnings.catch_warnings():

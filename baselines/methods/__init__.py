@@ -21,6 +21,8 @@ METHODS: "Registry[Method]" = Registry(
         "l2rm": "baselines.methods.l2rm:L2RM",
         "mscn": "baselines.methods.mscn:MSCN",
         "ncr": "baselines.methods.ncr:NCR",
+        "npc": "baselines.methods.npc:NPC",
+        "osa": "baselines.methods.osa:OSA",
         "pc2": "baselines.methods.pc2:PC2",
         "rcl": "baselines.methods.rcl:RCL",
         "rince": "baselines.methods.rince:RINCE",

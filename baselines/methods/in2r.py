@@ -349,7 +349,7 @@ class IN2R(CoTeaching):
             both = rectified["image_rectification"] + rectified["caption_rectification"]
             loss = loss + c.rectification_weight * both / 2
             modules.append(self.refiners[k])
-        step(modules, loss, clean, clip=network, **terms, **rectified)
+        step(modules, loss, clean, clip=network, learning_rate=None, **terms, **rectified)
 
     def rectify(self, k: int, noisy: Batch, image_ids: Tensor, peer_stored: int) -> dict[str, Tensor]:
         """Eq. 10 in both directions, scalars by name; nothing where the peer stores fewer than K pairs.

@@ -144,6 +144,8 @@ def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path: 
         ("decl/flickr30k_sgr", "results of DECL-SGR:"),
         ("bicro/flickr30k_sgr", "Averaged with bicro/flickr30k_saf, as BiCro:"),
         ("mscn/flickr30k_sgr", "results of MSCN:"),
+        ("npc/flickr30k_clip", "results of NPC:"),
+        ("osa/coco_clip", "results of CLIP+OSA:"),
     ],
 )
 def test_each_recipe_is_compared_with_the_rows_of_its_name(name: str, expected: str) -> None:

@@ -18,15 +18,20 @@ class Steps:
 
     Args:
         method: whose modules are trained.
-        rate: of every optimiser, or one for each trained module; None keeps unclipped gradients.
+        rate: of every optimiser, or one for each trained module, until a step has its own; None keeps unclipped
+            gradients.
+        gradient_clip: largest length of a module's gradient.
 
     Attributes:
         losses: of every step.
         norms: length of the gradient of the first module, before it is clipped.
+        gradients: of the first module in the last step, by name, before they are clipped.
         calls: modules, batch and terms of every step.
     """
 
-    def __init__(self, method: Method, rate: float | Sequence[float] | None = None) -> None:
+    def __init__(
+        self, method: Method, rate: float | Sequence[float] | None = None, gradient_clip: float = 2.0
+    ) -> None:
         modules = list(method.trained_modules())
         self.update = rate is not None
         rates = [rate or 1.0] * len(modules) if rate is None or isinstance(rate, float) else rate
@@ -35,6 +40,8 @@ class Steps:
         }
         self.losses: list[float] = []
         self.norms: list[float] = []
+        self.gradients: dict[str, Tensor] = {}
+        self.gradient_clip = gradient_clip
         self.calls: list[tuple[list[nn.Module], Batch, dict[str, float]]] = []
 
     def __call__(
@@ -44,6 +51,7 @@ class Steps:
         batch: Batch,
         *,
         clip: bool | nn.Module = True,
+        learning_rate: float | None = None,
         **terms: Tensor,
     ) -> None:
         modules = [modules] if isinstance(modules, nn.Module) else list(modules)
@@ -55,9 +63,13 @@ class Steps:
         self.calls.append((modules, batch, {name: term.item() for name, term in terms.items()}))
         norms = [w.grad.norm() for w in weights[modules[0]] if w.grad is not None]
         self.norms.append(torch.stack(norms).norm().item())
+        named = modules[0].named_parameters()
+        self.gradients = {name: w.grad.clone() for name, w in named if w.grad is not None}
         for module in modules if self.update else ():
             if clip is True or clip is module:
-                nn.utils.clip_grad_norm_(weights[module], 2.0)
+                nn.utils.clip_grad_norm_(weights[module], self.gradient_clip)
+            if learning_rate is not None:
+                self.optimizers[module].param_groups[0]["lr"] = learning_rate
             self.optimizers[module].step()
 
     @property
@@ -128,6 +140,8 @@ def bare_batch(pair_ids: Tensor | int) -> Batch:
 
 class StandIn(nn.Module):
     """A network that goes from a batch to similarities in ``forward``; it encodes nothing and adds no loss."""
+
+    logit_scale = None
 
     def encode(self, batch: Batch) -> tuple[Any, Any]:
         return batch, batch

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from support.doubles import Steps, StoredBatches
 from support.rounding import assert_near
 from support.tiny_clip import END, MODEL, START, WORDS, clip_batch, open_clip, random_weights, tiny_clip
 
@@ -19,6 +20,11 @@ from baselines.backbones.clip import CLIP
 from baselines.backbones.clip_inputs import ImagePatches, patches_of, pixels_of, random_box
 from baselines.backbones.clip_models import CLIPConfig, architecture
 from baselines.kit.batches import TrainingBatches, collate
+from baselines.kit.fine_tuning import FineTuning
+from baselines.kit.method import Setting
+from baselines.kit.randomness import derive_seed
+from baselines.methods.npc import NPC
+from baselines.methods.osa import OSA, OSAConfig, random_pairs
 from ncl_bench.data import load_dataset
 from ncl_bench.errors import DataError, TrainingError
 
@@ -105,6 +111,35 @@ def test_every_weight_learns_but_the_temperature() -> None:
     gradients(network)
     assert {name for name, p in network.named_parameters() if p.grad is None} == {"towers.logit_scale"}
     assert not network.towers.logit_scale.requires_grad
+
+
+@pytest.mark.parametrize("method", [NPC, OSA])
+def test_methods_that_fine_tune_clip_train_its_temperature(method: type[FineTuning]) -> None:
+    made = method(method.Config(rising_steps=0, learning_rate=0.01), Setting(6, 16, WORDS, tiny_clip))
+    batches, step = StoredBatches(clip_batch(6)), Steps(made, 0.01)
+    network = made.networks[0]
+    before = network.logit_scale.item()
+    made.prepare(batches)
+    made.prepared.fill_(True)
+    batches.read = lambda ids: clip_batch(6)
+    made.train_epoch(made.plan()[0], batches, step)
+    assert network.logit_scale.item() != before
+    assert network.logit_scale.item() == pytest.approx(before, abs=0.03)
+
+
+@torch.no_grad()
+def test_unrelated_images_and_captions_are_drawn_where_a_network_reads_images() -> None:
+    """The paper pairs them, the published code takes all pairings."""
+    shifts = []
+    for faults in ("repaired", "published"):
+        made = OSA(OSAConfig(faults=faults), Setting(6, 16, WORDS, tiny_clip))
+        made.prepare(StoredBatches(clip_batch(6)))
+        cosines = made.networks[0].eval()(
+            random_pairs(clip_batch(6), derive_seed(StoredBatches.seed, "shift"))
+        )
+        shifts.append(cosines.mean() if faults == "published" else cosines.diagonal().mean())
+        assert_near(made.shift, shifts[-1], scale=1)
+    assert shifts[0] != shifts[1]
 
 
 @torch.no_grad()

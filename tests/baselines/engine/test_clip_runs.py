@@ -35,6 +35,8 @@ from ncl_bench.evaluation.submission import read_submission
 METHODS: dict[str, dict[str, Any]] = {
     "info_nce": {"epochs": 2},
     "ncr": {"warmup_epochs": 1, "epochs": 1},
+    "npc": {"warmup_epochs": 1, "epochs": 1},
+    "osa": {"epochs": 2},
     "crcl": {"rounds": [1, 1], "freeze_epochs": 0},
 }
 

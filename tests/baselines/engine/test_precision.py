@@ -86,7 +86,13 @@ def terms_of_steps(
     batches, seen = TrainingBatches(train, batch_size=12, seed=0, pair_rows=others), []
 
     def step(
-        modules: nn.Module, loss: Tensor, batch: Batch, *, clip: bool | nn.Module = True, **terms: Tensor
+        modules: nn.Module,
+        loss: Tensor,
+        batch: Batch,
+        *,
+        clip: bool | nn.Module = True,
+        learning_rate: float | None = None,
+        **terms: Tensor,
     ) -> None:
         loss.backward()
         seen.append((loss, *terms.values()))

@@ -12,15 +12,19 @@ from baselines.backbones.vsrn import VSRN, VSRNConfig
 from baselines.kit.batches import Batch
 from baselines.kit.method import Method, Setting
 from baselines.methods import METHODS
+from baselines.methods.osa import pair_weight
 
 PAIRS = 6
 TRUST = torch.tensor([1.0, 0.8, 0.0, 0.3, 0.5, 1.0])
 EVERY_PAIR = torch.ones(PAIRS)
+SIMILARITIES = torch.tensor([0.9, 0.5, 0.1, 0.3, 0.4, 0.6])
 OPTIONS: dict[str, dict[str, Any]] = {
     "bicro": {"warmup_epochs": 1},
     "crcl": {"word_change": 0.0, "region_change": 0.0, "confidence_threshold": 0.0},
     "decl": {"fewest_negatives": 1},
     "in2r": {"word_change": 0.0, "region_change": 0.0, "heads": 2},
+    "npc": {"warmup_epochs": 1},
+    "osa": {"warmup_epochs": 1},
 }
 
 Run = Callable[[Any, Batch, Steps], None]
@@ -69,6 +73,15 @@ def l2rm(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(batch, None, None, step)
 
 
+def npc(method: Any, batch: Batch, step: Steps) -> None:
+    method.weighted_step(batch, [batch], TRUST, [], 1e-3, step)
+
+
+def osa(method: Any, batch: Batch, step: Steps) -> None:
+    method.similarity.values.copy_(SIMILARITIES)
+    method.train_step(batch, 1e-3, StoredBatches(batch), step)
+
+
 def pc2(method: Any, batch: Batch, step: Steps) -> None:
     method.matched_step(0, batch, TRUST, step)
 
@@ -101,6 +114,10 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
     "in2r": ("in2r", in2r, EVERY_PAIR),
     "l2rm, warm-up": ("l2rm", first_epoch, EVERY_PAIR),
     "l2rm": ("l2rm", l2rm, EVERY_PAIR),
+    "npc, warm-up": ("npc", first_epoch, EVERY_PAIR),
+    "npc": ("npc", npc, TRUST),
+    "osa, warm-up": ("osa", first_epoch, EVERY_PAIR),
+    "osa": ("osa", osa, pair_weight(SIMILARITIES, 0.0)),
     "pc2, warm-up": ("pc2", pc2_warming_up, EVERY_PAIR),
     "pc2": ("pc2", pc2, TRUST),
     "pc2, borrowed captions": ("pc2", pc2_borrowing, torch.zeros(PAIRS)),

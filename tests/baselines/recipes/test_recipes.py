@@ -182,6 +182,14 @@ def changed(**changes: Any) -> dict[str, Any]:
             )
             for method in ("gsc", "gsc_plus")
         ),
+        *(
+            (
+                changed(method={"name": method}, backbone={"name": "sgr"}),
+                f"method {method} needs cosines between one vector of each image and caption, and backbone sgr "
+                "compares otherwise; choose one of: clip, vse_infinity, vsrn",
+            )
+            for method in ("npc", "osa")
+        ),
         (changed(method="ncr"), "method is 'ncr'"),
         ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
     ],

@@ -1,0 +1,206 @@
+"""NPC: Negative Pre-aware for Noisy Cross-Modal Matching.
+
+Zhang et al., AAAI 2024. https://arxiv.org/abs/2312.05777
+
+Before the network trains on a batch, a copy of it, the siamese network, does. Every pair has entries in a memory bank:
+surely clean pairs with a similar image or caption. If the copy's losses of a pair's entries rise, the pair does harm,
+and its weight falls below 1.
+
+The paper's text was not at hand beyond abstract and figures, so equations have no numbers here. In the paper's form
+each pair has its own weight, and the network trains on the entries too. In the code only the mean weight of a batch
+acts, and the memory loss has no gradient. ``faults: published`` keeps both, and the code's schedule (see
+:meth:`baselines.kit.fine_tuning.FineTuning.rate`).
+
+Deviations in either form:
+  * The published rate, 2e-7, is for weights and moments in half precision, in which a step is far longer. In float32 it
+    leaves CLIP as it is, so the default is OSA's 1e-5.
+  * Entries are chosen by cosine; the code does not normalise clean vectors. As in the code, a clean pair may be its own
+    entry, and an entry that comes twice in a batch is its own negative.
+  * If fewer than two pairs are surely clean, all are.
+  * A loss of exactly 0 counts as unchanged. The code divides by it, which gives weights of -1 and 1.
+  * An incomplete last batch is kept.
+  * The siamese network takes its step in evaluation mode, as in the code, and without a backbone's auxiliary losses.
+  * Without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Annotated, cast
+
+import torch
+from numpy.random import RandomState
+from pydantic import Field
+from torch import Tensor, nn
+
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
+from baselines.kit.method import Setting, Step
+from baselines.kit.mixture import mixture_posterior
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
+
+QUERIES_AT_ONCE = 1024
+
+
+class NPCConfig(FineTuningConfig):
+    """Every constant of the published code, beside schedule and optimiser.
+
+    Attributes:
+        clean_threshold: pairs with a clean probability above it may be entries, in [0, 1) (code: 0.9).
+    """
+
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.9
+
+
+def clean_posterior(losses: Tensor, random_state: RandomState | int) -> Tensor:
+    """Probability of each pair to be clean, ``(n,)`` in [0, 1]: of the lower mean of a mixture fitted to raw losses."""
+    values = losses.detach().cpu().numpy()
+    posterior = mixture_posterior(values, larger_mean=False, random_state=random_state, max_iter=100)
+    return torch.from_numpy(posterior).to(losses)
+
+
+def surely_clean(probability: Tensor, threshold: float) -> Tensor:
+    """The strict clean set, bool ``(n,)``: above the threshold; all pairs if these are fewer than two."""
+    clean = probability > threshold
+    return clean if clean.sum() > 1 else torch.ones_like(clean)
+
+
+def nearest(queries: Tensor, keys: Tensor) -> Tensor:
+    """The key of the largest dot product with each query, int64 ``(n,)``.
+
+    Args:
+        queries: float ``(n, dim)``; unit vectors.
+        keys: float ``(m, dim)``; unit vectors, so that the largest cosine wins.
+    """
+    return torch.cat([(block @ keys.T).argmax(dim=1) for block in torch.split(queries, QUERIES_AT_ONCE)])
+
+
+def ratio(before: Tensor, after: Tensor) -> Tensor:
+    """``a / a'``, ``(B,)``: below 1 where the loss of an entry has risen; 1 where a loss is 0."""
+    return torch.where((before == 0) | (after == 0), 1.0, before / after)
+
+
+def confidence(ratios: Sequence[Tensor]) -> Tensor:
+    """w, ``(B,)`` in [0, 1]: ``tanh(r)`` where r, the mean of both entries' ratios, is below 1, else 1.
+
+    Weights between tanh(1) = 0.76 and 1 do not occur.
+    """
+    r = torch.stack(list(ratios)).mean(dim=0)
+    return torch.where(r < 1, r.tanh(), 1.0)
+
+
+class NPC(FineTuning):
+    """One network, and a copy that tries every batch first.
+
+    Attributes:
+        siamese: the copy. Its weights are those of the network before every batch; its optimiser keeps its moments.
+        image_entry: for each pair, the surely clean pair with the most similar image; -1 before the bank is made.
+        caption_entry: likewise with the most similar caption.
+        clean_probability: of each pair, under the network that training begins with.
+        weight: w of each pair when it was last trained on.
+    """
+
+    name = "npc"
+    title = "NPC"
+    paper = "https://arxiv.org/abs/2312.05777"
+    Config = NPCConfig
+    config: NPCConfig
+
+    def __init__(self, config: NPCConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        n_pairs = setting.n_pairs
+        self.image_entry = PairMemory(n_pairs, initial=-1, dtype=torch.int64)
+        self.caption_entry = PairMemory(n_pairs, initial=-1, dtype=torch.int64)
+        self.clean_probability = PairMemory(n_pairs, initial=1.0)
+        self.weight = PairMemory(n_pairs, initial=1.0)
+
+    def renew_networks(self) -> None:
+        """A fresh network and its copy."""
+        super().renew_networks()
+        self.siamese = deepcopy(self.networks[0])
+
+    def trained_modules(self) -> Sequence[nn.Module]:
+        """The network and its copy."""
+        return [*self.networks, self.siamese]
+
+    @torch.no_grad()
+    def prepare(self, batches: TrainingBatches) -> None:
+        """Make the memory bank from losses and vectors in evaluation mode."""
+        network, seen = cast(Backbone, self.networks[0].eval()), []
+        for batch in batches.covering("bank"):
+            images, captions = network.encode(batch)
+            losses = self.pair_losses(network, images, captions)
+            seen.append((batch.pair_ids, images.vectors, captions.vectors, losses))
+        ids, image_vectors, caption_vectors, all_losses = map(torch.cat, zip(*seen, strict=True))
+        probability = clean_posterior(all_losses, derive_seed(batches.seed, "bank"))
+        clean = surely_clean(probability, self.config.clean_threshold)
+        self.clean_probability.write(ids, probability)
+        self.image_entry.write(ids, ids[clean][nearest(image_vectors, image_vectors[clean])])
+        self.caption_entry.write(ids, ids[clean][nearest(caption_vectors, caption_vectors[clean])])
+
+    def train_step(self, batch: Batch, rate: float, batches: TrainingBatches, step: Step) -> None:
+        """Try the batch on the copy, then train the network with the weights that follow."""
+        memories = (self.image_entry, self.caption_entry)
+        chosen = torch.stack([memory.read(batch.pair_ids) for memory in memories]).cpu()
+        entries = [batches.read(ids) for ids in chosen]
+        before, after = self.try_out(batch, entries, rate, step)
+        weight = confidence([ratio(*losses) for losses in zip(before, after, strict=True)])
+        self.weight.write(batch.pair_ids, weight)
+        self.weighted_step(batch, entries, weight, before, rate, step)
+
+    def try_out(
+        self, batch: Batch, entries: Sequence[Batch], rate: float, step: Step
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Losses of the image entries and of the caption entries before and after a step of the copy, ``(B,)`` each."""
+        siamese = cast(Backbone, self.siamese)
+        siamese.load_state_dict(self.networks[0].state_dict())
+        siamese.eval()
+        before = self.memory_losses(siamese, entries)
+        for module in siamese.modules():
+            if isinstance(module, nn.RNNBase):
+                module.train()  # cuDNN has no backward pass in evaluation mode; one layer computes the same in either
+        losses = self.pair_losses(siamese, *siamese.encode(batch))
+        step(
+            siamese, 4 * losses.mean(), batch, clip=False, learning_rate=rate
+        )  # twice the sum of both directions
+        return before, self.memory_losses(siamese.eval(), entries)
+
+    @torch.no_grad()
+    def memory_losses(self, network: Backbone, entries: Sequence[Batch]) -> list[Tensor]:
+        """Losses of entries among themselves, ``(B,)`` for each batch of them, without gradient."""
+        return [self.pair_losses(network, *network.encode(each)) for each in entries]
+
+    def weighted_step(
+        self,
+        batch: Batch,
+        entries: Sequence[Batch],
+        weight: Tensor,
+        before: Sequence[Tensor],
+        rate: float,
+        step: Step,
+    ) -> None:
+        """Train the network on a batch and on its entries.
+
+        Args:
+            batch: B pairs.
+            entries: B image entries, and B caption entries.
+            weight: w, ``(B,)``.
+            before: the copy's losses of the entries, ``(B,)`` each, before it tried the batch.
+            rate: of this step.
+            step: of the engine.
+        """
+        network = cast(Backbone, self.networks[0].train())
+        images, captions = network.encode(batch)
+        losses = self.pair_losses(network, images, captions) + network.auxiliary_losses(images, batch)
+        if self.config.faults == "published":
+            weighted, of_entries = weight.mean() * losses.mean(), before
+        else:
+            weighted = (weight * losses).mean()
+            of_entries = [self.pair_losses(network, *network.encode(each)) for each in entries]
+        memory = torch.stack(list(of_entries)).sum(dim=0).mean()
+        step(network, weighted + memory, batch, learning_rate=rate, weighted=weighted, memory=memory)
+
+    def estimates(self) -> dict[str, Tensor]:
+        """The clean probability at the start, and the last weight."""
+        return {"clean_probability": self.clean_probability.values, "weight": self.weight.values}

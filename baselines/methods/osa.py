@@ -1,0 +1,140 @@
+"""OSA: Debiased Orthogonal Boundary-Driven Efficient Noise Mitigation.
+
+Li et al., 2024. https://arxiv.org/abs/2410.01944
+
+An estimator, the network as it is before training, scores every pair once. To it unrelated inputs are not orthogonal:
+they lie in a cone, with a mean similarity beta. Pairs below beta have weight 0; the weights of the others rise with
+their similarity. Equation numbers are those of the first version.
+
+Where the published code departs from the paper, the paper is the default and ``faults: published`` the code:
+  * Eq. 4 takes the mean of K random inputs, paired; the code that of all pairings of them.
+  * Eq. 5 is ``z^2 (1 - z)``. The code divides by the largest z of the batch and takes ``x^2 (1 - x) (1 + x)``, so the
+    best pair of every batch has weight 0.
+  * The code's schedule, see :meth:`baselines.kit.fine_tuning.FineTuning.rate`.
+
+Deviations in either form:
+  * Where no pair of a batch lies above beta, the code divides 0 by 0; here all weights are 0.
+  * The estimator never changes, so every pair is compared once, on the whole image, and not anew in every batch.
+  * Random captions begin and end as captions do and are as long as the data's. For a backbone that reads features no
+    random image exists; there beta is the mean similarity of images with the captions of other pairs.
+  * Without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
+"""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, TrainingBatches, sent
+from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
+from baselines.kit.method import Setting, Step
+from baselines.kit.pair_memory import PairMemory
+from baselines.kit.randomness import derive_seed
+from ncl_bench.errors import TrainingError
+
+RANDOM_WORDS = 100  # ids from which random captions are drawn (code)
+
+
+class OSAConfig(FineTuningConfig):
+    """Schedule and optimiser; the method has no constant of its own."""
+
+
+def random_pairs(batch: Batch, seed: int) -> Batch:
+    """As many pairs of random images and captions: numbers in [0, 1), and words of the first hundred."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.rand(batch.image_features.shape, generator=generator)
+    words = torch.randint(RANDOM_WORDS, batch.caption_tokens.shape, generator=generator)
+    device = batch.pair_ids.device
+    return replace(batch, image_features=sent(images, device), caption_tokens=sent(words, device))
+
+
+def paired_shift(similarities: Tensor) -> Tensor:
+    """beta of Eq. 4, scalar: mean similarity of unrelated inputs ``(K, K)``, image k with caption k."""
+    return similarities.diagonal().mean()
+
+
+def overall_shift(similarities: Tensor) -> Tensor:
+    """beta of the published code, scalar: mean over all pairings ``(K, K)`` of unrelated inputs."""
+    return similarities.mean()
+
+
+def mismatched_shift(similarities: Tensor) -> Tensor:
+    """beta without random inputs, scalar: mean similarity of images with others' captions; 0 for one pair.
+
+    Args:
+        similarities: of given pairs, float ``(B, B)``.
+    """
+    others = len(similarities) * (len(similarities) - 1)
+    return (similarities.sum() - similarities.diagonal().sum()) / max(others, 1)
+
+
+def pair_weight(similarity: Tensor, shift: Tensor | float) -> Tensor:
+    """w of Eq. 5, ``(B,)``: ``z^2 (1 - z)`` with ``z = cos - beta``, 0 for z below 0; largest at z = 2/3."""
+    z = (similarity - shift).clamp(min=0)
+    return z.square() * (1 - z)
+
+
+def batch_weight(similarity: Tensor, shift: Tensor | float) -> Tensor:
+    """w of the published code, ``(B,)``: ``x^2 (1 - x) (1 + x)``, x the share of the batch's largest z, or 0."""
+    z = (similarity - shift).clamp(min=0)
+    x = torch.where(z > 0, z / z.max(), 0.0)
+    return x.square() * (1 - x) * (1 + x)
+
+
+class OSA(FineTuning):
+    """One network, and what it thought of every pair before.
+
+    Attributes:
+        similarity: of each pair, cosine under the estimator; 0 before.
+        shift: beta, scalar.
+    """
+
+    name = "osa"
+    title = "OSA"
+    paper = "https://arxiv.org/abs/2410.01944"
+    Config = OSAConfig
+    config: OSAConfig
+    shift: Tensor
+
+    def __init__(self, config: OSAConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        self.similarity = PairMemory(setting.n_pairs, initial=0.0)
+        self.register_buffer("shift", torch.zeros(()))
+
+    @torch.no_grad()
+    def prepare(self, batches: TrainingBatches) -> None:
+        """Score every pair, and measure beta.
+
+        Raises:
+            TrainingError: no pair lies above beta.
+        """
+        network, shifts = cast(Backbone, self.networks[0].eval()), []
+        of_random = overall_shift if self.config.faults == "published" else paired_shift
+        for batch in batches.covering("estimate"):
+            cosines = network(batch)
+            self.similarity.write(batch.pair_ids, cosines.diagonal())
+            if not network.reads_images:
+                shifts.append(mismatched_shift(cosines))
+            elif not shifts:
+                shifts.append(of_random(network(random_pairs(batch, derive_seed(batches.seed, "shift")))))
+        self.shift.copy_(torch.stack(shifts).mean())
+        if not (self.similarity.values > self.shift).any():
+            raise TrainingError(
+                f"no training pair is more similar than unrelated inputs are ({self.shift:.3f}), so OSA trusts none; "
+                "begin with pre-trained weights, or set method.warmup_epochs; found at the start"
+            )
+
+    def train_step(self, batch: Batch, rate: float, batches: TrainingBatches, step: Step) -> None:
+        """Eq. 6: CLIP's loss of each pair times its weight; pairs of weight 0 count in the mean."""
+        network = cast(Backbone, self.networks[0].train())
+        images, captions = network.encode(batch)
+        losses = self.pair_losses(network, images, captions) + network.auxiliary_losses(images, batch)
+        weigh = batch_weight if self.config.faults == "published" else pair_weight
+        weight = weigh(self.similarity.read(batch.pair_ids), self.shift)
+        step(network, (weight * losses).mean(), batch, learning_rate=rate, weight=weight.mean())
+
+    def estimates(self) -> dict[str, Tensor]:
+        """The estimator's similarity, moved to [0, 1]."""
+        return {"similarity": (1 + self.similarity.values.clamp(-1, 1)) / 2}

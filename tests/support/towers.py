@@ -1,0 +1,132 @@
+"""The networks of golden groups V and W: two towers that end in a joint space, and a trained scale of their cosines."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from support.doubles import StandIn
+from support.parity import Arrays, names_between, tensor
+from support.rounding import assert_near
+from torch import Tensor, nn
+from torch.nn import functional
+
+from baselines.kit.backbone import CosineBackbone, Encoded
+from baselines.kit.batches import Batch
+from baselines.kit.fine_tuning import FineTuning
+from baselines.kit.method import Setting
+
+
+class Towers(CosineBackbone):
+    """A linear layer for images, flattened, and one for captions, or for the mean of their words."""
+
+    name = "towers"
+
+    def __init__(self, state: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.image = nn.Linear(*reversed(state["image.weight"].shape))
+        self.text = nn.Linear(*reversed(state["text.weight"].shape))
+        self.scale = nn.Parameter(torch.zeros(()))
+        if "words.weight" in state:
+            self.words = nn.Embedding(*state["words.weight"].shape)
+        self.load_weights({self.renamed(name): x for name, x in state.items()})
+
+    @staticmethod
+    def renamed(name: str) -> str:
+        return name.replace("logit_scale", "scale")
+
+    @property
+    def logit_scale(self) -> nn.Parameter:
+        return self.scale
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        return _unit(self.image(image_features.flatten(1)), image_lengths)
+
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        items = (
+            caption_tokens if caption_tokens.is_floating_point() else self.words(caption_tokens).mean(dim=1)
+        )
+        return _unit(self.text(items), caption_lengths)
+
+
+class OpenCLIPTowers(CosineBackbone):
+    """OpenCLIP's class at a size of its own, with a vocabulary that ends captions with its largest number."""
+
+    name = "open_clip_towers"
+
+    def __init__(self, state: dict[str, Tensor], setting: np.ndarray) -> None:
+        from support.tiny_clip import open_clip  # for the tests of CLIP alone
+
+        super().__init__()
+        joint, side, layers, width, patch, context, words, text_width, heads, text_layers = setting.tolist()
+        self.towers = open_clip.CLIP(
+            joint,
+            {"image_size": side, "layers": layers, "width": width, "patch_size": patch, "head_width": 64},
+            {
+                "context_length": context,
+                "vocab_size": words,
+                "width": text_width,
+                "heads": heads,
+                "layers": text_layers,
+            },
+            quick_gelu=True,
+        )
+        self.towers.to(next(iter(state.values())).dtype).load_state_dict(state, strict=False)
+        assert {name for name, _ in self.towers.named_parameters()} == state.keys()
+
+    @staticmethod
+    def renamed(name: str) -> str:
+        return f"towers.{name}"
+
+    @property
+    def logit_scale(self) -> nn.Parameter:
+        scale: nn.Parameter = self.towers.logit_scale
+        return scale
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        return _unit(self.towers.encode_image(image_features), image_lengths)
+
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        return _unit(self.towers.encode_text(caption_tokens), caption_lengths)
+
+
+def _unit(vectors: Tensor, lengths: Tensor) -> Encoded:
+    vectors = functional.normalize(vectors, dim=-1)
+    return Encoded(vectors, lengths, vectors)
+
+
+def network_of(stored: Arrays, dtype: torch.dtype) -> Any:
+    """The stored network, as it is before training."""
+    state = {name: tensor(stored[f"net.{name}"], dtype) for name in names_between(stored, "net.")}
+    return OpenCLIPTowers(state, stored["setting"]) if "setting" in stored else Towers(state)
+
+
+def pairs_of(images: np.ndarray, captions: np.ndarray, dtype: torch.dtype, first_id: int = 0) -> Batch:
+    """A stored batch; its pairs have consecutive numbers."""
+    ones = torch.ones(len(images), dtype=torch.int64)
+    ids = first_id + torch.arange(len(images))
+    return Batch(tensor(images, dtype), ones, tensor(captions, dtype), ones, ids)
+
+
+def fine_tuned(method: type[FineTuning], network: nn.Module, n_pairs: int, **options: Any) -> Any:
+    """A method on a network that is given."""
+    return method(method.Config(**options), Setting(n_pairs, 1, 1, lambda: network))  # type: ignore[arg-type,return-value]
+
+
+def options_of(setting: np.ndarray) -> dict[str, Any]:
+    """What a stored ``setting`` says of schedule and optimiser: base rate, rising steps and epochs come first."""
+    rate, rising, epochs, *_ = setting.tolist()
+    names = {"learning_rate": rate, "rising_steps": int(rising), "epochs": int(epochs)}
+    return names | {"faults": "published"}
+
+
+def assert_rates(stored: Arrays, method: type[FineTuning]) -> None:
+    """Compare the published rate of the batches of every stored schedule."""
+    for name in names_between(stored, "schedule.", ".lr"):
+        n_pairs, n_batches, *_ = stored[f"schedule.{name}.setting"].astype(int).tolist()
+        epochs, rising, rate = stored[f"schedule.{name}.setting"].tolist()[2:]
+        made = fine_tuned(method, StandIn(), 1, **options_of(np.array([rate, rising, epochs])))
+        batches: Any = SimpleNamespace(pair_ids=range(n_pairs), batch_size=-(-n_pairs // n_batches))
+        rows = stored[f"schedule.{name}.epoch_and_batch"].tolist()
+        found = [made.rate(made.plan()[epoch], number, batches) for epoch, number in rows]
+        assert_near(found, stored[f"schedule.{name}.lr"], 1e-12, name=name)

@@ -104,10 +104,10 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
         assert low < np.mean((moved == clean).reshape(-1, 5).any(axis=1)) < high
 
 
-def test_own_images_take_ten_commands() -> None:
+def test_own_images_take_fourteen_commands() -> None:
     blocks = [block for block in blocks_of(DOCS / "my-own-images.md") if block.language == "bash"]
-    assert "in ten commands" in text("docs/my-own-images.md")
-    assert sum(len(commands_of(block.text)) for block in blocks) == 10
+    assert "in fourteen commands" in text("docs/my-own-images.md")
+    assert sum(len(commands_of(block.text)) for block in blocks) == 14
 
 
 def test_the_example_of_a_method_is_short() -> None:
@@ -144,6 +144,9 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
             words = words[2:]
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
+        command = getattr(command, "commands", {}).get(
+            "runs", command
+        )  # `audit RUN` is short for `audit runs RUN`
         assert command.name != "ncl-bench" or words[0] == "--version", words
         known = {
             option for parameter in command.params for option in parameter.opts + parameter.secondary_opts

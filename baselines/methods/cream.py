@@ -238,10 +238,8 @@ class CREAM(CoTeaching):
             mean_labels["clean"] = label.mean()
             counted = last_hard if hard is None and c.faults == "published" else hard
             if counted is not None:
-                last_hard, hard_label = (
-                    counted,
-                    refined_label(v[counted.pair_ids], self.predict(network, counted)),
-                )
+                last_hard = counted
+                hard_label = refined_label(v[counted.pair_ids], self.predict(network, counted))
                 mean_labels["hard"] = hard_label.mean()
             if noisy is not None:
                 noisy_label = refined_noisy_label(self.predict(network, noisy), self.predict(peer, noisy))

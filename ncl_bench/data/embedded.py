@@ -1,7 +1,7 @@
 """What embedded datasets share: from features, ids and captions in memory to a ``PairedDataset``."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar, TypeVar, cast
@@ -9,14 +9,13 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
+from ncl_bench.data.columns import FloatArray, TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, TokenKey
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import DataError, unknown_name
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, clean_pairing, clean_record
-from ncl_bench.progress import Progress, silent
+from ncl_bench.noise.draw import clean_pairing, clean_record
 
 TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
 
@@ -60,21 +59,9 @@ class EmbeddedDataset(DatasetSpec):
         """One split; the same object is handed out again within a process."""
         raise NotImplementedError
 
-    def draw_noise(
-        self,
-        *,
-        noise_ratio: float,
-        noise_unit: NoiseUnit,
-        seed: int | None = None,
-        captions: Sequence[str] | None = None,
-        progress: Progress = silent,
-    ) -> tuple[Int64Array, NoiseRecord]:
-        """Draw the noise of the train split; see :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise`."""
-        if captions is None and noise_unit == "similar":
-            captions = self.content("train").captions[self.languages[0]]
-        return super().draw_noise(
-            noise_ratio=noise_ratio, noise_unit=noise_unit, seed=seed, captions=captions, progress=progress
-        )
+    def train_captions(self) -> tuple[str, ...]:
+        """The captions of train in the first language."""
+        return self.content("train").captions[self.languages[0]]
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None

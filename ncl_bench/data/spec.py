@@ -245,6 +245,10 @@ class DatasetSpec:
         shared = (file.seed for file in self.noise_files if (file.unit, file.ratio) == (unit, ratio))
         return next(shared, None) or 0
 
+    def train_captions(self) -> Sequence[str] | None:
+        """The captions of train in the first language, or None where they must be read from a prepared folder."""
+        return None
+
     def draw_noise(
         self,
         *,
@@ -269,6 +273,8 @@ class DatasetSpec:
         Raises:
             NoiseError: a setting is refused.
         """
+        if captions is None and noise_unit == "similar":
+            captions = self.train_captions()
         return draw_noise(
             self.images["train"],
             self.captions_per_image,

@@ -85,10 +85,9 @@ def pictures(packages: Path, pairs: Sequence[int]) -> list[NDArray[np.uint8]]:
 
 def kappa(first: Sequence[str], second: Sequence[str]) -> float:
     """Cohen's kappa of two labellings of the same pairs: 1 for equal ones, 0 for agreement by chance."""
-    agreed = np.mean([one == other for one, other in zip(first, second, strict=True)])
-    shares = [Counter(labels) for labels in (first, second)]
-    chance = sum(shares[0][label] * shares[1][label] for label in LABELS) / len(first) ** 2
-    return float((agreed - chance) / (1 - chance)) if chance < 1 else 1.0
+    from sklearn.metrics import cohen_kappa_score
+
+    return float(cohen_kappa_score(first, second))
 
 
 def merge(first: Mapping[int, str], second: Mapping[int, str]) -> list[tuple[object, ...]]:

@@ -98,7 +98,7 @@ def test_a_stopped_copy_goes_on_where_it_was(
     *_, last = photos
     damaged = tmp_path / "photos" / f"{last}.png"
     damaged.write_bytes(b"no image")
-    with pytest.raises(DataError, match=rf"{last}.png is no image"):
+    with pytest.raises(DataError, match=rf"{last}.png is not an image"):
         add_images(SPEC, tmp_path / "photos", root)
     assert load_dataset("flickr30k", split="test", root=root).images is None
     partial = root / "flickr30k" / ".image_files.partial" / "result"

@@ -1,7 +1,7 @@
 """The static site: pages from templates, one style sheet, one script; no server, no external request."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from itertools import groupby
@@ -17,6 +17,8 @@ from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+from ncl_bench.noise.draw import clean_pairing
+from ncl_bench.noise.similar import share_without_common_word
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")
@@ -165,7 +167,21 @@ def _index(content: Content) -> dict[str, Any]:
         "lines": _picker(content.boards),
         "answers": {board.cell.slug: _answers(board) for board in content.boards},
         "papers": content.papers,
+        "strangers": _without_common_word([board.cell for board in content.boards]),
     }
+
+
+def _without_common_word(cells: Iterable[Cell]) -> dict[str, float]:
+    """By slug: share of the wrong pairs without a common word, for the unit ``similar`` on embedded datasets."""
+    shares = {}
+    for cell in cells:
+        captions = DATASETS[cell.dataset].train_captions() if cell.noise_unit == "similar" else None
+        if captions is not None and cell.noise_ratio:
+            spec = DATASETS[cell.dataset]
+            paired, _ = spec.draw_noise(noise_ratio=cell.noise_ratio, noise_unit="similar")
+            clean = clean_pairing(spec.images["train"], spec.captions_per_image)
+            shares[cell.slug] = share_without_common_word(captions, clean, paired)
+    return shares
 
 
 def _copied(boards: Sequence[Board]) -> list[str]:

@@ -66,6 +66,30 @@ def exchange_similar(
     return moved
 
 
+def share_without_common_word(
+    captions: Sequence[str], clean: NDArray[np.int64], paired: NDArray[np.int64]
+) -> float:
+    """Share of the wrong pairs whose caption has no word in common with any true caption of its new image.
+
+    Args:
+        captions: of the whole split.
+        clean: int64 ``(n_captions,)``, the clean pairing.
+        paired: int64 ``(n_captions,)``, the pairing with noise.
+
+    Returns:
+        A number in [0, 1]; 0 where no pair is wrong.
+    """
+    sets = [words(caption) for caption in captions]
+    of_image: dict[int, set[str]] = {}
+    for image, own in zip(clean.tolist(), sets, strict=True):
+        of_image.setdefault(image, set()).update(own)
+    wrong = np.flatnonzero(paired != clean).tolist()
+    strangers = sum(
+        sets[c].isdisjoint(of_image[image]) for c, image in zip(wrong, paired[wrong].tolist(), strict=True)
+    )
+    return strangers / max(1, len(wrong))
+
+
 class _Pairing:
     """Who may take whose image; captions are named by their position in the draw."""
 

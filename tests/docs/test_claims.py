@@ -104,6 +104,14 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
         assert low < np.mean((moved == clean).reshape(-1, 5).any(axis=1)) < high
 
 
+def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, example, shown = (
+        block.text for block in blocks_of(DOCS / "noise.md") if block.language in ("python", "text")
+    )
+    exec(example, {})
+    assert capsys.readouterr().out == shown
+
+
 def test_own_images_take_fourteen_commands() -> None:
     blocks = [block for block in blocks_of(DOCS / "my-own-images.md") if block.language == "bash"]
     assert "in fourteen commands" in text("docs/my-own-images.md")

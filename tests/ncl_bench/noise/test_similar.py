@@ -17,7 +17,7 @@ from ncl_bench.errors import NoiseError
 from ncl_bench.noise.draw import inject_noise, noise_sha256
 from ncl_bench.noise.files import read_index
 from ncl_bench.noise.identify import identify
-from ncl_bench.noise.similar import exchange_similar, words
+from ncl_bench.noise.similar import exchange_similar, share_without_common_word, words
 
 WORDS = ["red", "apple", "fruit", "Pear", "a_b", "水果", "苹", "x1", "dog", "cat"]
 
@@ -94,6 +94,14 @@ def test_a_loaded_dataset_carries_it() -> None:
     assert train.noise.sha256 == HASHES["pictograms", 0.4]
     assert (~true_correspondence(train)).sum() == int(0.4 * len(train))
     assert "40% of similar captions exchanged" in repr(train)
+
+
+def test_the_share_of_wrong_pairs_without_a_common_word() -> None:
+    captions, clean = ["red dog", "a dog", "Red cat", "水果"], np.array([0, 0, 1, 2])
+    assert (
+        share_without_common_word(captions, clean, np.array([1, 2, 0, 2])) == 1 / 3
+    )  # "a dog" beside "水果"
+    assert share_without_common_word(captions, clean, clean) == 0
 
 
 @pytest.mark.parametrize("seed", [0, 7])

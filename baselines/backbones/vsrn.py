@@ -20,6 +20,8 @@ Points of the published code, which we follow:
   * It reaches the region layer and the graph, but neither the GRU over the regions nor the caption encoder.
 
 Deviations:
+  * A blank image, whose features are all zero, makes the published loss not a number. Here what has no length stays
+    zero.
   * The published optimiser holds the captioner's parameters twice, so that they take two steps per batch and count
     twice in the length of the gradient. Here they count once.
   * The result of the paper is the mean of two trained networks; one network is one run here.
@@ -84,13 +86,10 @@ class EncodedImages(Encoded):
 
 
 def scaled(x: Tensor) -> Tensor:
-    """``x`` over its Euclidean length along dimension 1; where it is zero the result is not a number.
-
-    What is bfloat16 becomes float32.
-    """
+    """``x`` over its Euclidean length along dimension 1, zero where that is zero; bfloat16 becomes float32."""
     wide = torch.promote_types(x.dtype, torch.float32)
     length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide)
-    return x / length
+    return x / length.masked_fill(length == 0, 1.0)
 
 
 class GraphLayer(nn.Module):

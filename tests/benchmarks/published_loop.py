@@ -82,7 +82,7 @@ def _scan(network: SCAN, images: Encoded, captions: Encoded) -> Tensor:
     columns = []
     for words in _cut(captions, len(images)):
         sides = (words, images.vectors) if c.direction == "t2i" else (images.vectors, words)
-        columns.append(aggregate(scan_loop.looks(*sides, network.sharpness)[1]))
+        columns.append(aggregate(scan_loop.look(*sides, network.sharpness)))
     return torch.stack(columns, dim=1)
 
 

@@ -1,9 +1,7 @@
 """SCAN one caption at a time, written from the equations of the paper (ECCV 2018).
 
 Slow on purpose: every attended vector is made in full, each caption cut to its words and each image to its
-regions. It takes unit
-vectors and uses none of the network's similarity code. Its parts can be exchanged, so that variants of the paper can
-be written down.
+regions. It takes unit vectors and uses none of the network's similarity code.
 """
 
 from collections.abc import Callable
@@ -13,7 +11,6 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Encoded
 
-Normalise = Callable[[Tensor], Tensor]
 Aggregate = Callable[[Tensor], Tensor]
 
 
@@ -23,7 +20,6 @@ def similarities(
     direction: str,
     sharpness: float,
     aggregate: Aggregate,
-    normalise: Normalise | None = None,
 ) -> Tensor:
     """Similarity of every image with every caption, float ``(n_images, n_captions)``.
 
@@ -33,7 +29,6 @@ def similarities(
         direction: ``t2i``, words look at regions, or ``i2t``.
         sharpness: lambda_1.
         aggregate: cosines ``(n_images, looking items)`` to ``(n_images,)``.
-        normalise: products ``(n_images, seen items, looking items)`` before the softmax over the seen items.
     """
     result = images.vectors.new_zeros(len(images), len(captions))
     for k, length in enumerate(captions.lengths.tolist()):
@@ -42,18 +37,14 @@ def similarities(
             parts = images.vectors[same, :count]
             words = captions.vectors[k, :length].expand(len(parts), -1, -1)
             looking, seen = (words, parts) if direction == "t2i" else (parts, words)
-            result[same, k] = aggregate(looks(looking, seen, sharpness, normalise)[1])
+            result[same, k] = aggregate(look(looking, seen, sharpness))
     return result
 
 
-def looks(
-    looking: Tensor, seen: Tensor, sharpness: float, normalise: Normalise | None = None
-) -> tuple[Tensor, Tensor]:
-    """Attention ``(n, seen items, looking items)`` and cosines ``(n, looking items)``."""
-    scores = (normalise or leaky_unit)(torch.bmm(seen, looking.transpose(1, 2)))
-    attention = torch.softmax(sharpness * scores, dim=1)
-    attended = torch.bmm(attention.transpose(1, 2), seen)
-    return attention, cosine(looking, attended)
+def look(looking: Tensor, seen: Tensor, sharpness: float) -> Tensor:
+    """Cosines of items with what they attend to, ``(n, looking items)``."""
+    attention = torch.softmax(sharpness * leaky_unit(torch.bmm(seen, looking.transpose(1, 2))), dim=1)
+    return cosine(looking, torch.bmm(attention.transpose(1, 2), seen))
 
 
 def leaky_unit(scores: Tensor) -> Tensor:

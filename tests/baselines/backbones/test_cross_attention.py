@@ -1,0 +1,223 @@
+"""SCAN and IMRAM: what the published code computes on the way, and in tiles the numbers of the one-caption loop."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import imram_loop, scan_loop
+from support.parity import (
+    REGIONS,
+    Arrays,
+    Golden,
+    batch_of,
+    encoded,
+    network_of,
+    small_batch,
+    small_network,
+    state_of,
+    weighted_gradients,
+)
+from support.rounding import assert_equals_loop, assert_near
+from torch import Tensor
+
+from baselines.backbones import cross_attention, pairwise
+from baselines.backbones.cross_attention import Side, attention, gram, mean_over_items, products, relevance
+from baselines.backbones.imram import IMRAM, IMRAMConfig, Look
+from baselines.backbones.scan import PUBLISHED_LSE_SHARPNESS, PUBLISHED_SHARPNESS, SCAN
+from baselines.kit.backbone import Backbone, Encoded
+
+SCANS: dict[str, dict[str, Any]] = {
+    "t2i_lse": {"direction": "t2i", "aggregation": "lse"},
+    "t2i_avg": {"direction": "t2i", "aggregation": "avg"},
+    "i2t_lse": {"direction": "i2t", "aggregation": "lse"},
+    "i2t_avg": {"direction": "i2t", "aggregation": "avg"},
+    "i2t_lse20": {"direction": "i2t", "aggregation": "lse", "lse_sharpness": 20.0},
+}
+IMRAMS = {mode: {"mode": mode} for mode in ("text", "image", "full")}
+VARIANTS = [*(("scan", name) for name in SCANS), *(("imram", name) for name in IMRAMS)]
+DIRECTIONS = ("t2i", "i2t")
+LOOKS = {"full.nonorm": ("P_imram", False), "full.norm": ("P_imram_norm", True)}
+"""Cases of which every look is stored: their file, and whether memories have unit length."""
+
+
+def small(backbone: str, variant: str, **options: Any) -> Backbone:
+    return small_network(backbone, **{**(SCANS | IMRAMS)[variant], **options})
+
+
+def looped(network: Backbone, images: Encoded, captions: Encoded, direction: str = "") -> Tensor:
+    if isinstance(network, IMRAM):
+        return imram_loop.similarities(network, images, captions)
+    assert isinstance(network, SCAN)
+    c = network.config
+    lse = c.lse_sharpness or PUBLISHED_LSE_SHARPNESS[c.direction]
+    aggregate = scan_loop.mean if c.aggregation == "avg" else scan_loop.log_sum_exp(lse)
+    sharpness = c.attention_sharpness or PUBLISHED_SHARPNESS[c.direction]
+    return scan_loop.similarities(images, captions, direction or c.direction, sharpness, aggregate)
+
+
+def stored_sides(
+    backbone: str, file: str, golden: Golden, **options: Any
+) -> tuple[Arrays, Any, Encoded, Encoded]:
+    stored = golden(file)
+    network = network_of(backbone, state_of(stored), **options)
+    return stored, network, *encoded(network, batch_of(stored))
+
+
+def by_caption(stored: Arrays, images: Encoded, captions: Encoded, direction: str) -> list[tuple[Side, Side]]:
+    """What looks and what is seen, for each caption whose attention is stored."""
+    regions, pairs = Side(images.vectors, None), []
+    for k in stored["attn.captions"].tolist():
+        words = Side(captions.vectors[k : k + 1, : int(captions.lengths[k])], None)
+        pairs.append((words, regions) if direction == "t2i" else (regions, words))
+    return pairs
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_attention_and_cosines_of_scan_match(direction: str, golden: Golden) -> None:
+    stored, _, *sides = stored_sides("scan", "N_scan", golden)
+    for j, (looking, seen) in enumerate(by_caption(stored, *sides, direction)):
+        between = products(looking, seen)
+        weights = attention(between, None, PUBLISHED_SHARPNESS[direction])
+        cosines = relevance(looking, between, weights, gram(seen))
+        of_images = weights.squeeze(2) if direction == "t2i" else weights.squeeze(0).transpose(0, 1)
+        assert_near(of_images, stored[f"attn.{direction}.cap{j}"], 2e-5, scale=1)
+        assert_near(cosines.flatten(0, 1), stored[f"attn.{direction}.rel{j}"], 2e-5, scale=1)
+
+
+def looks(network: IMRAM, name: str, looking: Side, seen: Side) -> list[Look]:
+    direction: Any = network.directions[name]
+    return list(direction.looks(looking, seen, direction.of_looking(looking), direction.of_seen(seen)))
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+@pytest.mark.parametrize("case", LOOKS)
+def test_each_look_of_imram_matches(case: str, name: str, golden: Golden) -> None:
+    file, memory_norm = LOOKS[case]
+    stored, network, images, captions = stored_sides("imram", file, golden, memory_norm=memory_norm)
+    valid = torch.arange(captions.vectors.shape[1]) < captions.lengths[:, None]
+    looking, seen = Side(captions.vectors, valid), Side(images.vectors, None)
+    if name == "i2t":
+        looking, seen = seen, looking
+    means = [mean_over_items(look.cosines, looking.valid) for look in looks(network, name, looking, seen)]
+    found = torch.stack(means if name == "t2i" else [mean.T for mean in means])
+    assert_near(found, stored[f"{case}.steps.{name}"], 5e-6, scale=1)
+    compared = set()
+    for j, (looking, seen) in enumerate(by_caption(stored, images, captions, name)):
+        for step, look in enumerate(looks(network, name, looking, seen)):
+            attended = look.weights.flatten(2).transpose(1, 2) @ seen.vectors
+            values = {
+                "attended": attended.view(len(seen.vectors), *looking.vectors.shape),
+                "rel": look.cosines,
+                "query": look.memory,
+            }
+            for key, value in values.items():
+                array = f"{case}.{name}.cap{j}.step{step}.{key}"
+                if array in stored:
+                    assert_near(value.flatten(0, 1), stored[array], 2e-5, scale=1)
+                    compared.add(array)
+    assert compared == {array for array in stored if array.startswith(f"{case}.{name}.cap")}
+
+
+OPTIONS = {
+    "scan": st.fixed_dictionaries({"attention_sharpness": st.floats(0.5, 30)}),
+    "imram": st.fixed_dictionaries({"steps": st.integers(1, 4), "memory_norm": st.booleans()}),
+}
+
+
+@given(
+    data=st.data(),
+    words=st.lists(st.integers(1, 9), min_size=1, max_size=9),
+    regions=st.lists(st.integers(1, 16), min_size=1, max_size=6),
+    block_captions=st.one_of(st.none(), st.integers(1, 9)),
+)
+@settings(max_examples=20)
+@pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
+def test_similarities_and_gradients_equal_the_loop(
+    backbone: str,
+    variant: str,
+    data: st.DataObject,
+    words: list[int],
+    regions: list[int],
+    block_captions: int | None,
+) -> None:
+    network = small(backbone, variant, block_captions=block_captions, **data.draw(OPTIONS[backbone]))
+
+    def results(similarities: Callable[[Encoded, Encoded], Tensor]) -> dict[str, Tensor]:
+        found = similarities(*encoded(network, small_batch(len(regions), words, regions)))
+        gradients = weighted_gradients(network, found).items()
+        return {"similarities": found, **{name: gradient for name, gradient in gradients if gradient.any()}}
+
+    assert_equals_loop(
+        network, lambda: results(network.similarities), lambda: results(partial(looped, network))
+    )
+
+
+@pytest.mark.parametrize("variant", SCANS)
+def test_intra_modal_similarities_of_scan_equal_the_loop(variant: str) -> None:
+    network = small("scan", variant)
+    images, captions = encoded(network, small_batch(regions=REGIONS))
+    for found, side in (
+        (network.image_image_similarities(images), images),
+        (network.caption_caption_similarities(captions), captions),
+    ):
+        assert_near(found, looped(network, side, side, "t2i"), 1e-12, scale=1)
+
+
+@pytest.mark.parametrize(("mode", "direction"), [("text", "t2i"), ("image", "i2t")])
+def test_a_single_look_is_scan(mode: str, direction: str, golden: Golden) -> None:
+    stored, dtype = golden("N_scan"), torch.float64
+    sides = encoded(network_of("scan", state_of(stored, "", dtype)), batch_of(stored, "in.", dtype))
+    network = IMRAM(IMRAMConfig(mode=mode, steps=1, embed_size=2, attention_sharpness=7.0), 2, 1, 4)
+    expected = scan_loop.similarities(*sides, direction, 7.0, scan_loop.mean)
+    assert_near(network.similarities(*sides), expected, 1e-12, scale=1)
+
+
+@pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
+def test_tiles_stay_within_the_budget_and_change_nothing(
+    backbone: str, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, wide, budget = small(backbone, variant), 0, 20_000
+    if backbone == "imram":
+        wide, budget = 8 * network.embed_size, 60_000
+    with torch.no_grad():
+        sides = encoded(network, small_batch(regions=REGIONS))
+        expected = network.similarities(*sides)
+        seen: list[int] = []
+        inner = cross_attention.relevance
+
+        def recorded(looking: Side, between: Tensor, *others: Tensor) -> Tensor:
+            n_wide = wide * looking.vectors.shape[:2].numel() * len(between)
+            seen.append((6 * between.numel() + n_wide) * between.element_size())
+            return inner(looking, between, *others)
+
+        monkeypatch.setattr(f"baselines.backbones.{backbone}.relevance", recorded)
+        monkeypatch.setattr(pairwise, "CPU_BYTES", budget)
+        found = network.similarities(*sides)
+    assert_near(found, expected, 1e-12, scale=1)
+    assert len(seen) > 3
+    assert max(seen) <= budget
+
+
+@pytest.mark.parametrize(("backbone", "variant"), VARIANTS)
+def test_the_range_is_reached_and_kept(backbone: str, variant: str) -> None:
+    network = small(backbone, variant)
+    low, high = network.similarity_range
+    found = network.similarities(*encoded(network, small_batch(regions=REGIONS)))
+    assert ((found >= low) & (found <= high)).all()
+    equal = torch.full((1, 16, 32), 32**-0.5, dtype=torch.float64)
+    images, captions = Encoded(equal, torch.tensor([16])), Encoded(equal[:, :2], torch.tensor([2]))
+    largest = network.similarities(images, captions).item()
+    if variant.endswith(("lse", "lse20")):
+        assert isinstance(network, SCAN)
+        assert high == math.inf
+        assert largest == pytest.approx(
+            1 + math.log(2 if variant == "t2i_lse" else 16) / network.lse_sharpness
+        )
+    else:
+        assert largest == pytest.approx(high)
+        assert high == {"text": 3, "image": 3, "full": 6}.get(variant, 1)

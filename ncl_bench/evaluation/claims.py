@@ -1,4 +1,4 @@
-"""What a submission states about order and noise, compared with the dataset."""
+"""Check the order and noise that a submission states against the dataset."""
 
 import os
 from pathlib import Path
@@ -24,16 +24,16 @@ RATIO_TOLERANCE = 1e-6
 def local_split(
     spec: DatasetSpec, split: str, root: Path | None, language: str | None = None
 ) -> PairedDataset | None:
-    """The split as this machine holds it, or None where it was not prepared here.
+    """Open a split if it is prepared on this machine; return None otherwise.
 
     Args:
-        spec: which dataset.
-        split: its name.
-        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
-        language: of the captions.
+        spec: the dataset.
+        split: name of the split.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        language: language of the captions.
 
     Raises:
-        DataError: ``root`` was given and holds no such dataset, or it is damaged.
+        DataError: ``root`` was given but holds no such dataset, or the dataset is damaged.
     """
     surroundings = os.environ.get(ROOT_VARIABLE)
     place = root or (Path(surroundings) if surroundings else None)
@@ -45,18 +45,18 @@ def local_split(
 
 
 def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
-    """The order fingerprint of a split: a fact of the dataset, or else of the split as it was prepared here.
+    """Order fingerprint of a split: from the dataset's facts, or else from the prepared split.
 
     Args:
-        spec: which dataset.
+        spec: the dataset.
         split: ``test`` or ``dev``.
-        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
 
     Returns:
-        sha256 (hex), or None where it is neither known nor prepared here.
+        sha256 (hex), or None if it is neither a known fact nor prepared here.
 
     Raises:
-        DataError: ``root`` was given and holds no such dataset, or it is damaged.
+        DataError: ``root`` was given but holds no such dataset, or the dataset is damaged.
     """
     if split in spec.order_fingerprints:
         return spec.order_fingerprints[split]
@@ -65,13 +65,13 @@ def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
 
 
 def check_order(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
-    """Compare the stated order of the evaluated splits with the dataset's.
+    """Compare the stated order of each evaluated split with the dataset's order.
 
     Returns:
-        Notes: a sentence per split that could not be compared.
+        Notes, one sentence per split that could not be compared.
 
     Raises:
-        SubmissionError: an order is another.
+        SubmissionError: a stated order differs from the dataset's.
     """
     notes = []
     for split in submission.scores:
@@ -93,15 +93,15 @@ def check_noise(folder: Path, noise: Noise, spec: DatasetSpec) -> tuple[NDArray[
     """Recompute the stated noise and compare its hash.
 
     Args:
-        folder: holds the noise file, where the statement names one.
-        noise: as stated.
+        folder: the submission folder; a noise file is looked up here.
+        noise: the stated noise.
         spec: the dataset.
 
     Returns:
-        The true correspondence of the training captions, or None where it cannot be known; and notes.
+        True correspondence of the training captions, or None if unknown; and notes.
 
     Raises:
-        SubmissionError: the noise has another hash or realised ratio than stated.
+        SubmissionError: hash or realised ratio differ from the statement.
         NoiseError: the noise file is refused.
     """
     if noise.unit == "natural":
@@ -137,9 +137,9 @@ def check_noise(folder: Path, noise: Noise, spec: DatasetSpec) -> tuple[NDArray[
 
 
 def _check_published_name(noise: Noise, spec: DatasetSpec) -> None:
-    """Without the noise file its name can only be compared with what is known of the shared files.
+    """Check the name of a shared noise file by hash alone, because the file is not given.
 
-    Image files are known by the hash of their permutation, which the hash of the captions' images does not give.
+    Image-unit files are known by the hash of their permutation, which differs from the hash of ``caption_to_image``.
     """
     if noise.published is None:
         return
@@ -165,7 +165,7 @@ def _known_noise(
         check_sha256(path, noise.index)
         return read_noise_file(path, spec, unit)
     if unit == "similar" and not spec.embedded:
-        return None  # its captions are not at hand
+        return None  # similar noise needs the captions, which are not available here
     drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
 

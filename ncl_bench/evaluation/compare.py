@@ -1,4 +1,4 @@
-"""Two sides of submissions compared: what may be said about the difference of their rSum."""
+"""Compare two sides of submissions by the difference of their rSum."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,17 +28,17 @@ STATEMENTS = (
     "selection_split",
     "language",
 )
-"""What the submissions of one side should share, and, the first two apart, both sides."""
+"""Statements that must agree within a side; the first two must agree between the sides too."""
 
 
 class Difference(Record):
-    """What may be said about two sides under one protocol.
+    """Comparison of two sides under one protocol.
 
     Attributes:
-        r_sums: of the first and the second side, each a mean over its training runs.
-        spreads: standard deviation over the runs of either side; None for a single run.
+        r_sums: rSum of the first and the second side, each the mean over its training runs.
+        spreads: standard deviation over the runs of each side; None for a single run.
         difference: first minus second.
-        interval: 95 % interval of the difference: by bootstrap over images where either side has one run, else over
+        interval: 95 % interval of the difference. Bootstrap over images if both sides have one run; otherwise over
             training runs and images.
         verdict: which side is better, or that they cannot be told apart.
     """
@@ -51,12 +51,12 @@ class Difference(Record):
 
 
 def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Float64Array:
-    """Differences of rSum over resamples of the same images for both, first minus second.
+    """Bootstrap the rSum difference, first minus second, with the same resampled images for both.
 
     Args:
         first: ranks of one submission.
-        second: ranks of the other, on the same queries.
-        images_per_fold: ``n_images`` without folds.
+        second: ranks of the other, for the same queries.
+        images_per_fold: images per fold; ``n_images`` without folds.
 
     Returns:
         float64 ``(1000,)``.
@@ -77,10 +77,10 @@ def compare(
     """Compare two sides under every protocol of a split.
 
     Args:
-        sides: ranks of every training run of either side, on the same queries.
-        spec: the dataset of all.
+        sides: ranks of every training run of each side, for the same queries.
+        spec: the dataset.
         split: ``test`` or ``dev``.
-        names: what the verdict calls the sides.
+        names: names of the two sides in the verdict.
     """
     found = {}
     for protocol in protocols_of(spec, split):
@@ -103,7 +103,7 @@ def compare(
 
 
 def _parts(side: Sequence[Counted], spec: DatasetSpec, protocol: str) -> Float64Array:
-    """What each image adds to the rSum of each run, float64 ``(n_runs, n_images)``."""
+    """Contribution of each image to the rSum of each run, float64 ``(n_runs, n_images)``."""
     hits = [hits_per_image(ranks_under(counted, protocol)) for counted in side]
     size = fold_size(protocol, len(hits[0]))
     return np.stack([Hits(each, spec.captions_per_image, size).parts() for each in hits])
@@ -114,10 +114,10 @@ def _spread(parts: Float64Array) -> float | None:
 
 
 def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Split) -> list[str]:
-    """Refuse submissions that share no queries; say what else differs than the method.
+    """Refuse submissions on different queries; note every other difference besides the method.
 
     Raises:
-        SubmissionError: the datasets differ, one has no scores of the split, or a run is given twice.
+        SubmissionError: the datasets differ, a submission lacks scores of the split, or a run is given twice.
     """
     first, *others = [opened for side in sides for opened in side]
     for other in others:
@@ -165,14 +165,14 @@ def _stated(opened: Opened, statement: str) -> str:
 
 
 def _runs_note(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
-    """What one training run says, and what it does not."""
+    """Note what a side with a single training run can and cannot show."""
     counts = [len(side) for side in sides]
     if counts == [1, 1]:
         return [
-            "one training run of each says which of two trained models is better, and little about their methods, "
-            "whose runs differ from seed to seed; compare several: ncl-bench compare A0 A1 A2 vs B0 B1 B2"
+            "with one training run per side, this compares two trained models, not their methods: runs of one method "
+            "differ from seed to seed; compare several: ncl-bench compare A0 A1 A2 vs B0 B1 B2"
         ]
-    return ["a side of one training run borrows the spread of the other side"] if 1 in counts else []
+    return ["a side with one training run uses the spread of the other side"] if 1 in counts else []
 
 
 def compare_folders(
@@ -184,22 +184,22 @@ def compare_folders(
     root: Path | None = None,
     plot: Path | None = None,
 ) -> tuple[dict[str, Difference], list[str]]:
-    """Compare the submission folders of two sides: one training run each, or several.
+    """Compare the submission folders of two sides, each with one or more training runs.
 
     Args:
-        first: of one side.
-        second: of the other.
+        first: folders of one side.
+        second: folders of the other.
         split: ``test`` or ``dev``.
-        names: what the verdict calls the sides.
+        names: names of the two sides in the verdict.
         root: folder of prepared datasets.
-        plot: file for a picture under the default protocol: the resampled differences of two runs, or the rSum of
-            every run.
+        plot: file for a picture under the default protocol. Two single runs: the resampled differences. Otherwise: the
+            rSum of every run.
 
     Returns:
         Protocol to difference, and notes on what else differs.
 
     Raises:
-        SubmissionError: a submission is refused, or cannot be compared with the others.
+        SubmissionError: a submission is refused or not comparable with the others.
         ScoresError: scores are refused.
         NclBenchError: the picture cannot be drawn.
     """

@@ -1,24 +1,23 @@
-"""Whether two groups of trained models can be told apart, over training seeds and images together (docs/protocol.md).
+"""Test whether two groups of trained models differ, over training seeds and images together (docs/protocol.md).
 
-A model's rSum would be another one under another training seed and on other images. The test asks whether the
-difference of two groups is larger than both explain: a Welch t-test on the rSum of the seeds, whose variance is
-enlarged by that of the images. With ``y[s, i]`` what image ``i`` adds to the rSum of the model of seed ``s``::
+A model's rSum changes with the training seed and with the test images. The test asks whether the difference of two
+groups is larger than both explain. It is a Welch t-test on the rSum of the seeds, with the variance over images added.
+With ``y[s, i]`` the contribution of image ``i`` to the rSum of the model of seed ``s``::
 
     variance = var_A / n_A + var_B / n_B        var: of the rSum over a group's seeds
              + images                           of mean_A[i] - mean_B[i] over images, divided by their number
 
-The images are the same for both groups, so the second line is a paired one. The seeds are not paired: seed 0 of one
-method has nothing in common with seed 0 of another. What differs by seed *and* image is part of both lines and is taken
-out of the second. The degrees of freedom are Satterthwaite's. Two groups are told apart where the 95 % interval of
-their difference does not hold 0; many pairs are not corrected for.
+Both groups see the same images, so the second line is paired. Seeds are not paired: seed 0 of one method has nothing in
+common with seed 0 of another. The seed-by-image interaction is part of both lines, so it is subtracted from the second.
+The degrees of freedom are Satterthwaite's. Two groups differ if the 95 % interval of their difference excludes 0. There
+is no correction for multiple comparisons.
 
-Why no bootstrap over seeds: with three seeds it draws from ten different samples, and its variance is two thirds of
-the unbiased one. Groups of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
-(tests/ncl_bench/evaluation/test_difference.py simulates both). The price is that three seeds tell only large
-differences apart, which is what three seeds can do.
+Why no bootstrap over seeds: three seeds give only ten different samples, and their variance is two thirds of the
+unbiased one. Groups of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
+(tests/ncl_bench/evaluation/test_difference.py simulates both). The price: three seeds detect only large differences.
 
-A group of a single seed says nothing about its spread over seeds: it takes that of the other one. Where both have one
-seed, only the images are left: what is told apart is two trained models, not two methods.
+A group with one seed has no spread of its own, so it uses the other group's. If both have one seed, only the variance
+over images is left: the test then compares two trained models, not two methods.
 """
 
 from collections.abc import Sequence
@@ -34,13 +33,13 @@ from ncl_bench.evaluation.ranks import Int64Array
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """What one trained model answered, per image.
+    """Per-image hits of one trained model.
 
     Attributes:
         per_image: int64 ``(n_images, 6)``: queries of the image answered within each cut-off, in the order of
             ``ncl_bench.evaluation.metrics.RECALLS``.
-        captions_per_image: a fact of the dataset.
-        images_per_fold: images vary within their fold.
+        captions_per_image: number of captions per image.
+        images_per_fold: images per fold; images vary within their fold.
     """
 
     per_image: Int64Array
@@ -48,7 +47,7 @@ class Hits:
     images_per_fold: int
 
     def parts(self) -> Float64Array:
-        """What each image adds: float64 ``(n_images,)``, whose mean is the model's rSum."""
+        """Contribution of each image, float64 ``(n_images,)``; the mean is the model's rSum."""
         queries = np.array([1] * len(CUTOFFS) + [self.captions_per_image] * len(CUTOFFS))
         parts: Float64Array = 100.0 * (self.per_image / queries).sum(axis=1)
         return parts
@@ -57,11 +56,11 @@ class Hits:
 def difference_interval(
     first: Float64Array, second: Float64Array, images_per_fold: int
 ) -> tuple[float, float]:
-    """95 % interval of the difference of two groups' mean rSum, first minus second.
+    """95 % interval of the difference of mean rSum, first group minus second.
 
     Args:
-        first: float ``(n_seeds, n_images)``: what each image adds to the rSum of each model of one group.
-        second: the same of the other group, on the same images.
+        first: float ``(n_seeds, n_images)``: contribution of each image to the rSum of each model of one group.
+        second: the same for the other group, on the same images.
         images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
     """
     difference = float(first.mean() - second.mean())
@@ -76,19 +75,20 @@ def difference_interval(
 
 
 def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
-    """Whether :func:`difference_interval` leaves 0 out."""
+    """Whether :func:`difference_interval` excludes 0."""
     low, high = difference_interval(first, second, images_per_fold)
     return low > 0 or high < 0
 
 
 def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> NDArray[np.bool_]:
-    """:func:`told_apart` of every pair of groups, bool ``(n, n)``.
+    """Apply :func:`told_apart` to every pair of groups; bool ``(n, n)``.
 
-    Pairs that a bound of the quantile does not decide are tested one by one, so that every answer is the same.
+    Bounds on the t quantile decide most pairs at once; the remaining pairs are tested one by one. Results are
+    identical.
 
     Args:
-        groups: of each, float ``(n_seeds, n_images)``, on the same images.
-        images_per_fold: as above.
+        groups: one float ``(n_seeds, n_images)`` array per group, on the same images.
+        images_per_fold: as in :func:`difference_interval`.
     """
     n_images = groups[0].shape[1]
     seeds = np.array([len(one) for one in groups])
@@ -131,11 +131,11 @@ def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> ND
 
 
 _STEPS = 64
-"""Degrees of freedom at which the quantile is known lie this close: 1 / 64."""
+"""The quantile is tabulated at degrees of freedom in steps of 1 / 64."""
 
 
 def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, float]:
-    """Variance that comes from the seeds; its square over its degrees of freedom; what images know of it too."""
+    """Variance due to seeds; its square over its degrees of freedom; the interaction to subtract from the images."""
     models = (first, second)
     known = [one for one in models if len(one) > 1]
     if not known:
@@ -149,13 +149,13 @@ def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, 
 
 
 def _of_images(differences: Float64Array, images_per_fold: int) -> float:
-    """Variance of the mean of ``(n_images,)`` differences, images varying within their fold."""
+    """Variance of the mean of ``(n_images,)`` differences, within folds."""
     folds = differences.reshape(-1, images_per_fold)
     return float(folds.var(axis=1, ddof=1).mean() / differences.size)
 
 
 def _interaction(parts: Float64Array) -> float:
-    """Mean square of what neither the model nor the image alone explains, of ``(n_seeds, n_images)``."""
+    """Mean square of the seed-by-image interaction of ``(n_seeds, n_images)``."""
     rest = parts - parts.mean(axis=1, keepdims=True) - parts.mean(axis=0) + parts.mean()
     n_seeds, n_images = parts.shape
     return float((rest**2).sum() / ((n_seeds - 1) * (n_images - 1)))

@@ -1,7 +1,7 @@
-"""Metrics by labels that know more true matches than the captions of an image: ECCV Caption and CxC.
+"""Metrics with more true matches than an image's own captions: ECCV Caption and CxC.
 
-A dataset names such labels (:class:`ncl_bench.data.spec.LabelSource`); docs/protocol.md, "More true matches", says
-what is counted.
+A dataset names its labels (:class:`ncl_bench.data.spec.LabelSource`). See "More true matches" in docs/protocol.md for
+the definitions.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from ncl_bench.evaluation.scores import BLOCK, Rows
 
 Places = tuple[Int64Array, Int64Array]
 Placer = Callable[[Matches, Matches], Places]
-"""For every match of i2t and of t2i, how many items of its query score as high or higher, itself among them."""
+"""Count, for every i2t and t2i match, the items of its query that score at least as high, itself included."""
 
 
 def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
-    """Places of matches in similarities; see ``Placer``.
+    """Places of matches in a similarity matrix; see ``Placer``.
 
     Args:
         scores: ``(n_images, n_captions)``.
@@ -27,11 +27,11 @@ def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
         t2i: images that match captions.
 
     Returns:
-        int64 ``(n_matches,)`` of either direction, from 1.
+        Two int64 ``(n_matches,)`` arrays, i2t and t2i; places start at 1.
     """
     n_images = scores.shape[0]
     blocks = [(start, min(start + BLOCK, n_images)) for start in range(0, n_images, BLOCK)]
-    # The score of a t2i match stands in another row than most of what it is compared with, so all are read first.
+    # Matches of one caption lie in different rows, so read the scores of all t2i matches before comparing.
     by_image = np.argsort(t2i.item, kind="stable")
     edges = np.searchsorted(t2i.item[by_image], np.arange(n_images + 1))
     threshold = np.empty(len(t2i.item), scores.rows(0, 1).dtype)
@@ -54,15 +54,15 @@ def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
 
 
 def metrics_of(labels: Labels, place: Placer) -> tuple[dict[str, float], dict[str, float]]:
-    """The metrics of ECCV Caption and the recalls of CxC.
+    """Compute the metrics of ECCV Caption and the recalls of CxC.
 
     Args:
-        labels: of the split.
-        place: the places of matches in the scores, from 1; a wrong item of the same score counts before a match.
+        labels: labels of the split.
+        place: returns the places of matches, from 1; a wrong item with the same score counts before a match.
 
     Returns:
-        In percent, for ``i2t`` and ``t2i``: ``i2t_map_at_r``, ``i2t_r_precision`` and ``i2t_r1`` by the labels of ECCV
-        Caption, and ``i2t_r1``, ``i2t_r5`` and ``i2t_r10`` by those of CxC.
+        Percentages for ``i2t`` and ``t2i``: ``i2t_map_at_r``, ``i2t_r_precision`` and ``i2t_r1`` by the labels of ECCV
+        Caption; ``i2t_r1``, ``i2t_r5`` and ``i2t_r10`` by the labels of CxC.
     """
     eccv: dict[str, float] = {}
     cxc: dict[str, float] = {}
@@ -88,11 +88,11 @@ def ranks_of_matches(matches: Matches, places: Int64Array) -> tuple[Int64Array, 
     The rank of a query's ``j``-th best match is ``j`` plus the number of wrong items that score as high or higher.
 
     Args:
-        matches: of one direction.
-        places: int64 ``(n_matches,)``, how many items of the query score as high as the match or higher.
+        matches: matches of one direction.
+        places: int64 ``(n_matches,)``, number of items of the query that score at least as high as the match.
 
     Returns:
-        For every match, query after query: the number of its query, its own number ``j`` from 1, and its rank, int64
+        For every match, grouped by query: number of its query, its own number ``j`` from 1, and its rank; int64
         ``(n_matches,)`` each.
     """
     ordered = np.lexsort((places, matches.query))
@@ -100,7 +100,7 @@ def ranks_of_matches(matches: Matches, places: Int64Array) -> tuple[Int64Array, 
     first = np.flatnonzero(np.diff(query, prepend=-1))
     query_number = np.cumsum(np.diff(query, prepend=-1) > 0) - 1
     number = np.arange(len(query)) - first[query_number] + 1
-    # Matches of one score have one place, which counts them all: the last of them has no other match behind it.
+    # Tied matches share one place, which counts all of them. Only the last one of a tie has no match behind it.
     last_of_tie = np.append((np.diff(place) != 0) | (np.diff(query) != 0), True)
     ends = np.flatnonzero(last_of_tie)
     number_of_last = number[ends[np.searchsorted(ends, np.arange(len(query)))]]

@@ -1,4 +1,4 @@
-"""From scores to numbers: check everything, count, evaluate, and write what was asked for."""
+"""Check scores, count ranks, evaluate, and write the requested files."""
 
 import platform
 import sys
@@ -48,22 +48,22 @@ from ncl_bench.npy import map_npy
 from ncl_bench.progress import bar
 
 EVALUATION_FILE = "evaluation.json"
-"""The numbers of scores without a statement; those of a submission are ``result.json``."""
+"""File name for the numbers of bare scores; a submission has ``result.json``."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A submission whose statements and files were checked, but whose scores were not counted.
+    """A submission whose statement and files are checked, but whose scores are not counted yet.
 
     Attributes:
-        folder: of the submission.
-        submission: what it states.
+        folder: the submission folder.
+        submission: its statement.
         spec: its dataset.
         sources: split to scores.
         probabilities: clean probability of every training caption, or None.
-        correspondence: the truth about them, or None where it is not known.
-        notes: what could not be checked, and what is unusual.
-        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        correspondence: true correspondence of the training captions, or None if unknown.
+        notes: what could not be checked, and what looks unusual.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
     """
 
     folder: Path
@@ -77,20 +77,20 @@ class Opened:
 
     @property
     def n_images(self) -> int:
-        """Images of all evaluated splits."""
+        """Number of images of all evaluated splits."""
         return sum(expected_shape(self.spec, split)[0] for split in self.sources)
 
 
 def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
-    """Check statements, fingerprints, order, noise, and every file's type and hash, without counting.
+    """Check statement, order, noise, and the type and hash of every file, without counting ranks.
 
     Args:
-        folder: of the submission.
-        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        folder: the submission folder.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
 
     Raises:
         SubmissionError: a statement is wrong.
-        ScoresError: a file is missing, damaged, or of another type, shape or order.
+        ScoresError: a file is missing, damaged, or has the wrong type, shape or order.
         NoiseError: a noise file is refused.
     """
     folder = Path(folder)
@@ -117,7 +117,7 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
 
 
 def square_note(spec: DatasetSpec) -> list[str]:
-    """What cannot be seen of a matrix of a dataset with one caption per image."""
+    """Note that a square matrix (one caption per image) does not show whether it is transposed."""
     if spec.captions_per_image > 1:
         return []
     return [
@@ -138,8 +138,8 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
     outside = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
     if len(outside):
         raise ScoresError(
-            f"{path} holds {len(outside):,} numbers that are no probability, the first at {outside[0]} "
-            f"({probabilities[outside[0]]}), expected 0 to 1"
+            f"{path} holds {len(outside):,} values outside [0, 1], the first at {outside[0]} "
+            f"({probabilities[outside[0]]}), expected probabilities"
         )
     return probabilities
 
@@ -150,9 +150,9 @@ def evaluate_submission(
     """Count and evaluate every split of a checked submission.
 
     Args:
-        opened: of :func:`open_submission`.
+        opened: from :func:`open_submission`.
         intervals: compute the bootstrap intervals.
-        on_rows: called with the number of images of each block that is counted, from several threads.
+        on_rows: called with the number of images of each counted block, from several threads.
 
     Returns:
         The result, and the ranks of each split.
@@ -201,16 +201,16 @@ def evaluate_submission(
 def with_more_matches(
     evaluation: Evaluation, source: SplitScores, spec: DatasetSpec, root: Path | None
 ) -> Evaluation:
-    """An evaluation with ECCV Caption and CxC, or with a note that says what they need.
+    """Add ECCV Caption and CxC to an evaluation, or a note on what they need.
 
     Args:
-        evaluation: of a split; one without labels of more true matches is returned as it is.
+        evaluation: of one split; returned unchanged if the dataset has no labels of more true matches.
         source: the scores.
         spec: the dataset.
-        root: folder of prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
 
     Raises:
-        ScoresError: the prepared images are others than those of the labels, or in another order.
+        ScoresError: the prepared images differ from those of the labels, or have another order.
     """
     labels = spec.labels.get(evaluation.split)
     if labels is None:
@@ -228,7 +228,7 @@ def with_more_matches(
 
 
 def peak_memory_mb() -> float | None:
-    """Largest resident memory of this process so far, in MiB; None where the system does not say (Windows)."""
+    """Largest resident memory of this process so far, in MiB; None if the system does not report it (Windows)."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
@@ -239,18 +239,18 @@ def peak_memory_mb() -> float | None:
         import resource
     except ModuleNotFoundError:
         return None
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others KiB
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, others KiB
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
 
 
 @dataclass(frozen=True)
 class Pages:
-    """What is written beside the numbers.
+    """Files to write besides the numbers.
 
     Attributes:
-        to: folder of the output.
-        plot: histograms of ranks.
-        examples: worst failures of each direction on a page; 0 for no page.
+        to: output folder.
+        plot: write histograms of ranks.
+        examples: worst failures to show per direction; 0 for no page.
         root: folder of prepared datasets, for pictures and captions of the examples.
     """
 
@@ -263,14 +263,14 @@ class Pages:
 def evaluate_folder(
     folder: Path, to: Path, *, root: Path | None = None, plot: bool = False, examples: int = 0
 ) -> tuple[Result, list[Path]]:
-    """Evaluate a submission folder and write what was asked for; nothing is written before all is computed.
+    """Evaluate a submission folder and write the requested files; nothing is written until all is computed.
 
     Args:
-        folder: the submission.
-        to: folder of the output.
+        folder: the submission folder.
+        to: output folder.
         root: folder of prepared datasets.
         plot: write histograms of ranks.
-        examples: worst failures of each direction to show; 0 for no page.
+        examples: worst failures to show per direction; 0 for no page.
 
     Returns:
         The result, and the files written.
@@ -301,23 +301,23 @@ def evaluate_scores(
     root: Path | None = None,
     pages: Pages | None = None,
 ) -> tuple[Evaluation, list[Path]]:
-    """Evaluate scores without a statement of how they came about; such a number is no submission.
+    """Evaluate scores without a statement; the result is not a submission.
 
     Args:
-        files: one matrix of similarities, or the embeddings of images and captions: files that
+        files: one similarity matrix, or the embeddings of images and captions. Files that
             :func:`ncl_bench.evaluation.scores.read_array` reads, or arrays.
-        dataset: its name.
+        dataset: name of the dataset.
         split: ``test`` or ``dev``.
-        similarity: of embeddings.
+        similarity: similarity of embeddings.
         root: folder of prepared datasets, for the image ids that labels of more true matches need.
-        pages: what to write beside ``evaluation.json``; nothing at all by default.
+        pages: what to write besides ``evaluation.json`` (default: write nothing at all).
 
     Returns:
         The evaluation, and the files written.
 
     Raises:
         DataError: dataset or split is unknown.
-        ScoresError: a file cannot be read, is of another type or shape, or holds numbers that are not finite.
+        ScoresError: a file cannot be read, has the wrong type or shape, or holds numbers that are not finite.
     """
     spec = dataset_spec(dataset)
     source = open_scores_of(files, spec, split, similarity=similarity)
@@ -339,7 +339,7 @@ def evaluate_scores(
 def open_scores_of(
     files: Sequence[Path | NDArray[Any]], spec: DatasetSpec, split: str, *, similarity: Similarity = "cosine"
 ) -> SplitScores:
-    """Scores of one matrix, or of the embeddings of images and captions; see :func:`evaluate_scores`."""
+    """Open one matrix, or the embeddings of images and captions; see :func:`evaluate_scores`."""
     if len(files) > 2:
         raise ScoresError(
             f"{len(files)} files of scores are given; give one matrix, or two files of embeddings, images first"
@@ -361,7 +361,7 @@ def _pages(
     name: str,
     language: str,
 ) -> dict[Path, Callable[[Path], None]]:
-    """The files to write, each with what writes it; all that can fail is done before."""
+    """Files to write, each with its writer; whatever can fail has been done before."""
     title = f"{name} on {spec.title}, {split}"
     found: dict[Path, Callable[[Path], None]] = {}
     if pages.examples:

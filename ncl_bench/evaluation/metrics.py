@@ -1,4 +1,4 @@
-"""Metrics of ranks, their bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
+"""Metrics of ranks, bootstrap intervals, and the correspondence track (docs/protocol.md, Numbers)."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,22 +18,22 @@ Float64Array = NDArray[np.float64]
 
 
 def recall_at(ranks: Int64Array, k: int) -> float:
-    """Percentage of queries whose rank is at most ``k``.
+    """Percentage of queries with rank at most ``k``.
 
-    A hit rate: one true item among the first ``k`` is enough, as in all literature on image-text retrieval.
+    A hit rate: one true item among the first ``k`` is enough, as in the image-text retrieval literature.
 
     Args:
         ranks: int64 ``(n_queries,)``, from 1.
-        k: the cut-off.
+        k: cut-off.
 
     Returns:
-        In [0, 100].
+        Percentage in [0, 100].
     """
     return 100.0 * int(np.count_nonzero(ranks <= k)) / len(ranks)
 
 
 def median_rank(ranks: Int64Array) -> float:
-    """Median rank, rounded down where it falls between two ranks, as published code prints it.
+    """Median rank, rounded down between two ranks, as published code prints it.
 
     Args:
         ranks: int64 ``(n_queries,)``, from 1.
@@ -61,14 +61,14 @@ RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
 
 
 def hits_per_image(ranks: Ranks) -> Int64Array:
-    """How many of each image's queries are answered within each cut-off.
+    """Number of each image's queries answered within each cut-off.
 
     Args:
-        ranks: of ``n_images`` images and their captions.
+        ranks: ranks of ``n_images`` images and their captions.
 
     Returns:
-        int64 ``(n_images, 6)`` in the order of ``RECALLS``; at most 1 in the first three columns, at most
-        the number of captions per image in the others.
+        int64 ``(n_images, 6)`` in the order of ``RECALLS``; at most 1 in the first three columns, at most the number of
+        captions per image in the others.
     """
     t2i = ranks.t2i.reshape(len(ranks.i2t), -1)
     columns = [ranks.i2t <= k for k in CUTOFFS] + [np.count_nonzero(t2i <= k, axis=1) for k in CUTOFFS]
@@ -76,19 +76,19 @@ def hits_per_image(ranks: Ranks) -> Int64Array:
 
 
 def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_per_fold: int) -> Float64Array:
-    """The six recalls of resampled images; images are drawn within their fold, captions go with their image.
+    """Bootstrap the six recalls over images, drawn within their fold; captions go with their image.
 
-    A resample of a fold draws ``images_per_fold`` images with replacement by ``RandomState(0).randint``; all
-    resamples of the first fold come first, then the next fold's, from one stream. Sums are of integers, so
-    the order of adding cannot matter.
+    A resample of a fold draws ``images_per_fold`` images with replacement by ``RandomState(0).randint``. All resamples
+    of the first fold come first, then those of the next fold, from one stream. Sums are sums of integers, so the order
+    of addition does not matter.
 
     Args:
-        hits: int64 ``(n_images, m)`` of :func:`hits_per_image`.
+        hits: int64 ``(n_images, m)`` from :func:`hits_per_image`.
         queries_per_image: int64 ``(m,)``: 1 for image queries, captions per image for caption queries.
         images_per_fold: divides ``n_images``; ``n_images`` itself without folds.
 
     Returns:
-        float64 ``(1000, m)``, percent.
+        Percentages, float64 ``(1000, m)``.
     """
     total = np.zeros((RESAMPLES, hits.shape[1]))
     for counts, start in zip(
@@ -100,7 +100,7 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
 
 @lru_cache(maxsize=2)
 def _resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDArray[np.float32], ...]:
-    """How often each image of a fold is drawn, ``(resamples, images_per_fold)`` per fold; the same for every model."""
+    """Counts of each image of a fold in each resample, ``(resamples, images_per_fold)``; the same for every model."""
     random = np.random.RandomState(BOOTSTRAP_SEED)
     folds = []
     for _ in range(0, n_images, images_per_fold):
@@ -110,7 +110,7 @@ def _resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDA
 
 
 def _resample(random: np.random.RandomState, n: int) -> Int64Array:
-    """How often each of ``n`` images is drawn, ``(RESAMPLES_AT_ONCE, n)``."""
+    """Counts of each of ``n`` images in each resample, ``(RESAMPLES_AT_ONCE, n)``."""
     drawn = random.randint(0, n, (RESAMPLES_AT_ONCE, n), dtype=np.int64)
     drawn += np.arange(RESAMPLES_AT_ONCE)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=RESAMPLES_AT_ONCE * n)
@@ -131,7 +131,7 @@ def intervals(samples: Float64Array) -> list[tuple[float, float]]:
 def correspondence_metrics(
     clean_probability: NDArray[np.floating], correspondence: NDArray[np.bool_]
 ) -> dict[str, float]:
-    """How well probabilities separate true from false training pairs.
+    """Measure how well probabilities separate true from false training pairs.
 
     Args:
         clean_probability: float ``(n_captions,)`` in [0, 1].

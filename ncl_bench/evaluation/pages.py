@@ -1,4 +1,4 @@
-"""Pages and pictures of a result: the worst failures, histograms of ranks, and resampled differences."""
+"""Pages and pictures of a result: worst failures, histograms of ranks, and resampled differences."""
 
 import base64
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from ncl_bench.files import atomic_path, write_text
 
 SHOWN = 5
 THUMBNAIL = 240
-"""Pixels of the longer side."""
+"""Length of a thumbnail's longer side, in pixels."""
 TEMPLATE = Path(__file__).parent / "examples.html.j2"
 
 
@@ -29,9 +29,9 @@ class Item:
     """An image or a caption on the page.
 
     Attributes:
-        label: its number, and its id or text where known.
+        label: its number, with its id or text if known.
         picture: data URI of a thumbnail, or empty.
-        true: whether it belongs to the query.
+        true: whether it is a true match of the query.
     """
 
     label: str
@@ -41,14 +41,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Failure:
-    """One query whose true item lies deep.
+    """A query whose best true item has a high rank.
 
     Attributes:
         direction: ``i2t`` or ``t2i``.
-        rank: of the best true item.
-        query: what was asked for.
-        truth: what should have come first.
-        retrieved: what came first.
+        rank: rank of the best true item.
+        query: the query.
+        truth: the true items.
+        retrieved: the top results.
     """
 
     direction: str
@@ -59,29 +59,29 @@ class Failure:
 
 
 class Gallery:
-    """Items of a split as they are shown.
+    """Make the items of a split that a page shows.
 
     Args:
-        spec: which dataset.
-        content: the split, or None where this machine does not hold it.
+        spec: the dataset.
+        content: the split, or None if it is not prepared here.
     """
 
     def __init__(self, spec: DatasetSpec, content: PairedDataset | None) -> None:
         self.spec, self.content = spec, content
 
     def image(self, number: int, *, true: bool = False) -> Item:
-        """An image: its id, and its picture where the dataset has one."""
+        """An image: its id, and its picture if the dataset has one."""
         if self.content is None:
             return Item(f"image {number}", true=true)
         return Item(f"image {number} ({self.content.image_ids[number]})", self.picture(number), true)
 
     def picture(self, number: int) -> str:
-        """A thumbnail of an image as a data URI; empty where the dataset has none."""
+        """Thumbnail of an image as a data URI; empty if the dataset has no pictures."""
         if self.content is None:
             return ""
         if (
             self.content.feature_dim == self.spec.feature_dim
-        ):  # a backbone may have put patches in their place
+        ):  # a backbone may have replaced the pictures with patches
             features = self.content.image_features[np.array([number])][0]
             png = self.spec.picture(str(self.content.image_ids[number]), features)
             if png is not None:
@@ -89,13 +89,13 @@ class Gallery:
         return "" if self.content.images is None else _thumbnail(self.content.images[number])
 
     def caption(self, number: int, *, true: bool = False) -> Item:
-        """A caption: its text where the dataset has it."""
+        """A caption: its text if the dataset has it."""
         captions = None if self.content is None else self.content.captions
         return Item(f"{number}" + ("" if captions is None else f": {captions[number]}"), true=true)
 
 
 def _thumbnail(encoded: bytes) -> str:
-    """An image that was stored as it came; empty where its pixels cannot be decoded."""
+    """Thumbnail of a stored image file; empty if its pixels cannot be decoded."""
     from PIL import Image, ImageOps
 
     stream = BytesIO()
@@ -116,13 +116,13 @@ def _data_uri(kind: str, content: bytes) -> str:
 def worst_failures(
     ranks: Ranks, retrieved: Callable[[str, int, int], list[int]], gallery: Gallery, n: int
 ) -> list[Failure]:
-    """The queries of both directions whose true item lies deepest, deepest first.
+    """Queries of both directions with the highest ranks, worst first.
 
     Args:
-        ranks: of the split, among all items.
-        retrieved: direction, query and a number to that many best items.
-        gallery: how items are shown.
-        n: queries of each direction.
+        ranks: ranks of the split among all items.
+        retrieved: maps direction, query and a number to that many top items.
+        gallery: makes the items to show.
+        n: queries per direction.
     """
     each, failures = gallery.spec.captions_per_image, []
     for query in _deepest(ranks.i2t, n):
@@ -157,12 +157,12 @@ def _deepest(ranks: NDArray[np.int64], n: int) -> list[int]:
 
 
 def write_examples(path: Path, failures: list[Failure], title: str) -> None:
-    """Write the page: one file without scripts or links.
+    """Write the page as one file without scripts or links.
 
     Args:
         path: the ``.html`` file.
-        failures: to show, in order.
-        title: of the page.
+        failures: failures to show, in order.
+        title: title of the page.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -182,8 +182,8 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
 
     Args:
         path: the ``.svg`` file.
-        ranks: of one split.
-        title: above the picture.
+        ranks: ranks of one split.
+        title: title above the picture.
     """
     figure, axes = _figure(title)
     deepest = int(max(ranks.i2t.max(), ranks.t2i.max()))
@@ -201,25 +201,23 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file name whose ending is none of ``PICTURES``, or to begin without matplotlib.
+    """Refuse a file name with an ending not in ``PICTURES``, or any picture if matplotlib is missing.
 
     Raises:
-        NclBenchError: naming the endings, or the command that installs matplotlib.
+        NclBenchError: names the endings, or the command that installs matplotlib.
     """
     require("leaderboard", "matplotlib", needed_by="--plot")
     if path.suffix.lower() not in PICTURES:
-        raise NclBenchError(
-            f"{path} is no name of a picture that can be drawn; let it end in {', '.join(PICTURES)}"
-        )
+        raise NclBenchError(f"{path} has no ending of a picture; end it with one of: {', '.join(PICTURES)}")
 
 
 def plot_difference(path: Path, samples: Float64Array, names: tuple[str, str]) -> None:
-    """Write the bootstrap distribution of a difference of rSum.
+    """Plot the bootstrap distribution of a difference of rSum.
 
     Args:
-        path: a file whose ending is one of ``PICTURES``.
+        path: a file with an ending of ``PICTURES``.
         samples: float64 ``(n,)``.
-        names: of the two submissions.
+        names: names of the two submissions.
     """
     figure, axes = _figure(f"rSum of {names[0]} minus rSum of {names[1]}, resampled images")
     axes.hist(samples, bins=40, color=COLOURS["i2t"])
@@ -230,12 +228,12 @@ def plot_difference(path: Path, samples: Float64Array, names: tuple[str, str]) -
 
 
 def plot_runs(path: Path, r_sums: tuple[Float64Array, Float64Array], names: tuple[str, str]) -> None:
-    """Write the rSum of every training run of two sides, as points, and their means.
+    """Plot the rSum of every training run of two sides as points, with their means.
 
     Args:
-        path: a file whose ending is one of ``PICTURES``.
-        r_sums: float64 ``(n_runs,)`` of either side.
-        names: of the two sides.
+        path: a file with an ending of ``PICTURES``.
+        r_sums: float64 ``(n_runs,)`` per side.
+        names: names of the two sides.
     """
     figure, axes = _figure("rSum of every training run, and the mean")
     for place, (sums, colour) in enumerate(zip(r_sums, COLOURS.values(), strict=True)):
@@ -265,5 +263,5 @@ def _save(figure: Any, path: Path) -> None:
         atomic_path(path) as temporary,
     ):
         kind = path.suffix.lower().removeprefix(".")
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)  # the same bytes tomorrow
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)  # same bytes on every run
         figure.savefig(temporary, format=kind, metadata=metadata, dpi=150)

@@ -1,4 +1,4 @@
-"""Reasons to look again: results that are possible but seldom what someone meant."""
+"""Notes on results that are possible but rarely intended."""
 
 from collections.abc import Iterator, Mapping
 from math import prod, sqrt
@@ -16,12 +16,12 @@ NEAR_THE_END = 0.75
 def plausibility_notes(
     evaluation: Evaluation, counted: Counted, best_published: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """What looks odd about a result, one sentence each; nothing is changed or refused.
+    """Describe what looks odd about a result, one sentence each; nothing is changed or refused.
 
     Args:
         evaluation: the result.
-        counted: what it was computed from.
-        best_published: protocol to the highest published rSum among as many images, where one is known.
+        counted: the ranks it was computed from.
+        best_published: protocol to the highest published rSum on the same number of images, if known.
     """
     notes = [*_scores_notes(counted)]
     for name, result in evaluation.protocols.items():
@@ -74,14 +74,14 @@ def _result_notes(result: ProtocolResult, dtype: str, best: float | None) -> Ite
 
 
 def _reversed(result: ProtocolResult) -> bool:
-    """Whether captions find their images far behind the middle, where random scores leave them, and not by ties."""
+    """Whether captions find their images far behind the middle, worse than random scores, and not because of ties."""
     tied = result.t2i.tied_queries or 0
     place = result.t2i.mean_rank / (result.images // result.folds)
     return place > NEAR_THE_END and tied < result.t2i.queries / 2
 
 
 def _at_chance(result: ProtocolResult) -> bool:
-    """Whether R@10 of both directions is what random scores reach, four standard deviations allowed."""
+    """Whether R@10 of both directions is within four standard deviations of random scores."""
     images, captions = result.images // result.folds, result.captions // result.folds
     each = captions // images
     missed = prod(1 - each / (captions - place) for place in range(min(10, captions - each)))

@@ -1,4 +1,4 @@
-"""The protocol: what is evaluated on which split, in how many folds, and what comes out (docs/protocol.md)."""
+"""The protocol: what is evaluated on which split, in how many folds, and with which metrics (docs/protocol.md)."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -30,17 +30,17 @@ EVALUATED_SPLITS = ("test", "dev")
 
 
 def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
-    """Images on which a checkpoint is chosen: the first 1,000 of dev, or all where there are fewer.
+    """Number of images used to choose a checkpoint: the first 1,000 of dev, or all if there are fewer.
 
     Args:
-        spec: which dataset.
+        spec: the dataset.
         split: ``dev``.
     """
     return min(SELECTION_IMAGES, spec.images[split])
 
 
 def evaluated_images(spec: DatasetSpec, split: str) -> int:
-    """Images whose scores are evaluated: the whole test split, or what selection uses of dev.
+    """Number of evaluated images: the whole test split, or the dev images used for selection.
 
     Raises:
         DataError: the split is not evaluated.
@@ -68,14 +68,14 @@ def expected_shape(spec: DatasetSpec, split: str) -> tuple[int, int]:
 
 
 def evaluate(similarities: Any, *, dataset: str, split: str = "test", intervals: bool = True) -> Evaluation:
-    """Every metric of every protocol of a split, from one matrix.
+    """Compute every metric of every protocol of a split from one similarity matrix.
 
     Args:
-        similarities: float ``(n_images, n_captions)``, images as rows, a larger number for a better match. A numpy
-            array, in memory or mapped from disk; a tensor of any framework, with a gradient or on a GPU too; or the
-            path of an ``.npy``, ``.safetensors`` or ``.pt`` file. Caption ``c`` belongs to image
-            ``c // captions_per_image``. Dev holds the images of selection.
-        dataset: its name.
+        similarities: float ``(n_images, n_captions)``, images as rows, larger for a better match. A numpy array, in
+            memory or memory-mapped; a tensor of any framework, also with a gradient or on a GPU; or the path of an
+            ``.npy``, ``.safetensors`` or ``.pt`` file. Caption ``c`` belongs to image ``c // captions_per_image``. On
+            dev, give the images used for selection only.
+        dataset: name of the dataset.
         split: ``test`` or ``dev``.
         intervals: compute the bootstrap intervals.
 
@@ -93,10 +93,10 @@ def evaluate(similarities: Any, *, dataset: str, split: str = "test", intervals:
 def check_matrix(
     shape: tuple[int, ...], dtype: np.dtype[Any], spec: DatasetSpec, split: str, name: str = "similarities"
 ) -> None:
-    """Refuse a matrix of the wrong type or shape.
+    """Refuse a matrix with the wrong dtype or shape.
 
     Raises:
-        ScoresError: with the reason.
+        ScoresError: names the reason.
     """
     expected = expected_shape(spec, split)
     if dtype.kind != "f" or dtype.itemsize > 8:
@@ -121,7 +121,7 @@ def check_matrix(
 
 
 def count(scores: Rows, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
-    """Ranks of every query of a split, whole and within folds, in one pass."""
+    """Rank every query of a split, among all items and within folds, in one pass."""
     return count_ranks(
         scores,
         captions_per_image=spec.captions_per_image,
@@ -131,19 +131,19 @@ def count(scores: Rows, spec: DatasetSpec, split: str, on_rows: OnRows | None = 
 
 
 def ranks_under(counted: Counted, protocol: str) -> Ranks:
-    """The ranks that a protocol is about: within folds, or among all items."""
+    """Ranks that a protocol uses: within folds, or among all items."""
     ranks = counted.folds if protocol in IMAGES_PER_FOLD else counted.whole
     assert ranks is not None
     return ranks
 
 
 def fold_size(protocol: str, n_images: int) -> int:
-    """Images in a fold of a protocol; all images where it has no folds."""
+    """Images per fold of a protocol; all images if it has no folds."""
     return IMAGES_PER_FOLD.get(protocol, n_images)
 
 
 def best_published(spec: DatasetSpec, split: str) -> Mapping[str, float]:
-    """Protocols of a split to the highest published rSum among as many images; empty where nothing is published."""
+    """Highest published rSum per protocol of a split, on the same number of images; empty if nothing is published."""
     if split == "test":
         return spec.best_published
     n_images = evaluated_images(spec, split)
@@ -155,11 +155,11 @@ def best_published(spec: DatasetSpec, split: str) -> Mapping[str, float]:
 def evaluate_counted(
     counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True
 ) -> Evaluation:
-    """Every metric of every protocol of a split, from ranks.
+    """Compute every metric of every protocol of a split from ranks.
 
     Args:
         counted: ranks of the split's queries.
-        spec: which dataset.
+        spec: the dataset.
         split: ``test`` or ``dev``.
         intervals: compute the bootstrap intervals.
     """
@@ -177,11 +177,11 @@ def evaluate_counted(
 
 
 def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> ProtocolResult:
-    """Metrics of ranks, averaged over consecutive folds of equal size.
+    """Compute the metrics of ranks, averaged over consecutive folds of equal size.
 
     Args:
-        ranks: of ``n_images`` images, each within its fold.
-        images_per_fold: ``n_images`` for one fold.
+        ranks: ranks of ``n_images`` images, each within its fold.
+        images_per_fold: images per fold; ``n_images`` for a single fold.
         intervals: compute the bootstrap intervals.
     """
     n_images, n_captions = len(ranks.i2t), len(ranks.t2i)

@@ -1,4 +1,4 @@
-"""The typed result of an evaluation: attributes, a table, a dict, JSON without NaN, pandas."""
+"""Typed results of an evaluation, with a table, a dict, JSON without NaN, and pandas."""
 
 from html import escape
 from pathlib import Path
@@ -28,13 +28,13 @@ class DirectionResult(_Finite):
     """One direction of retrieval.
 
     Attributes:
-        r1: percentage of queries with rank 1; likewise ``r5`` and ``r10``.
+        r1: percentage of queries with rank 1; ``r5`` and ``r10`` likewise.
         median_rank: rounded down; averaged over folds.
         mean_rank: averaged over folds.
-        queries: how many there are.
-        tied_queries: queries whose rank depends on ties; None where scores are unknown.
+        queries: number of queries.
+        tied_queries: queries whose rank depends on ties; None if scores are unknown.
         optimistic: recalls if every tie counted for the model; ``r1`` to ``r10`` count ties against it.
-        intervals: 95 % bootstrap interval of each recall; None where not asked for.
+        intervals: 95 % bootstrap interval of each recall; None if not requested.
     """
 
     r1: float
@@ -49,17 +49,17 @@ class DirectionResult(_Finite):
 
 
 class ProtocolResult(_Finite):
-    """One protocol.
+    """Result under one protocol.
 
     Attributes:
         i2t: image queries.
         t2i: caption queries.
         r_sum: sum of the six recalls, from unrounded values.
-        r_sum_interval: its 95 % bootstrap interval; None where not asked for.
-        r_sum_optimistic: if every tie counted for the model; None where scores are unknown.
-        images: in the split.
-        captions: in the split.
-        folds: over which each metric is averaged.
+        r_sum_interval: its 95 % bootstrap interval; None if not requested.
+        r_sum_optimistic: rSum if every tie counted for the model; None if scores are unknown.
+        images: images in the split.
+        captions: captions in the split.
+        folds: number of folds that each metric is averaged over.
     """
 
     i2t: DirectionResult
@@ -78,15 +78,15 @@ class ProtocolResult(_Finite):
 
 
 class Evaluation(_Finite):
-    """What the protocol says about one split of one dataset.
+    """Result of one split of one dataset under all its protocols.
 
     Attributes:
-        protocol_version: of the contract that the numbers follow.
-        dataset: its name.
+        protocol_version: version of the protocol.
+        dataset: name of the dataset.
         split: ``test`` or ``dev``.
-        protocols: name to result; the first one is the default. On dev there is one, named ``dev``.
-        eccv: metrics by the labels of ECCV Caption in percent, such as ``i2t_map_at_r``; empty but for COCO 5K.
-        cxc: recalls by the labels of Crisscrossed Captions, such as ``i2t_r1``; likewise.
+        protocols: name to result; the first is the default. On dev there is one, named ``dev``.
+        eccv: percentages by the labels of ECCV Caption, such as ``i2t_map_at_r``; empty except on COCO 5K.
+        cxc: recalls by the labels of Crisscrossed Captions, such as ``i2t_r1``; empty except on COCO 5K.
         notes: reasons to look again before trusting the numbers.
     """
 
@@ -100,7 +100,7 @@ class Evaluation(_Finite):
 
     @property
     def default(self) -> ProtocolResult:
-        """The dataset's default protocol."""
+        """Result under the dataset's default protocol."""
         return next(iter(self.protocols.values()))
 
     @property
@@ -113,15 +113,15 @@ class Evaluation(_Finite):
         return self.default.recalls()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold."""
+        """Return plain values for JSON."""
         return self.model_dump(mode="json")
 
     def to_json(self) -> str:
-        """JSON without NaN."""
+        """Return JSON without NaN."""
         return self.model_dump_json(indent=2)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row per protocol and direction."""
+        """Return a frame with one row per protocol and direction."""
         import pandas as pd
 
         rows = []
@@ -135,7 +135,7 @@ class Evaluation(_Finite):
         return results_table(self)
 
     def __repr__(self) -> str:
-        """The default protocol in two lines; ``str`` and ``to_pandas`` give all of them."""
+        """Default protocol in two lines; ``str`` and ``to_pandas`` show all protocols."""
         name, result = next(iter(self.protocols.items()))
         sides = (
             f"{side} R@1 {one.r1:.1f}, R@5 {one.r5:.1f}, R@10 {one.r10:.1f}"
@@ -147,7 +147,7 @@ class Evaluation(_Finite):
         )
 
     def _repr_html_(self) -> str:
-        """The table for notebooks, and the notes below it."""
+        """HTML table for notebooks, followed by the notes."""
         import pandas as pd
 
         heads = ("protocol", "", *COLUMNS)
@@ -166,8 +166,8 @@ class CorrespondenceResult(_Finite):
         auroc: in [0, 1].
         average_precision: in [0, 1].
         accuracy: at 0.5, percent.
-        pairs: training captions.
-        true_pairs: of them, those paired with their own image.
+        pairs: number of training captions.
+        true_pairs: number of those paired with their own image.
     """
 
     auroc: float
@@ -181,17 +181,17 @@ class Result(_Finite):
     """Content of ``result.json``.
 
     Attributes:
-        protocol_version: of the contract that the numbers follow.
+        protocol_version: version of the protocol.
         status: ``submitted``: computed from the submitter's scores.
-        dataset: its name.
-        submission_sha256: of ``submission.yaml``.
-        files: path below the submission to sha256 of every array file, as verified.
+        dataset: name of the dataset.
+        submission_sha256: sha256 of ``submission.yaml``.
+        files: path in the submission to sha256 of every array file, as verified.
         splits: split to result.
-        correspondence: where probabilities were given.
+        correspondence: correspondence track, if probabilities were given.
         notes: reasons to look again before trusting the numbers.
-        versions: of Python, numpy and ncl_bench, and the platform.
+        versions: versions of Python, numpy and ncl_bench, and the platform.
         seconds: wall-clock time of counting and evaluating.
-        peak_memory_mb: largest resident memory of the process; None where the system does not say.
+        peak_memory_mb: largest resident memory of the process; None if the system does not report it.
     """
 
     protocol_version: int
@@ -207,7 +207,7 @@ class Result(_Finite):
     peak_memory_mb: float | None
 
     def to_json(self) -> str:
-        """JSON without NaN."""
+        """Return JSON without NaN."""
         return self.model_dump_json(indent=2) + "\n"
 
 
@@ -215,7 +215,7 @@ def write_result(folder: str | Path, result: Result) -> None:
     """Write ``result.json`` whole or not at all.
 
     Raises:
-        NclBenchError: the place cannot be written.
+        NclBenchError: the folder cannot be written.
     """
     write_text(Path(folder) / RESULT_FILE, result.to_json())
 
@@ -223,7 +223,7 @@ def write_result(folder: str | Path, result: Result) -> None:
 def read_result(folder: str | Path) -> Result:
     """Read ``result.json`` of a folder.
 
-    Raises:
+    SubmissionError: the file is missing, damaged or of another protocol version.
         SubmissionError: it is missing, damaged or of another protocol version.
     """
     path, command = Path(folder) / RESULT_FILE, f"run `ncl-bench evaluate {folder}`"
@@ -240,7 +240,7 @@ COLUMNS = ("R@1", "R@5", "R@10", "median", "mean", "ties", "rSum")
 
 
 def results_table(evaluation: Evaluation) -> "Table":
-    """A rich table: one line per protocol and direction, 95 % intervals below the numbers."""
+    """Build a rich table: one line per protocol and direction, 95 % intervals below the numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -259,7 +259,7 @@ def _title(evaluation: Evaluation) -> str:
 
 
 def lines_of_labels(evaluation: Evaluation) -> list[str]:
-    """The numbers by other labels than the protocol's, a line for each set of labels."""
+    """Lines with the metrics of ECCV Caption and CxC, one line per label set."""
     titles = {"map_at_r": "mAP@R", "r_precision": "R-Precision", "r1": "R@1", "r5": "R@5", "r10": "R@10"}
     lines = []
     for name, values in (("ECCV Caption", evaluation.eccv), ("CxC", evaluation.cxc)):
@@ -278,7 +278,7 @@ def lines_of_labels(evaluation: Evaluation) -> list[str]:
 
 
 def as_text(evaluation: Evaluation) -> str:
-    """The table and its notes as plain text."""
+    """Format the table and its notes as plain text."""
     from io import StringIO
 
     from rich.console import Console

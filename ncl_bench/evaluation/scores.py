@@ -1,6 +1,6 @@
-"""Similarities: opened from what people hold, written as an ``.npy`` matrix, and read in blocks of rows.
+"""Read similarities from users' files and arrays, in blocks of rows, and write them as an ``.npy`` matrix.
 
-Nothing is unpickled, and memory does not grow with the matrix.
+Nothing is unpickled, and memory use does not grow with the matrix.
 """
 
 import mmap
@@ -21,24 +21,24 @@ from ncl_bench.npy import map_npy, read_header
 FloatArray = NDArray[np.floating]
 
 BLOCK = 50
-"""Rows read at a time."""
+"""Rows read per block."""
 COLUMNS = 1_000
-"""Columns read at a time from a file stored by columns."""
+"""Columns read per block from a file stored by columns."""
 ROWS_AT_ONCE = 100
 
 
 def as_array(given: Any) -> NDArray[Any]:
-    """The numpy array behind what a user gives.
+    """Convert what a user gives to a numpy array.
 
     Args:
-        given: an array, a tensor (with a gradient, on a GPU, in bfloat16), nested lists, or the path of a file as
-            :func:`read_array` reads it.
+        given: an array, a tensor (also with a gradient, on a GPU, in bfloat16), nested lists, or the path of a file
+            that :func:`read_array` reads.
 
     Returns:
-        The array, without a copy where it is one already, or lies in an ``.npy`` file, which is memory-mapped.
+        The array. Arrays are not copied; an ``.npy`` file is memory-mapped.
 
     Raises:
-        ScoresError: it is none of them, or is masked.
+        ScoresError: ``given`` is none of these, or a masked array.
     """
     if isinstance(given, str | os.PathLike):
         return read_array(Path(given))
@@ -46,7 +46,7 @@ def as_array(given: Any) -> NDArray[Any]:
         raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
     try:
         return np.asanyarray(_on_the_cpu(given))
-    except (TypeError, ValueError, RuntimeError) as error:  # torch has tensors without data
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a torch tensor without data
         raise ScoresError(
             f"similarities are no array ({str(error).splitlines()[0]}); give a numpy array, a tensor, or the path of "
             "a file"
@@ -54,7 +54,7 @@ def as_array(given: Any) -> NDArray[Any]:
 
 
 def _on_the_cpu(given: Any) -> Any:
-    """A torch tensor as numpy can take it over; anything else as it is. By its methods, so that torch is not needed."""
+    """Convert a torch tensor to what numpy accepts, by its methods only, so torch is not imported; pass on the rest."""
     if not (hasattr(given, "detach") and hasattr(given, "cpu")):
         return given
     tensor = given.detach().cpu()
@@ -62,7 +62,7 @@ def _on_the_cpu(given: Any) -> Any:
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """The one array in a file.
+    """Read the only array in a file.
 
     Args:
         path: ``.npy``, which is memory-mapped; ``.safetensors``; or ``.pt`` and ``.pth`` of torch, opened with
@@ -85,8 +85,8 @@ def _read_safetensors(path: Path) -> NDArray[Any]:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is no dict)
             name = _only(shapes, path)
             return np.asarray(file.get_tensor(name))
-    except TypeError:  # numpy has no bfloat16, nor the floats of 8 bits
-        raise ScoresError(f"{path} holds numbers that numpy does not know; save them as float32") from None
+    except TypeError:  # numpy has neither bfloat16 nor 8-bit floats
+        raise ScoresError(f"{path} holds a number type that numpy lacks; save the array as float32") from None
     except (SafetensorError, OSError) as error:
         raise ScoresError(f"{path} is damaged or no .safetensors file ({error}); write it again") from None
 
@@ -97,9 +97,9 @@ def _read_torch(path: Path) -> NDArray[Any]:
 
     check_torch_file(path, ScoresError)
     try:
-        with path.open("rb") as stream:  # torch takes every path for UTF-8
+        with path.open("rb") as stream:  # torch decodes every path as UTF-8, so pass a stream
             content = torch.load(stream, map_location="cpu", weights_only=True)
-    except Exception as error:  # of pickle, of zip, of torch; their messages advise to unpickle
+    except Exception as error:  # pickle, zip or torch errors, whose messages advise to unpickle
         raise ScoresError(
             f"{path} cannot be opened with weights_only=True ({type(error).__name__}): it is damaged, or holds more "
             "than tensors; save the tensor alone with torch.save"
@@ -116,7 +116,7 @@ def _read_torch(path: Path) -> NDArray[Any]:
 
 
 def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:
-    """The one name among them."""
+    """The only name in the file."""
     if len(shapes) != 1:
         some = ", ".join(f"{name} {tuple(shape)}" for name, shape in list(shapes.items())[:3])
         raise ScoresError(f"{path} holds {len(shapes)} arrays ({some}), expected one; save that one alone")
@@ -131,16 +131,15 @@ _READERS: dict[str, Callable[[Path], NDArray[Any]]] = {
 
 
 def write_scores(path: str | Path, similarities: Any) -> None:
-    """Write similarities as float32.
+    """Write similarities as a float32 ``.npy`` file.
 
     Args:
         path: the ``.npy`` file to write.
-        similarities: float ``(n_images, n_captions)``, images as rows; an array, perhaps memory-mapped, or a tensor
-            of the CPU.
+        similarities: float ``(n_images, n_captions)``, images as rows; an array, also memory-mapped, or a CPU tensor.
 
     Raises:
-        ScoresError: it is no matrix of floats, or holds numbers that are not finite.
-        NclBenchError: the place cannot be written.
+        ScoresError: not a matrix of floats, or some numbers are not finite.
+        NclBenchError: the file cannot be written.
     """
     similarities = as_array(similarities)
     if similarities.ndim != 2 or similarities.dtype.kind != "f":
@@ -169,7 +168,7 @@ def _refuse_non_finite(rows: NDArray[np.float32], start: int) -> None:
 
 
 class Rows(Protocol):
-    """Similarities that can be had in blocks of rows; the same numbers whatever the block."""
+    """Similarities read in blocks of rows; values do not depend on the block size."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -178,15 +177,15 @@ class Rows(Protocol):
     def dtype(self) -> np.dtype[np.floating]: ...
 
     def rows(self, start: int, stop: int) -> FloatArray:
-        """Rows ``start`` to ``stop`` as native float32 or float64, every column."""
+        """Return rows ``start`` to ``stop`` as native float32 or float64, with every column."""
         ...
 
     def own(self, captions_per_image: int) -> FloatArray:
-        """Each caption's score with its own image, ``(n_images, captions_per_image)``."""
+        """Return each caption's score with its own image, ``(n_images, captions_per_image)``."""
         ...
 
     def release(self, start: int, stop: int) -> None:
-        """The rows are not needed again."""
+        """Release rows that are not needed again."""
         ...
 
 
@@ -205,7 +204,7 @@ class ArrayRows:
         self._by_columns = bool(array.flags.f_contiguous and not array.flags.c_contiguous)
 
     def rows(self, start: int, stop: int) -> FloatArray:
-        """Rows in native float32 or float64, without a copy where they already are."""
+        """Return rows as native float32 or float64, without a copy if they already are."""
         if not self._by_columns:
             return np.asarray(self.array[start:stop], dtype=self.native, order="C")
         result = np.empty((stop - start, self.shape[1]), self.native)
@@ -215,7 +214,7 @@ class ArrayRows:
         return result
 
     def own(self, captions_per_image: int) -> FloatArray:
-        """Each caption's score with its own image, ``(n_images, captions_per_image)``."""
+        """Return each caption's score with its own image, ``(n_images, captions_per_image)``."""
         captions = np.arange(self.shape[1]).reshape(-1, captions_per_image)
         result = np.empty(captions.shape, self.native)
         for start in range(0, self.shape[0], BLOCK):
@@ -225,7 +224,7 @@ class ArrayRows:
         return result
 
     def column(self, caption: int) -> FloatArray:
-        """Scores of every image with one caption."""
+        """Return the scores of every image with one caption."""
         parts = []
         for start in range(0, self.shape[0], BLOCK):
             parts.append(self.array[start : start + BLOCK, caption].astype(self.native))
@@ -233,7 +232,7 @@ class ArrayRows:
         return np.concatenate(parts)
 
     def release(self, start: int, stop: int) -> None:
-        """The rows are not needed again."""
+        """Release rows that are not needed again."""
         if self._by_columns:
             release_pages(self.array, 0, self.shape[1])
         else:
@@ -241,12 +240,12 @@ class ArrayRows:
 
 
 def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
-    """Give the pages of a mapped file back, so that a pass keeps a few blocks in memory and no more.
+    """Release the pages of a mapped file, so that a pass keeps only a few blocks in memory.
 
     Args:
-        array: a whole mapped file; any other array is left alone.
+        array: a whole mapped file; other arrays are left alone.
         start: first row, or first column of an array stored by columns.
-        stop: after the last one.
+        stop: end, exclusive.
     """
     mapping: object = array.base
     if isinstance(mapping, mmap.mmap) and array.flags.forc and hasattr(mapping, "madvise"):
@@ -280,7 +279,7 @@ class EmbeddingRows:
         self._lock = Lock()
 
     def rows(self, start: int, stop: int) -> FloatArray:
-        """Similarities of images ``start`` to ``stop``, float32."""
+        """Return the similarities of images ``start`` to ``stop``, float32."""
         parts = []
         for tile in range(start // TILE_IMAGES, (stop - 1) // TILE_IMAGES + 1):
             first = tile * TILE_IMAGES
@@ -288,14 +287,14 @@ class EmbeddingRows:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def column(self, caption: int) -> FloatArray:
-        """Similarities of every image with one caption, float32."""
+        """Return the similarities of every image with one caption, float32."""
         vector = self._unit(self.captions, caption, caption + 1)
         images = range(0, self.shape[0], TILE_IMAGES)
         parts = [self._unit(self.images, first, first + TILE_IMAGES) @ vector[0] for first in images]
         return np.concatenate(parts).astype(np.float32)
 
     def own(self, captions_per_image: int) -> FloatArray:
-        """Each caption's similarity with its own image, float32 ``(n_images, captions_per_image)``."""
+        """Return each caption's similarity with its own image, float32 ``(n_images, captions_per_image)``."""
         result = np.empty((self.shape[0], captions_per_image), np.float32)
         for first in range(0, self.shape[0], TILE_IMAGES):
             last = min(first + TILE_IMAGES, self.shape[0])
@@ -307,7 +306,7 @@ class EmbeddingRows:
         return result
 
     def release(self, start: int, stop: int) -> None:
-        """Nothing to give back: old tiles make way for new ones."""
+        """Nothing to release: new tiles replace old ones."""
 
     def _tile(self, tile: int) -> FloatArray:
         with self._lock:
@@ -327,17 +326,17 @@ class EmbeddingRows:
         return result
 
     def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:
-        """Some vectors in float64, of length 1 for the cosine."""
+        """Return some vectors in float64, normalised for the cosine."""
         some = vectors[start:stop].astype(np.float64)
         release_pages(vectors, start, min(stop, len(vectors)))
         return some / np.linalg.norm(some, axis=1, keepdims=True) if self.similarity == "cosine" else some
 
 
 def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -> None:
-    """Refuse embeddings that are not finite, or that have no direction where the cosine is wanted.
+    """Refuse embeddings that are not finite, or zero vectors if the cosine is used.
 
     Raises:
-        ScoresError: with the first row.
+        ScoresError: names the first bad row.
     """
     for start in range(0, len(vectors), TILE_CAPTIONS):
         some = vectors[start : start + TILE_CAPTIONS].astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a submitter states of a result: method, data, noise and training; the header of a leaderboard cell too."""
+"""What a submitter states about a result: method, data, noise and training. Leaderboard cells use it too."""
 
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
@@ -37,8 +37,8 @@ class ArrayFile(Record):
     """An ``.npy`` file of the submission.
 
     Attributes:
-        file: path below the submission folder, with ``/``.
-        sha256: of the file, in hex.
+        file: path in the submission folder, with ``/``.
+        sha256: sha256 of the file, in hex.
     """
 
     file: FileName
@@ -58,11 +58,11 @@ class Noise(Record):
     Attributes:
         unit: ``none``, ``caption``, ``image``, ``similar``, or ``natural`` for datasets that carry their own.
         ratio: nominal, in [0, 1); 0 for ``none``, null for ``natural``.
-        seed: of the protocol's recipe; null for a noise file, ``none`` and ``natural``.
-        sha256: of the little-endian int64 image of every training caption; null for ``none`` and ``natural``.
+        seed: seed of the protocol's draw; null for a noise file, ``none`` and ``natural``.
+        sha256: hash of the little-endian int64 image of every training caption; null for ``none`` and ``natural``.
         realised_ratio: share of training captions whose image is not their own; null for ``natural``.
-        published: name of the shared file that was trained on, such as that of RCL; optional.
-        index: the noise file itself, where the noise follows no seed; optional.
+        published: name of the shared noise file used for training, such as RCL's; optional.
+        index: the noise file itself, if no seed draws the noise; optional.
     """
 
     unit: Unit
@@ -87,13 +87,13 @@ class Noise(Record):
 
 
 class TrainingCurve(Record):
-    """What was measured after each epoch of a run; nothing was chosen by it but the epoch that is best on dev.
+    """Measurements after each epoch of a run; they choose nothing except the best epoch on dev.
 
     Attributes:
-        steps: that the networks had taken, in their mean.
+        steps: gradient steps so far, averaged over networks.
         dev: rSum on dev.
-        auroc: of the method's clean probability against the true correspondence of the training pairs, in [0, 1];
-            empty where it has none, or no pair is wrong.
+        auroc: AUROC in [0, 1] of the method's clean probability against the true correspondence of the training pairs;
+            empty if the method estimates none, or no pair is wrong.
         average_precision: likewise.
     """
 
@@ -111,14 +111,13 @@ class TrainingCurve(Record):
 
 
 class TrainingSetup(Record):
-    """How the engine of this repository was told to train; the same for all seeds of a leaderboard cell.
+    """Training options; the same for all seeds of a leaderboard cell.
 
     Attributes:
         precision: arithmetic of the networks.
-        settings: what was changed in the recipes, such as ``method.epochs: 10``.
-        plugins: names of the files given with ``--plugin``, which register a method or dataset of one's own.
-        budget: optimiser steps that the recipe gave the networks, in their mean; null where the epochs of the plan
-            decided.
+        settings: overridden recipe options, such as ``method.epochs: 10``.
+        plugins: names of the files given with ``--plugin``, which register a user's method or dataset.
+        budget: gradient steps that the recipe sets, averaged over networks; null if its epochs decide.
     """
 
     precision: Precision
@@ -128,16 +127,16 @@ class TrainingSetup(Record):
 
 
 class TrainingRecord(Record):
-    """What the engine recorded while it trained.
+    """Facts that the engine records during training.
 
     Attributes:
         torch: version of torch; several are joined by " + ".
         device: name of the GPU, or "CPU, 2 threads"; several are joined by " + ".
-        steps: that the networks took, in their mean, the most where runs differ; null where it was not counted.
+        steps: gradient steps, averaged over networks, the maximum over runs; null if not counted.
         pairs_seen: captions that each network encoded in training, with or without gradient.
-        cost: seconds of the training, over those of as many steps of the mean triplet on one network of the backbone.
-        last_epoch: rSum on test of the networks of the last epoch, which dev did not choose.
-        curve: of a single run.
+        cost: training time relative to the same number of steps of the mean triplet on one network of the backbone.
+        last_epoch: rSum of the last epoch on test, without selection on dev.
+        curve: learning curve of a single run.
     """
 
     torch: Text
@@ -150,32 +149,32 @@ class TrainingRecord(Record):
 
 
 class Training(TrainingSetup, TrainingRecord):
-    """How a run was trained, and what the engine of this repository recorded of it."""
+    """How a run was trained, and what the engine recorded."""
 
 
 class Statement(Record):
-    """What a submitter states of a result, whatever the training seed.
+    """What a submitter states about a result; the same for every training seed.
 
     Attributes:
-        protocol_version: of the contract that the scores follow.
-        method: its name.
+        protocol_version: version of the protocol.
+        method: name of the method.
         paper: link to the paper; empty if there is none.
         code: link to the code; empty if there is none.
-        backbone: the network that computes similarities.
-        networks: networks whose similarities were averaged.
-        dataset: key of the dataset.
+        backbone: network that computes similarities.
+        networks: number of networks whose similarities were averaged.
+        dataset: name of the dataset.
         order_fingerprint: evaluated split to sha256 of its image ids and captions in order
             (:func:`ncl_bench.data.order.order_fingerprint`).
-        fingerprint: split to sha256 of its content, features included, as its prepared dataset states it: of the data
-            that a training run read.
-        language: of the captions.
-        tokenizer: what split the captions into tokens.
-        noise: of the training pairs.
-        selection_split: where the checkpoint was chosen; ``none`` for the last epoch.
-        extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train";
-            empty if none.
+        fingerprint: split to sha256 of its content, features included, as stated by the prepared dataset that a
+            training run read.
+        language: language of the captions.
+        tokenizer: tokenizer of the captions.
+        noise: noise of the training pairs.
+        selection_split: split on which the checkpoint was chosen; ``none`` for the last epoch.
+        extra_clean_data: clean pairs used beyond the noisy training split, such as "3,000 pairs of train"; empty if
+            none.
         pretrained_encoder: encoder pre-trained on image-text pairs, such as "CLIP ViT-B/32"; empty if none.
-        recipes: recipes of this repository that trained it, such as ``ncr/flickr30k_sgr``; empty for other code.
+        recipes: recipes of this repository used for training, such as ``ncr/flickr30k_sgr``; empty for other code.
         notes: anything a reader should know.
     """
 

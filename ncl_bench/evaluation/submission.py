@@ -1,4 +1,4 @@
-"""A submission: a folder with ``submission.yaml``, typed here, and the score files that it names."""
+"""A submission: a folder with a typed ``submission.yaml`` and the score files it names."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from ncl_bench.schema import Record, Text, read_yaml
 
 SUBMISSION_FILE = "submission.yaml"
 FILL_IN = "FILL-IN"
-"""Stands in a template for what only the submitter knows."""
+"""Placeholder in a template for values only the submitter knows."""
 
 
 class MatrixScores(Record):
@@ -25,7 +25,7 @@ class MatrixScores(Record):
 
     @property
     def files(self) -> tuple[ArrayFile, ...]:
-        """The score files, in order."""
+        """Iterate over the score files in order."""
         return (self.matrix,)
 
 
@@ -42,7 +42,7 @@ class EmbeddingScores(Record):
 
     @property
     def files(self) -> tuple[ArrayFile, ...]:
-        """The score files, in order."""
+        """Iterate over the score files in order."""
         return (self.images, self.captions)
 
 
@@ -54,11 +54,11 @@ class Submission(Statement):
 
     Attributes:
         training_seeds: one per training run behind the scores.
-        hardware: where it was trained.
-        hours: of training, all networks together; null if unknown.
+        hardware: hardware used for training.
+        hours: training time of all networks together; null if unknown.
         scores: evaluated split to its score files.
         correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
-        training: what the engine of this repository recorded of the training; null for other code.
+        training: training record of this repository's engine; null for other code.
     """
 
     training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
@@ -80,13 +80,13 @@ class Submission(Statement):
         return self
 
     def files(self) -> Iterator[ArrayFile]:
-        """Every array file that the submission names."""
+        """Iterate over every array file that the submission names."""
         for scores in self.scores.values():
             yield from scores.files
         yield from filter(None, (self.noise.index, self.correspondence))
 
     def to_yaml(self) -> str:
-        """The text of ``submission.yaml``."""
+        """Return the text of ``submission.yaml``."""
         content = self.model_dump(mode="json", exclude_none=True)
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
@@ -105,7 +105,7 @@ class Submission(Statement):
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 
-# Where a class shares fields with another one, those of its base come first; files keep the order that people know.
+# pydantic puts a base class's fields first; written files keep the order that people know.
 _ORDER = (
     *("protocol_version", "method", "paper", "code", "backbone", "networks", "dataset", "order_fingerprint"),
     *(
@@ -130,10 +130,10 @@ def _in_order(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def read_submission(folder: str | Path) -> Submission:
-    """Read and check ``submission.yaml`` of a folder; score files are not opened.
+    """Read and check ``submission.yaml`` of a folder, without opening score files.
 
     Raises:
-        SubmissionError: it is missing, no plain YAML, not filled in, or a key is unknown, missing or wrong.
+        SubmissionError: it is missing, not plain YAML, not filled in, or a key is unknown, missing or wrong.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -154,7 +154,7 @@ def read_submission(folder: str | Path) -> Submission:
 
 
 def unfilled(content: Any) -> list[str]:
-    """Keys, joined by dots, whose value only the submitter knows and has not filled in yet."""
+    """Keys, joined by dots, that the submitter still has to fill in."""
     if content == FILL_IN:
         return [""]
     items = (
@@ -168,14 +168,14 @@ def unfilled(content: Any) -> list[str]:
 
 
 def write_submission(folder: str | Path, submission: Submission) -> None:
-    """Write ``submission.yaml``; the score files are written beside it by the caller, first.
+    """Write ``submission.yaml``; the caller writes the score files first.
 
     Raises:
-        NclBenchError: the place cannot be written.
+        NclBenchError: the folder cannot be written.
     """
     write_text(Path(folder) / SUBMISSION_FILE, submission.to_yaml())
 
 
 def submission_schema() -> dict[str, Any]:
-    """JSON Schema of ``submission.yaml``."""
+    """Return the JSON Schema of ``submission.yaml``."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Submission.model_json_schema()

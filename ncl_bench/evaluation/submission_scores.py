@@ -1,4 +1,4 @@
-"""Score files of a submission, opened and checked: whatever their form, they can be counted."""
+"""Open and check the score files of a submission, in every form, ready to be counted."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -25,10 +25,10 @@ LONGEST_VECTOR = 16_384
 
 
 class Count(Protocol):
-    """Ranks of every query of a split."""
+    """Compute the ranks of every query of a split."""
 
     def __call__(self, on_rows: OnRows | None = None) -> Counted:
-        """Count; ``on_rows`` hears of every block of rows that is done."""
+        """Count; ``on_rows`` is called after every block of rows."""
         ...
 
 
@@ -37,9 +37,9 @@ class SplitScores:
     """Scores of one split, checked but not yet counted.
 
     Attributes:
-        count: ranks of every query.
-        retrieved: direction, query and a number to that many best items.
-        places: of other true matches than the dataset's own.
+        count: computes the ranks of every query.
+        retrieved: maps direction, query and a number to that many top items.
+        places: computes places of true matches beyond the dataset's own.
     """
 
     count: Count
@@ -48,7 +48,7 @@ class SplitScores:
 
 
 def open_file(folder: Path, entry: ArrayFile) -> tuple[Path, NpyHeader]:
-    """Path and header of a file of a submission, after its sha256 was compared.
+    """Check the sha256 of a submission's file; return its path and header.
 
     Raises:
         ScoresError: it is missing, damaged, or a link out of the folder.
@@ -61,7 +61,7 @@ def check_sha256(path: Path, entry: ArrayFile) -> None:
     """Compare a file with the sha256 that the submission states.
 
     Raises:
-        SubmissionError: it is another.
+        SubmissionError: the sha256 differs.
     """
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -76,14 +76,14 @@ def open_source(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> 
     """Open the scores of a split and check type, shape and hash of every file.
 
     Args:
-        folder: of the submission.
-        scores: what it states.
-        spec: which dataset.
+        folder: the submission folder.
+        scores: what the submission states.
+        spec: the dataset.
         split: ``test`` or ``dev``.
 
     Raises:
         SubmissionError: a file lies outside the folder or has another hash.
-        ScoresError: a file is missing, damaged, or of another type or shape than its form needs.
+        ScoresError: a file is missing, damaged, or has the wrong type or shape.
     """
     if isinstance(scores, MatrixScores):
         return _matrix(folder, scores, spec, split)
@@ -98,7 +98,7 @@ def _matrix(folder: Path, scores: MatrixScores, spec: DatasetSpec, split: str) -
 
 
 def matrix_source(matrix: NDArray[Any], spec: DatasetSpec, split: str, name: str) -> SplitScores:
-    """Scores from one matrix, float ``(n_images, n_captions)``, that was checked; ``name`` stands in errors."""
+    """Scores from a checked matrix, float ``(n_images, n_captions)``; errors call it ``name``."""
     rows = ArrayRows(matrix)
     return SplitScores(_counter(rows, spec, split, name), _retriever(rows), partial(places_in_rows, rows))
 
@@ -120,17 +120,17 @@ def embeddings_source(
     split: str,
     names: Sequence[str],
 ) -> SplitScores:
-    """Scores from two arrays of embeddings, whose similarities are computed block by block.
+    """Scores from two arrays of embeddings; similarities are computed block by block.
 
     Args:
-        arrays: of the images, float ``(n_images, dim)``, and of the captions, float ``(n_captions, dim)``.
+        arrays: images, float ``(n_images, dim)``, and captions, float ``(n_captions, dim)``.
         similarity: ``cosine`` or ``dot``.
-        spec: which dataset.
+        spec: the dataset.
         split: ``test`` or ``dev``.
-        names: what to call the two in an error.
+        names: names of the two arrays in errors.
 
     Raises:
-        ScoresError: type or shape is wrong, a number is not finite, or a vector has no direction.
+        ScoresError: type or shape is wrong, a number is not finite, or the cosine meets a zero vector.
     """
     expected = expected_shape(spec, split)
     for array, name in zip(arrays, names, strict=True):
@@ -163,7 +163,7 @@ def embeddings_source(
 
 
 def _retriever(rows: ArrayRows | EmbeddingRows) -> Callable[[str, int, int], list[int]]:
-    """Direction, query and a number to that many best items, best first; of equal ones the first."""
+    """Map direction, query and a number to that many top items, best first; ties in the order of the items."""
 
     def retrieved(direction: str, query: int, n: int) -> list[int]:
         line = rows.rows(query, query + 1)[0] if direction == "i2t" else rows.column(query)

@@ -1,4 +1,4 @@
-"""The commented ``submission.yaml`` that a submitter fills in, with the scores beside it."""
+"""Create the commented ``submission.yaml`` for a submitter to fill in, with the scores beside it."""
 
 import shutil
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ _EXPLAINED = {
     "FOLDER from the prepared dataset; its manifest.json holds it too",
     "scores.test.matrix.sha256": "sha256sum test.npy; --scores FILE copies a file and fills it in",
 }
-"""Key to where its value comes from, where only the submitter knows it."""
+"""Where the submitter finds the value of each key left open."""
 ASSUMED = (
     "paper",
     "code",
@@ -94,18 +94,18 @@ ASSUMED = (
     "pretrained_encoder",
     "hours",
 )
-"""Keys whose value is the usual one, which may be another one here."""
+"""Keys with a usual default that may be wrong for this submission."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A submission that was begun.
+    """A newly created submission folder.
 
     Attributes:
-        written: files, the statement first.
-        filled_in: key to where its value comes from.
-        left: key to where its value is to be had, of all that is left to fill in.
-        assumed: key to the usual value, which the submitter corrects where it is another.
+        written: written files, the statement first.
+        filled_in: key to the source of its value.
+        left: key to where the value can be found, for every key left to fill in.
+        assumed: key to its default, which the submitter corrects if it is wrong.
     """
 
     written: tuple[Path, ...]
@@ -127,32 +127,31 @@ def begin_submission(
     order_from: Path | None = None,
     root: Path | None = None,
 ) -> Begun:
-    """Copy scores of the test split into a folder and write its ``submission.yaml``, filled in as far as is known.
+    """Copy scores of the test split into a folder and write its ``submission.yaml``, as complete as possible.
 
     Args:
-        folder: of the submission, without a statement so far.
+        folder: the submission folder, without a statement so far.
         method: name of the method.
-        dataset: its name.
-        scores: one file of similarities, or two of embeddings, images first; none where ``test.npy`` lies in the folder
-            already or is put there later.
-        similarity: of embeddings.
-        noise_unit: of the training noise.
-        noise_ratio: nominal; 0 for clean pairs, and on a dataset with natural noise.
-        noise_seed: the standard seed by default.
-        order_from: the downloaded files of captions and ids, from which the order fingerprint is computed; features are
-            not needed.
+        dataset: name of the dataset.
+        scores: one similarity file, or two embedding files, images first; none if ``test.npy`` is already in the folder
+            or follows later.
+        similarity: similarity of embeddings.
+        noise_unit: unit of the training noise.
+        noise_ratio: nominal ratio; 0 for clean pairs, and on a dataset with natural noise.
+        noise_seed: noise seed (default: the standard seed).
+        order_from: downloaded files of captions and ids, to compute the order fingerprint without features.
         root: folder of prepared datasets.
 
     Raises:
         DataError: the dataset is unknown, or its files are missing or damaged.
         NoiseError: the noise is refused.
-        ScoresError: the scores cannot be read, or have another type or shape than the test split needs.
-        SubmissionError: the name is empty, or the folder holds a statement or other scores already.
-        NclBenchError: the place cannot be written, or another process writes there.
+        ScoresError: the scores cannot be read, or have the wrong type or shape for the test split.
+        SubmissionError: the name is empty, or the folder already holds a statement or other scores.
+        NclBenchError: the folder cannot be written, or another process writes there.
     """
     spec = dataset_spec(dataset)
     if not method.strip():
-        raise SubmissionError("--method is empty; name the method as the leaderboard shall show it")
+        raise SubmissionError("--method is empty; give the name that the leaderboard shows")
     noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
     filled_in = {"noise": origin} if origin else {}
     order, origin_of_order = _order(spec, order_from, root)
@@ -197,7 +196,7 @@ def begin_submission(
 
 
 def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple[str, str]:
-    """The order fingerprint of test, and where it comes from; the latter is empty where it is not known."""
+    """Order fingerprint of test, and its source; the source is empty if the fingerprint is unknown."""
     if download is not None:
         return order_of_download(spec, download, "test"), f"of the files in {download}"
     order = known_order(spec, "test", root)
@@ -207,7 +206,7 @@ def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple
 
 
 def _refuse_files(folder: Path, targets: list[Path], scores: Sequence[Path]) -> None:
-    """Refuse to write over anything; scores that lie in place already are no obstacle."""
+    """Refuse to overwrite any file; scores already in place are fine."""
     if targets[0].exists():
         raise SubmissionError(f"{targets[0]} exists already; remove it or choose another folder with --to")
     for source, target in zip(scores, targets[1:], strict=False):
@@ -216,13 +215,13 @@ def _refuse_files(folder: Path, targets: list[Path], scores: Sequence[Path]) -> 
 
 
 def _is_copy(source: Path, target: Path) -> bool:
-    """Whether the scores lie in place already, as after an interruption."""
+    """Whether the scores are already in place, for example after an interruption."""
     there, given = as_array(target), as_array(source)
     return there.dtype == given.dtype and np.array_equal(there, given)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """The file itself where it is an ``.npy`` file; else the array in it, in its own type."""
+    """Copy an ``.npy`` file as it is, or the array of another file in its own dtype."""
     if target.exists():
         return
     with atomic_path(target) as temporary:
@@ -236,7 +235,7 @@ def _copy(source: Path, target: Path) -> None:
 def _noise(
     spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None, root: Path | None
 ) -> tuple[str, str]:
-    """The section on noise, and where it comes from; the latter is empty where none was asked for."""
+    """The section on noise, and its source; the source is empty if no noise was requested."""
     if spec.noise == "natural":
         if ratio or seed is not None:
             raise NoiseError(

@@ -1,1 +1,1 @@
-"""Synthetic noise: drawn, read from files, and told apart by hash (protocol.md, Synthetic noise)."""
+"""Draw synthetic noise, read noise files, and identify them by hash (docs/protocol.md, Synthetic noise)."""

@@ -1,4 +1,4 @@
-"""Draw synthetic noise: images move, captions stay; a seed gives the same index on every machine (protocol.md)."""
+"""Draw synthetic noise: images move, captions stay. A seed gives the same index on every machine (docs/protocol.md)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ UNITS: tuple[NoiseUnit, ...] = ("caption", "image", "similar")
 
 @dataclass(frozen=True)
 class NoiseRecord:
-    """Which noise a dataset carries; part of every result.
+    """The noise of a dataset; part of every result.
 
     Attributes:
-        unit: ``"caption"``, ``"image"``, ``"similar"``, or None where nothing was moved.
+        unit: ``"caption"``, ``"image"``, ``"similar"``, or None for no noise.
         ratio: nominal share of moved units, in [0, 1).
-        seed: of ``numpy.random.RandomState``; None for a noise file or no noise.
+        seed: seed of ``numpy.random.RandomState``; None for a noise file or no noise.
         sha256: hash of the little-endian int64 ``caption_to_image``.
         realised_ratio: share of captions whose image is not their own, in [0, 1).
-        source: path of the noise file, or None where it was drawn.
-        published: name of the shared file that was read, or None where the noise was drawn or nobody shares it;
+        source: path of the noise file, or None for a draw.
+        published: name of the shared file that was read, or None for a draw or an unknown file.
             :func:`ncl_bench.noise.files.find_known_noise` names the file that a caption-unit draw equals.
     """
 
@@ -54,34 +54,34 @@ def inject_noise(
     """Permute the images of a random share of captions, or of whole images.
 
     ``caption`` (NCR and its successors): ``int(ratio * n_captions)`` captions exchange their images.
-    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them; no seed
-    gives the files that those papers share.
-    ``similar``: the captions that ``caption`` chooses exchange images with captions of similar words; every one of them
-    is wrong, and hard to see.
-    Under the first two, some chosen units get their own image back, so the realised ratio is slightly below the
-    nominal one.
+    ``image`` (DECL, RCL): ``int(ratio * n_images)`` images change places, and their captions with them. No seed gives
+    the files that those papers share.
+    ``similar``: the captions chosen by ``caption`` exchange images with captions of similar words. All of them become
+    wrong, in a way that is hard to see.
+    With the first two, some chosen units get their own image back, so the realised ratio is slightly below the nominal
+    one.
 
     Args:
         caption_to_image: int64 ``(n_captions,)``, the clean pairing ``c // captions_per_image``.
         noise_ratio: nominal share, in [0, 1).
         noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
-        seed: of ``numpy.random.RandomState``, whose stream numpy has frozen; in [0, 2**32).
-        captions_per_image: a fact of the dataset.
-        captions: texts of all captions; ``similar`` alone needs them.
-        progress: where ``similar`` reports the captions compared so far.
+        seed: seed of ``numpy.random.RandomState``, whose stream numpy has frozen; in [0, 2**32).
+        captions_per_image: number of captions per image.
+        captions: texts of all captions; only ``similar`` needs them.
+        progress: reports the captions that ``similar`` has compared.
 
     Returns:
         A new int64 array of the same length.
 
     Raises:
-        NoiseError: ratio, unit, seed or pairing is not as stated, or ``similar`` has no captions, or finds no partners.
+        NoiseError: ratio, unit, seed or pairing is invalid, or ``similar`` has no captions or finds no partners.
     """
     check_noise(noise_ratio, noise_unit, seed)
     clean = np.arange(len(caption_to_image)) // captions_per_image
     if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):
         raise NoiseError(
             f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
-            "noise is drawn once, on clean pairs"
+            "draw noise only once, on clean pairs"
         )
     if noise_unit == "similar":
         if captions is None or isinstance(captions, str) or len(captions) != len(clean):
@@ -97,7 +97,7 @@ def inject_noise(
 
 
 def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
-    """Refuse settings that draw no noise.
+    """Refuse invalid noise settings.
 
     Args:
         ratio: in [0, 1).
@@ -105,7 +105,7 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
         seed: in [0, 2**32).
 
     Raises:
-        NoiseError: one of them is of another type or outside its range.
+        NoiseError: a value has the wrong type or is out of range.
     """
     if unit not in UNITS:
         raise NoiseError(unknown_name("noise unit", unit, UNITS))
@@ -116,14 +116,14 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
 
 
 def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
-    """The captions that the units ``caption`` and ``similar`` move, int64 ``(int(ratio * n),)``, in their order."""
+    """Captions that the units ``caption`` and ``similar`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
     order = np.arange(n)
     np.random.RandomState(seed).shuffle(order)
     return order[: int(ratio * n)]
 
 
 def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray[np.int64]:
-    """The given array, in which some values have changed places."""
+    """Return the array with some values permuted."""
     random = np.random.RandomState(seed)
     order = np.arange(len(values))
     random.shuffle(order)
@@ -135,17 +135,17 @@ def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray
 
 
 def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
-    """sha256 (hex) of the little-endian int64 array, as protocol.md lists it."""
+    """sha256 (hex) of the little-endian int64 array, as docs/protocol.md lists it."""
     return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").data).hexdigest()
 
 
 def clean_pairing(n_images: int, captions_per_image: int) -> NDArray[np.int64]:
-    """The pairing before noise: caption ``c`` belongs to image ``c // captions_per_image``."""
+    """Pairing before noise: caption ``c`` belongs to image ``c // captions_per_image``."""
     return np.repeat(np.arange(n_images, dtype=np.int64), captions_per_image)
 
 
 def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
-    """The record of a pairing that nobody corrupted."""
+    """Record of a clean pairing."""
     return NoiseRecord(None, 0.0, None, noise_sha256(caption_to_image), 0.0)
 
 
@@ -159,16 +159,16 @@ def draw_noise(
     captions: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> tuple[NDArray[np.int64], NoiseRecord]:
-    """Draw the noise of a train split; :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise` knows a dataset's sizes.
+    """Draw the noise of a train split; :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise` fills in a dataset's sizes.
 
     Args:
-        n_images: of the split.
-        captions_per_image: a fact of the dataset.
+        n_images: number of images of the split.
+        captions_per_image: number of captions per image.
         noise_ratio: nominal share, in [0, 1).
         noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
         seed: in [0, 2**32).
-        captions: texts of all captions; ``similar`` alone needs them.
-        progress: where ``similar`` reports the captions compared so far.
+        captions: texts of all captions; only ``similar`` needs them.
+        progress: reports the captions that ``similar`` has compared.
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.

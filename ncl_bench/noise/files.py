@@ -1,8 +1,8 @@
-"""Noise files: those that papers share, known by their hashes, and how any is read (protocol.md).
+"""Read noise files, and recognise the files that papers share by their hashes (docs/protocol.md).
 
-A seed draws the shared files of the caption unit bit for bit. No known seed draws those of the image unit: whoever
-wants the noise of DECL, RCL or L2RM has to use their file, and results with noise drawn here are not comparable with
-theirs. A file that does not fit is refused, never reinterpreted.
+Seeds reproduce the shared caption-unit files bit for bit. No known seed reproduces the image-unit files: to train on
+the noise of DECL, RCL or L2RM, use their file. Results with noise drawn here are not comparable with theirs. A file
+that does not fit is refused, never reinterpreted.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ _RATIO_STEPS = (0.1, 0.05, 0.01)
 
 @dataclass(frozen=True)
 class KnownNoise:
-    """A noise file that a paper's repository shares.
+    """A noise file shared by a paper's repository.
 
     Attributes:
-        title: which file of whom, such as ``f30k_precomp_0.4.npy of BiCro and PC2``.
+        title: file and owner, such as ``f30k_precomp_0.4.npy of BiCro and PC2``.
         unit: ``"caption"`` (BiCro, PC2) or ``"image"`` (RCL; L2RM repeats each entry five times).
         ratio: nominal, in [0, 1).
-        seed: that draws the same array, or None where no seed is known.
+        seed: seed that draws the same array, or None if unknown.
         sha256: hash (hex), or its first 16 digits, of the little-endian int64 array: the image of every caption for
             the caption unit, the permutation of images for the image unit.
     """
@@ -44,18 +44,18 @@ class KnownNoise:
 def files_shared_by(
     papers: str, unit: NoiseUnit, files: Mapping[str, tuple[float, int | None, str]]
 ) -> tuple[KnownNoise, ...]:
-    """The noise files that papers share, for the facts of a dataset.
+    """Describe the noise files that papers share, for the facts of a dataset.
 
     Args:
-        papers: whose files they are, such as ``BiCro and PC2``.
+        papers: owners of the files, such as ``BiCro and PC2``.
         unit: ``"caption"`` or ``"image"``.
-        files: name of each file to its ratio, seed and sha256, see :class:`KnownNoise`.
+        files: file name to ratio, seed and sha256; see :class:`KnownNoise`.
     """
     return tuple(KnownNoise(f"{name} of {papers}", unit, *facts) for name, facts in files.items())
 
 
 class NoisyDataset(Protocol):
-    """What noise needs to know of a dataset; :class:`ncl_bench.data.spec.DatasetSpec` says what each fact means."""
+    """Facts that noise needs of a dataset; :class:`ncl_bench.data.spec.DatasetSpec` defines each."""
 
     @property
     def name(self) -> str: ...
@@ -73,26 +73,25 @@ class NoisyDataset(Protocol):
 
 
 def find_known_noise(sha256: str, spec: NoisyDataset) -> KnownNoise | None:
-    """The shared noise file of a dataset with this hash, or None.
+    """Find the shared noise file of a dataset by its hash; None if there is none.
 
     Args:
         sha256: hash (hex) of the little-endian int64 array: the image of every caption for the caption unit, the
-            permutation of images for the image unit. The image files are known by the hash of their permutation
-            alone, so the hash of an image-unit ``caption_to_image`` is never found: its record says
-            ``published`` instead.
-        spec: which dataset.
+            permutation of images for the image unit. Image files are known only by the hash of their permutation, so
+            the hash of an image-unit ``caption_to_image`` is never found; its record has ``published`` instead.
+        spec: the dataset.
     """
     return next((file for file in spec.noise_files if sha256.startswith(file.sha256)), None)
 
 
 def nominal_ratios(n_moved: int, n_units: int) -> list[float]:
-    """Ratios from which a number of wrong units can come, likeliest first; 0 alone for none.
+    """Ratios that explain a number of wrong units, likeliest first; only 0 for none.
 
-    A permutation of captions, five of each image at most, gives ``1 + 4 ratio`` of them their own image back
-    on average, so slightly more were chosen than are wrong. Papers use round ratios, so those come first.
+    A permutation of captions, at most five per image, gives ``1 + 4 ratio`` of them their own image back on average, so
+    slightly more were chosen than are wrong. Papers use round ratios, so those come first.
 
     Args:
-        n_moved: units whose image is not their own.
+        n_moved: number of units whose image is not their own.
         n_units: captions, or images.
     """
     if n_moved == 0:
@@ -113,17 +112,17 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
     """Read the noise of a dataset's train split.
 
     Args:
-        path: an ``.npy`` file of int64: the image of every caption, or, for the image unit, the image of
-            every image or of every caption if all captions of an image agree.
-        spec: which dataset.
-        unit: what the file is meant to move.
+        path: an ``.npy`` file of int64: the image of every caption. For the image unit: the image of every image, or of
+            every caption if all captions of an image agree.
+        spec: the dataset.
+        unit: unit that the file is expected to move.
 
     Returns:
-        ``caption_to_image`` int64 ``(n_captions,)``, and its record; its ratio is that of the shared
-        file that it equals, else the likeliest nominal one, else the realised one.
+        ``caption_to_image`` int64 ``(n_captions,)``, and its record. Its ratio is the ratio of the equal shared file,
+        else the likeliest nominal ratio, else the realised ratio.
 
     Raises:
-        NoiseError: missing, no plain npy file, cut short, or of another length, type, range or unit.
+        NoiseError: the file is missing, cut short, not a plain npy file, or of another length, type, range or unit.
     """
     if unit not in UNITS:
         raise NoiseError(unknown_name("noise unit", unit, UNITS))
@@ -143,10 +142,10 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
 
 
 def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: NoiseUnit) -> None:
-    """Refuse an index of another length, range or unit.
+    """Refuse an index with the wrong length, range or unit.
 
     Raises:
-        NoiseError: with the reason.
+        NoiseError: names the reason.
     """
     n_images, n_captions, each = spec.images["train"], spec.n_captions("train"), spec.captions_per_image
     train = f"{spec.name}/train"
@@ -187,16 +186,15 @@ def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> 
 
 
 def read_index(path: Path) -> NDArray[np.int64]:
-    """A one-dimensional int64 array from an ``.npy`` file; nothing in it is ever executed.
+    """Read a one-dimensional int64 array from an ``.npy`` file; nothing in it is executed.
 
     Raises:
-        NoiseError: missing, no plain npy file, cut short, or of another type or shape.
+        NoiseError: the file is missing, cut short, not a plain npy file, or has the wrong dtype or shape.
     """
     suffixed = path.with_name(path.name + ".npy")
     if suffixed.exists() and not path.exists():
         raise NoiseError(
-            f"noise file {path} does not exist, and noise is never redrawn instead; "
-            f"did you mean {suffixed.name}?"
+            f"noise file {path} does not exist, and no noise is drawn instead; did you mean {suffixed.name}?"
         )
     try:
         header = read_header(path)

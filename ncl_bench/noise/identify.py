@@ -1,4 +1,4 @@
-"""Say what a noise index is: which shared file, or which dataset, unit, ratio and seed."""
+"""Identify a noise index: the shared file that it equals, or its dataset, unit, ratio and seed."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,23 +16,22 @@ SEEDS_TRIED = 100
 
 @dataclass(frozen=True)
 class NoiseIdentity:
-    """What an index is.
+    """What is known about an index.
 
     Attributes:
-        dataset: whose train split has this length, or None.
-        unit: what was moved; None where nothing was.
+        dataset: dataset whose train split has this length, or None.
+        unit: what was moved; None if nothing was.
         n_entries: length of the index as given.
-        per_image: whether it has one entry per image and not per caption.
+        per_image: whether it has one entry per image instead of per caption.
         sha256: hash (hex) of the index as given.
-        known_as: name of the shared file that holds it, or None.
-        ratio: nominal; that of the shared file, or guessed from the realised one. None where no round ratio explains
-            it.
-        seed: that draws exactly this index, or None where none of those tried does.
-        balanced: whether every image still has as many captions as before.
+        known_as: name of the shared file that equals it, or None.
+        ratio: nominal ratio, from the shared file or guessed from the realised one. None if no round ratio explains it.
+        seed: seed that draws exactly this index, or None if no tried seed does.
+        balanced: whether every image has as many captions as before.
         realised_ratio: share of captions whose image is not their own.
-        all_good: share of images none of whose captions moved away.
-        some_good: share of images with some captions of their own and some moved away.
-        none_good: share of images all of whose captions moved away.
+        all_good: share of images that kept all their captions.
+        some_good: share of images that kept some of their captions.
+        none_good: share of images that kept none of their captions.
     """
 
     dataset: str | None
@@ -61,14 +60,13 @@ def identify(
 
     Args:
         index: int64, the image of every caption or of every image of a train split.
-        datasets: those whose train split it may belong to, known by its length.
-        captions_per_image: for a dataset that is none of these, with one entry per caption; 1 for one entry per
-            image.
-        seeds: tried in this order where no shared file matches.
+        datasets: candidates, told apart by the length of their train split.
+        captions_per_image: for a dataset of your own: its captions per image if the index has one entry per caption; 1
+            if it has one entry per image.
+        seeds: tried in this order if no shared file matches.
 
     Raises:
-        NoiseError: the length belongs to no dataset and ``captions_per_image`` is not given, or an entry is
-            no image.
+        NoiseError: no dataset has this length and ``captions_per_image`` is not given, or an entry is not an image.
     """
     datasets = list(datasets)
     dataset, per_image, each = _place(len(index), datasets, captions_per_image)
@@ -77,7 +75,7 @@ def identify(
     if len(wrong):
         raise NoiseError(
             f"noise index holds {index[wrong[0]]} at entry {wrong[0]}, expected images 0 to {n_images - 1}; "
-            "it is no noise index of this length"
+            "this is not a noise index of this length"
         )
     whole_images = per_image or (each > 1 and is_constant_in_groups(index, each))
     units = index[::each] if whole_images and not per_image else index
@@ -149,9 +147,9 @@ def _find_draw(
 
 
 def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
-    """Whether nearly all moved captions change places two by two, as under unit ``similar``.
+    """Whether nearly all moved captions are swapped in pairs, as by unit ``similar``.
 
-    A random draw moves them in long rounds.
+    A random draw permutes them in long cycles.
     """
     own = clean_pairing(len(units) // each, each)
     moved = units != own
@@ -163,7 +161,7 @@ def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
 def _find_exchange(
     units: NDArray[np.int64], each: int, ratios: Iterable[float], seeds: Iterable[int]
 ) -> tuple[float, int] | None:
-    """Ratio and seed that choose exactly the moved captions; their words are not needed for that."""
+    """Ratio and seed that choose exactly the moved captions; this needs no texts."""
     moved = np.flatnonzero(units != clean_pairing(len(units) // each, each))
     ratios = [ratio for ratio in ratios if int(ratio * len(units)) == len(moved)]
     for seed in seeds:
@@ -174,7 +172,7 @@ def _find_exchange(
 
 
 def describe(identity: NoiseIdentity) -> list[tuple[str, str]]:
-    """An identity as labelled lines for a reader."""
+    """Format an identity as labelled lines."""
     entries = "one per image" if identity.per_image else "one per caption"
     unit: str = identity.unit or "none: nothing was moved"
     if identity.unit == "image" and not identity.per_image:

@@ -1,7 +1,7 @@
-"""Noise that is hard to see: captions change images with captions of similar words (protocol.md, unit ``similar``).
+"""Noise that is hard to see: captions swap images with captions of similar words (docs/protocol.md, unit ``similar``).
 
-Random noise pairs an image with a stranger's caption. On the web the wrong caption is often a near miss, so here each
-drawn caption looks for a partner among the 50 drawn captions whose words are most like its own, by tf-idf.
+Random noise pairs an image with an unrelated caption. On the web, a wrong caption is often a near miss. So each drawn
+caption looks for a partner among the 50 drawn captions with the most similar words, by tf-idf.
 """
 
 import re
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 NEIGHBOURS = 50
-"""Candidates that a caption has at most."""
+"""Maximum number of candidates per caption."""
 SCALE = 4096
-"""Weights are whole multiples of 1 / 4096, so that products are exact and ties are real."""
+"""Weights are multiples of 1 / 4096: products are exact, so ties do not depend on rounding."""
 _BLOCK = 128
 _WORD = re.compile(r"[\u4e00-\u9fff]|(?:(?![\u4e00-\u9fff])[^\W_])+")
 
 
 def words(caption: str) -> frozenset[str]:
-    """The set of words of a caption in lower case; every Chinese character (U+4E00 to U+9FFF) is a word."""
+    """Set of lower-case words of a caption; every Chinese character (U+4E00 to U+9FFF) is a word."""
     return frozenset(_WORD.findall(caption.lower()))
 
 
@@ -37,19 +37,19 @@ def exchange_similar(
     caption_to_image: NDArray[np.int64],
     progress: Progress = silent,
 ) -> NDArray[np.int64]:
-    """Let drawn captions exchange images with captions of similar words.
+    """Swap the images of drawn captions with similar words.
 
     Args:
-        drawn: int64 ``(m,)``, the captions that take part, in the order of the draw.
-        captions: of the whole split.
-        caption_to_image: int64 ``(n_captions,)``, the clean pairing, equally many captions for each image.
-        progress: where the captions compared so far are reported.
+        drawn: int64 ``(m,)``, the captions to move, in the order of the draw.
+        captions: texts of the whole split.
+        caption_to_image: int64 ``(n_captions,)``, the clean pairing, with equally many captions per image.
+        progress: reports the captions compared so far.
 
     Returns:
-        A new int64 ``(n_captions,)``, in which every drawn caption has another image.
+        A new int64 ``(n_captions,)`` array in which every drawn caption has another image.
 
     Raises:
-        NoiseError: some captions find no partner, since their words or images are all the same.
+        NoiseError: some captions find no partner, because their words or images are all the same.
     """
     sets = [words(caption) for caption in captions]
     pairing = _Pairing(drawn, sets, caption_to_image)
@@ -58,7 +58,7 @@ def exchange_similar(
     lost = sum(not pairing.rotate(position, partner, takes) for position in left_over)
     if lost:
         raise NoiseError(
-            f"{lost:,} of {len(drawn):,} drawn captions find no other image for which they would be wrong; expected "
+            f"{lost:,} of {len(drawn):,} drawn captions find no image that would be wrong for them; expected "
             "captions of different words on different images; choose another ratio, or the unit caption"
         )
     moved = caption_to_image.copy()
@@ -91,7 +91,7 @@ def share_without_common_word(
 
 
 class _Pairing:
-    """Who may take whose image; captions are named by their position in the draw."""
+    """Possible swaps; captions are numbered by their position in the draw."""
 
     def __init__(
         self, drawn: NDArray[np.int64], sets: list[frozenset[str]], caption_to_image: NDArray[np.int64]
@@ -103,7 +103,7 @@ class _Pairing:
         self.image = caption_to_image[drawn]
         self.kind = kind[drawn]
         self.true = of_image[self.image]
-        """Word sets that belong to the image of each drawn caption, ``(m, captions_per_image)``."""
+        """Word sets of all captions of each drawn caption's image, ``(m, captions_per_image)``."""
 
     def wrong(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether caption ``i`` would be wrong for the image of each of the others."""
@@ -112,15 +112,15 @@ class _Pairing:
         return wrong
 
     def eligible(self, i: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether ``i`` and each of the others would both be wrong after an exchange."""
+        """Whether ``i`` and each of the others would both be wrong after a swap."""
         wrong: NDArray[np.bool_] = self.wrong(i, others) & ~np.isin(self.kind[others], self.true[i])
         return wrong
 
     def exchange(self, neighbours: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[int]]:
-        """Exchange in the order of the draw.
+        """Swap captions in the order of the draw.
 
         Returns:
-            The partner of each caption, -1 for none, and the captions that are left over.
+            Partner of each caption, -1 for none, and the captions left without a partner.
         """
         m = len(neighbours)
         partner = np.full(m, -1, np.int64)
@@ -140,7 +140,7 @@ class _Pairing:
         return partner, left_over
 
     def _next(self, i: int, free: NDArray[np.bool_]) -> int:
-        """The smallest free and eligible caption behind ``i``, or -1."""
+        """The first free and eligible caption after ``i``, or -1."""
         start, size = i + 1, _BLOCK
         while start < len(free):
             others = start + np.flatnonzero(free[start : start + size])
@@ -151,13 +151,13 @@ class _Pairing:
         return -1
 
     def rotate(self, u: int, partner: NDArray[np.int64], takes: NDArray[np.int64]) -> bool:
-        """Make three of the latest exchange that can take in ``u``; False where there is none.
+        """Turn the latest swap that can take in ``u`` into a rotation of three; return False if there is none.
 
-        The exchange ``(v, w)`` with v < w is later than another where its v is.
+        Of two swaps ``(v, w)`` with v < w, the one with the larger v is later.
         """
         v = np.flatnonzero(partner > np.arange(len(partner)))[::-1]
         w = partner[v]
-        # u takes the image of v, v keeps that of w, w takes that of u
+        # u takes the image of v, v keeps the image of w, w takes the image of u
         fits_u: NDArray[np.bool_] = np.isin(self.kind[w], self.true[u]) | (self.image[w] == self.image[u])
         good = np.flatnonzero(self.wrong(u, v) & ~fits_u)
         if not len(good):
@@ -169,10 +169,10 @@ class _Pairing:
 
 
 def _neighbours(sets: list[frozenset[str]], pairing: _Pairing, progress: Progress) -> NDArray[np.int32]:
-    """The eligible captions with the most similar words.
+    """Find the eligible captions with the most similar words.
 
     Returns:
-        int32 ``(m, 50)``, most similar first, ties in the order of the draw; -1 where there are fewer.
+        int32 ``(m, 50)``, most similar first, ties in the order of the draw; -1 fills up missing ones.
     """
     weights = _weights(sets)
     columns = weights.T.tocsr()
@@ -193,8 +193,8 @@ def _neighbours(sets: list[frozenset[str]], pairing: _Pairing, progress: Progres
 def _best(
     i: int, others: NDArray[np.int64], products: NDArray[np.int64], pairing: _Pairing
 ) -> NDArray[np.int64]:
-    """The first eligible neighbours of one caption, among those that share a term with it."""
-    key = others - products * len(pairing.kind)  # larger products first, then earlier captions
+    """The nearest eligible neighbours of one caption, among those that share a term with it."""
+    key = others - products * len(pairing.kind)  # one key sorts by larger product, then by earlier caption
     take = 2 * NEIGHBOURS
     while True:
         near = np.argpartition(key, take)[:take] if take < len(key) else np.arange(len(key))
@@ -224,6 +224,6 @@ def _weights(sets: list[frozenset[str]]) -> "csr_array":
     values = np.log(m / counts[indices])
     row = np.repeat(np.arange(m), lengths)
     norm = np.sqrt(np.bincount(row, values**2, minlength=m))
-    with np.errstate(invalid="ignore"):  # a term of every caption weighs nothing
+    with np.errstate(invalid="ignore"):  # 0 / 0 if the only terms are in every caption
         whole = np.nan_to_num(np.rint(SCALE * values / norm[row])).astype(np.int64)
     return csr_array((whole, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=(m, len(frequency)))

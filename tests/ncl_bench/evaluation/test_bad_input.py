@@ -334,14 +334,14 @@ def state_probabilities(folder: Path, content: dict[str, Any], values: Any) -> N
     content["correspondence"] = write_array(folder, "probability.npy", values)
 
 
-@case("2 numbers that are no probability, the first at 3")
+@case("2 values outside [0, 1], the first at 3")
 def probabilities_that_are_nan(folder: Path, content: dict[str, Any]) -> None:
     values = np.full(10_000, 0.5)
     values[[3, 9]] = np.nan
     state_probabilities(folder, content, values)
 
 
-@case("expected 0 to 1")
+@case("outside [0, 1], the first at 0 (1.5)")
 def probabilities_above_one(folder: Path, content: dict[str, Any]) -> None:
     state_probabilities(folder, content, np.full(10_000, 1.5))
 

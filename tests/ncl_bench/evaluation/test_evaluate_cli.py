@@ -281,13 +281,13 @@ def test_several_runs_of_two_methods_are_compared(run: Callable, tmp_path: Path)
     assert (tmp_path / "runs.pdf").read_bytes().startswith(b"%PDF")
     mixed = run("compare", first[0], second[0], "vs", second[1])
     assert "the first side mixes submissions of another method: 'Example' and 'Other'" in mixed.out
-    assert "borrows the spread" in mixed.out
+    assert "uses the spread of the other side" in mixed.out
 
 
 def test_one_run_each_is_said_to_say_little(run: Callable, tmp_path: Path) -> None:
     first, second = (folder_of_run(tmp_path / f"{seed}", seed) for seed in range(2))
     ran = run("compare", first, second)
-    assert "one training run of each says which of two trained models is better, and little" in ran.out
+    assert "with one training run per side, this compares two trained models, not their methods" in ran.out
     assert "differ in" not in ran.out
 
 
@@ -326,7 +326,7 @@ def test_a_picture_of_another_kind_is_refused_before_anything_is_counted(
     monkeypatch.setattr("ncl_bench.evaluation.compare.open_submission", None)
     ran = run("compare", tmp_path, tmp_path, "--plot", tmp_path / "x.txt")
     assert ran.code == 2
-    assert "let it end in .svg, .png, .pdf" in ran.err
+    assert "end it with one of: .svg, .png, .pdf" in ran.err
 
 
 def test_foreign_results_are_not_compared(run: Callable, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_bad_files_are_one_sentence(run: Run, matrix: Path, monkeypatch: pytest.
         (folder / "nowhere.pt",): "does not exist",
         (folder / "two.safetensors",): "holds 2 arrays (a (2,), b (2, 3)), expected one",
         (folder / "cut.safetensors",): "is damaged or no .safetensors file",
-        (folder / "half.safetensors",): "numbers that numpy does not know; save them as float32",
+        (folder / "half.safetensors",): "number type that numpy lacks; save the array as float32",
         (folder / "empty.npy",): "is empty",
         (matrix, "--similarity", "dot"): "--similarity only applies to embeddings",
         (matrix, matrix, matrix): "3 files of scores are given",

@@ -257,7 +257,7 @@ def test_pickled_file_is_refused_and_never_loaded(tmp_path: Path) -> None:
 
 def test_wrong_path_fails_and_names_the_likely_file(tmp_path: Path) -> None:
     save(tmp_path, CLEAN, "f30k_precomp_0.4.npy")
-    with pytest.raises(NoiseError, match=r"never redrawn instead; did you mean f30k_precomp_0\.4\.npy\?"):
+    with pytest.raises(NoiseError, match=r"no noise is drawn instead; did you mean f30k_precomp_0\.4\.npy\?"):
         read_noise_file(tmp_path / "f30k_precomp_0.4", DIGITS, "caption")
     with pytest.raises(NoiseError, match="does not exist"):
         read_noise_file(tmp_path / "absent.npy", DIGITS, "caption")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from baselines.doctor import cuda_devices
+from baselines.doctor import cuda_devices, gpu_check
 from ncl_bench.cli import doctor
 from ncl_bench.errors import NclBenchError, Stopped
 from ncl_bench.extras import require
@@ -667,8 +667,9 @@ def features(
 
 
 def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app, and its check to `ncl-bench doctor`."""
+    """Add this room's commands to the app, and its checks to `ncl-bench doctor`."""
     doctor.CHECKS.append(cuda_devices)
+    doctor.GPU_CHECKS.append(gpu_check)
     app.add_typer(recipes_app, name="recipes")
     app.add_typer(audit_app, name="audit")
     for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ncl_bench.cli.doctor import Finding
+from ncl_bench.extras import require
 
 
 def cuda_devices() -> Iterator[Finding]:
@@ -23,9 +24,21 @@ def cuda_devices() -> Iterator[Finding]:
 
 def _peaks(device: str) -> str:
     """What the maker publishes of a card that is known; empty for others."""
-    from baselines.engine.cost import CARDS
+    from baselines.engine.gpu_check import known_card
 
-    for name, card in CARDS.items():
-        if name in device:
-            return f"; at best {card.tf32 / 1e12:g} TFLOP/s in TF32 and {card.bandwidth / 1e12:g} TB/s"
-    return ""
+    card = known_card(device)
+    if card is None:
+        return ""
+    return f"; at best {card.tf32 / 1e12:g} TFLOP/s in TF32 and {card.bandwidth / 1e12:g} TB/s"
+
+
+def gpu_check() -> Iterator[str]:
+    """Ten steps of every backbone on the GPU, as Markdown.
+
+    Raises:
+        NclBenchError: torch is not installed, there is no CUDA device, or a backbone failed.
+    """
+    require("baselines", "torch", needed_by="doctor --gpu")
+    from baselines.engine.gpu_check import gpu_report
+
+    return gpu_report()

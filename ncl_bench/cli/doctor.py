@@ -1,6 +1,6 @@
 """``ncl-bench doctor``: report versions, devices and data, and the commands that fix what is missing.
 
-Other packages append their own checks to ``CHECKS`` when they register their commands.
+Other packages append their own checks to ``CHECKS`` and ``GPU_CHECKS`` when they register their commands.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import install_command
 from ncl_bench.plugins import command_name
 
@@ -134,6 +135,9 @@ def _prepared(root: Path, name: str, images: dict[str, int], fix: str, deep: boo
 CHECKS: list[Callable[[], Iterable[Finding]]] = [versions, processors]
 """Checks that the report runs before it looks at the data."""
 
+GPU_CHECKS: list[Callable[[], Iterable[str]]] = []
+"""What ``--gpu`` runs instead; each yields lines to print."""
+
 _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
 
@@ -146,11 +150,26 @@ def doctor(
         typer.Option("--deep", help="Read every byte of the prepared datasets too, and compare its sha256."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            "--gpu",
+            help="Train ten steps of every backbone on the GPU instead, in every precision, and print their losses "
+            "and times as a table for an issue.",
+        ),
+    ] = False,
 ) -> None:
     """Report versions, devices and data, and how to fix what is missing; exit with code 1 if something is broken.
 
     Example: ncl-bench doctor --root data
     """
+    if gpu:
+        if root or deep or as_json:
+            raise NclBenchError("--gpu prints a table of its own; leave --root, --deep and --json out")
+        for check in GPU_CHECKS:
+            for line in check():
+                typer.echo(line)
+        return
     findings = [finding for check in CHECKS for finding in check()] + list(data(root, deep=deep))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -130,3 +130,21 @@ def test_cuda_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_said_about_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines.doctor, "find_spec", lambda name: None)
     assert list(baselines.doctor.cuda_devices()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], r"^doctor --gpu needs a CUDA device, and torch finds none; run it on a machine with a GPU"),
+        (["--json"], r"^--gpu prints a table of its own; leave --root, --deep and --json out$"),
+    ],
+)
+def test_without_a_gpu_one_sentence_says_so(
+    options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = CliRunner().invoke(app, ["doctor", "--gpu", *options])
+    assert found.exit_code != 0
+    assert found.output == ""
+    assert re.search(sentence, str(found.exception))

@@ -1,8 +1,8 @@
 """The datasets of the benchmark, by name.
 
-A dataset is an object of the type in ``spec``, in a file of its own such as ``flickr30k``. ``prepare`` makes a folder
-of a download: ``download`` opens the files, ``captions`` and ``features`` read them, ``verify`` checks them,
-``tokenize`` makes token ids, ``write`` writes tables in the ``layout`` that ``prepared`` opens as a ``PairedDataset``.
+Each dataset is an object of a class from ``spec``, in its own file such as ``flickr30k``. ``prepare`` makes a folder
+from a download: ``download`` opens the files, ``captions`` and ``features`` read them, ``verify`` checks them,
+``tokenize`` makes token ids. ``layout`` describes the folder, and ``prepared`` opens it as a ``PairedDataset``.
 """
 
 import os
@@ -33,10 +33,10 @@ DATASETS: dict[str, DatasetSpec] = {}
 
 
 def register(dataset: DatasetSpec) -> DatasetSpec:
-    """Make a dataset known under its name; also one of your own, in a file given with ``--plugin``.
+    """Register a dataset under its name; also a user's own, in a file given with ``--plugin``.
 
     Raises:
-        DataError: another dataset has this name, or a protocol is not one of its test split.
+        DataError: the name is taken, or a protocol does not fit the number of test images.
     """
     _add(dataset)
     registered(dataset.name)
@@ -45,7 +45,7 @@ def register(dataset: DatasetSpec) -> DatasetSpec:
 
 def _add(dataset: DatasetSpec) -> None:
     if DATASETS.get(dataset.name, dataset) != dataset:
-        raise DataError(f"there is a dataset {dataset.name!r} already; give yours another name")
+        raise DataError(f"a dataset {dataset.name!r} exists already; give yours another name")
     for protocol in dataset.protocols:
         if protocol_images(protocol) != dataset.images["test"]:
             raise DataError(
@@ -55,7 +55,7 @@ def _add(dataset: DatasetSpec) -> None:
     DATASETS[dataset.name] = dataset
 
 
-# not by `register`, which notes what plugins bring
+# _add instead of `register`, which records the datasets of plugins
 for _module in (flickr30k, coco, cc152k, now, flickr8k, digits):
     _add(_module.SPEC)
 for _dataset in (pictograms.SPEC, pictograms.EMOJI, pictograms.WEB):
@@ -63,7 +63,7 @@ for _dataset in (pictograms.SPEC, pictograms.EMOJI, pictograms.WEB):
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """The protocol's facts about a dataset.
+    """Facts of a dataset, by name.
 
     Raises:
         DataError: the name is not in ``DATASETS``.
@@ -87,27 +87,27 @@ def load_dataset(
     preload: Literal["ram"] | None = None,
     keep: str | Path | None = None,
 ) -> PairedDataset:
-    """Open one split of a dataset, with synthetic noise on train where asked for.
+    """Open one split of a dataset, with synthetic noise on train if requested.
 
     Args:
-        name: key of ``DATASETS``. An embedded dataset such as ``digits`` needs no files, the others are prepared.
+        name: key of ``DATASETS``. Embedded datasets such as ``digits`` need no files; the others must be prepared.
         split: ``train``, ``dev`` or ``test``.
-        noise_ratio: nominal share of moved units, in [0, 1); only train is ever corrupted. Clean pairs by default.
-        noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL) or ``similar`` (captions of
-            similar words change places); not comparable.
-        noise_seed: seed for drawing the noise; by default the protocol's seed for this dataset, unit and ratio, which
-            for the caption unit draws the files that papers share.
-        noise_file: an ``.npy`` index to use instead of drawing one, such as the image files of RCL, which no seed
-            draws; one that does not fit is refused.
-        language: of the captions; the dataset's first by default.
-        tokenizer: tokenizer of the token ids; by default the language's own.
-        root: folder of the prepared datasets; the environment variable ``NCL_BENCH_DATA`` by default.
-        preload: ``"ram"`` reads the features into memory; by default they stay on disk.
-        keep: folder of ``ncl-bench audit apply``; the result is the subset of train, noise included, that it keeps.
+        noise_ratio: nominal share of moved units, in [0, 1) (default: clean pairs). Only train is ever corrupted.
+        noise_unit: ``caption`` (NCR and its successors, the default), ``image`` (DECL, RCL) or ``similar`` (captions
+            swap images with captions of similar words). Results are not comparable across units.
+        noise_seed: seed of the draw (default: the protocol's seed for this dataset, unit and ratio; for the caption
+            unit it draws the files that papers share).
+        noise_file: an ``.npy`` index to use instead of a draw, such as RCL's image-unit files, which no seed draws. A
+            file that does not fit is refused.
+        language: caption language (default: the dataset's first).
+        tokenizer: tokenizer of the token ids (default: the language's own).
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+        preload: ``"ram"`` reads the features into memory (default: they stay on disk).
+        keep: folder from ``ncl-bench audit apply``; the result is the subset of train, noise included, that it keeps.
 
     Raises:
         DataError: a name is unknown, the prepared files are missing or damaged, or ``keep`` belongs to other data.
-        NoiseError: the dataset or split takes no noise, a setting is out of range or says nothing, or the file is
+        NoiseError: the dataset or split takes no noise, a setting is out of range or has no effect, or the file is
             refused.
     """
     for argument, text in (
@@ -136,7 +136,7 @@ def load_dataset(
     if noise_ratio is None and noise_file is None and (noise_unit, noise_seed) != (None, None):
         setting = f"noise_unit {noise_unit!r}" if noise_seed is None else f"noise_seed {noise_seed}"
         raise NoiseError(
-            f"{setting} says nothing without noise; give noise_ratio, such as 0.4, or leave it out"
+            f"{setting} has no effect without noise; give noise_ratio, such as 0.4, or leave it out"
         )
     if keep is not None and split != "train":
         raise DataError(f"keep lists pairs of train, not of {split}; leave it out")
@@ -166,24 +166,24 @@ def load_dataset(
 
 
 def _load_again(given: tuple[str, ...], name: str, **options: Any) -> PairedDataset:
-    """What :func:`load_dataset` gave in the process that pickled it, whose plugins may have registered it."""
+    """Call :func:`load_dataset` in another process, with the plugins that may have registered the dataset."""
     plugins.load_plugins(given)
     return load_dataset(name, **options)
 
 
 def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
-    """Which captions are paired with their own image; for diagnosis, and never an input to training.
+    """Whether each caption is paired with its own image; for diagnosis, never an input to training.
 
-    It is not an attribute of :class:`PairedDataset`, so that no training loop can read it by accident.
+    It is not an attribute of :class:`PairedDataset`, so that no training loop reads it by accident.
 
     Args:
-        dataset: any split of a dataset with synthetic noise, or a dev or test split; subsets and shards too.
+        dataset: any split of a dataset with synthetic noise, or a dev or test split; also subsets and shards.
 
     Returns:
         bool ``(n_captions,)``.
 
     Raises:
-        DataError: the split is train of a dataset with natural noise, whose correspondence is unknown.
+        DataError: train of a dataset with natural noise, whose true correspondence is unknown.
     """
     if dataset.split == "train" and dataset_spec(dataset.name).noise == "natural":
         raise DataError(
@@ -197,21 +197,21 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
 def train_noise(
     spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, root: Path | None
 ) -> tuple[Int64Array, NoiseRecord]:
-    """The noise of a train split, from its seed.
+    """Draw the noise of a train split from its seed.
 
     Args:
         spec: a dataset with synthetic noise.
         ratio: nominal, in [0, 1).
         unit: ``caption``, ``image`` or ``similar``.
         seed: None for the protocol's seed.
-        root: folder of prepared datasets; ``similar`` needs the captions of a dataset that is not embedded.
+        root: folder of prepared datasets; ``similar`` needs the captions of datasets that are not embedded.
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.
 
     Raises:
-        DataError: the dataset must be prepared.
-        NoiseError: a setting is refused, or the noise must be made first.
+        DataError: the dataset must be prepared first.
+        NoiseError: a setting is refused, or the noise file must be made first.
     """
     if unit == "similar" and not spec.embedded:
         return load_similar(_needed(root, spec), spec, ratio, seed)
@@ -243,7 +243,7 @@ def _noise(
 def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
     if split != "train":
         raise NoiseError(
-            f"noise was asked for on {spec.name}/{split}, but only train is corrupted; leave it out"
+            f"noise was requested for {spec.name}/{split}, but only train is corrupted; leave it out"
         )
     if spec.noise == "natural":
         raise NoiseError(
@@ -255,7 +255,7 @@ def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
 def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
-            f"{spec.name} is read from prepared files, and neither root nor {ROOT_VARIABLE} says where; "
+            f"{spec.name} needs prepared files, but neither root nor {ROOT_VARIABLE} names their folder; "
             f"run `{plugins.command_name()} prepare {spec.name}` and give its folder"
         )
     return root

@@ -1,4 +1,4 @@
-"""Text files of the published layouts: captions, ids, tables and lists of token ids; and SCAN's layout."""
+"""Read text files of the published layouts: captions, ids, tables and token ids; and the layout of SCAN."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ _FIELDS = tokenizer("ids")
 
 
 def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
-    """Lines of a UTF-8 file without line ends, byte-order mark and blank lines at the end.
+    """Split a UTF-8 file into lines, without line ends, byte-order mark and trailing blank lines.
 
     Only ``\\n`` and ``\\r\\n`` end a line: captions may hold the rarer line ends of ``str.splitlines``.
 
     Args:
         content: the file's bytes.
-        name: what to call the file in an error.
-        at_least: lines to keep, even if the last of them are blank.
+        name: name of the file in errors.
+        at_least: lines to keep, even if the last ones are blank.
 
     Raises:
         DataError: a line is not UTF-8.
@@ -40,7 +40,7 @@ def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
 
 
 def read_lines(content: bytes, name: str) -> list[str]:
-    """One entry per line, blanks around it removed.
+    """Read one entry per line, without surrounding blanks.
 
     Raises:
         DataError: a line is blank or not UTF-8.
@@ -52,14 +52,14 @@ def read_lines(content: bytes, name: str) -> list[str]:
 
 
 def read_table(content: bytes, name: str) -> tuple[list[str], list[str]]:
-    """Ids and captions of a tab-separated file; a quotation mark is an ordinary character.
+    """Read ids and captions of a tab-separated file; a quotation mark is an ordinary character.
 
     Args:
         content: bytes with the id in the first and the caption in the second column.
-        name: what to call the file in an error.
+        name: name of the file in errors.
 
     Raises:
-        DataError: a row lacks one of the two.
+        DataError: a row lacks its id or caption.
     """
     ids, captions = [], []
     for number, line in enumerate(split_lines(content, name), start=1):
@@ -74,20 +74,20 @@ def read_table(content: bytes, name: str) -> tuple[list[str], list[str]]:
 def read_token_ids(
     content: bytes, name: str, *, start: int, end: int, size: int, at_least: int = 0
 ) -> TokenTable:
-    """Captions as comma-separated token ids; empty fields are skipped, start and end token are added.
+    """Read captions as comma-separated token ids; skip empty fields, add start and end token.
 
     A blank line is a caption without tokens.
 
     Args:
         content: the file's bytes.
-        name: what to call the file in an error.
-        start: id put before each caption.
-        end: id put after it.
+        name: name of the file in errors.
+        start: id added before each caption.
+        end: id added after each caption.
         size: vocabulary size; every id is below it.
-        at_least: captions to read, even if the last of them are blank.
+        at_least: captions to read, even if the last ones are blank.
 
     Raises:
-        DataError: a line holds something else than ids, or an id outside the vocabulary.
+        DataError: a line holds anything but ids, or an id outside the vocabulary.
     """
     ids, lengths = [], []
     for number, line in enumerate(split_lines(content, name, at_least), start=1):
@@ -116,10 +116,10 @@ def _line_ids(line: str, where: str, size: int) -> list[int]:
 
 
 def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[str]:
-    """One id per image out of a list that may name each image ``repeat`` times in a row.
+    """Reduce a list that may name each image ``repeat`` times in a row to one id per image.
 
     Raises:
-        DataError: the count is wrong, the repeats do not stand together, or an id occurs for two images.
+        DataError: the count is wrong, repeats are not consecutive, or two images share an id.
     """
     if len(ids) == n_images:
         repeat = 1
@@ -142,7 +142,7 @@ def unique_ids(ids: list[str], n_images: int, repeat: int, name: str) -> list[st
 
 
 def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
-    """Refuse a file with another number of captions than the protocol says.
+    """Refuse a file whose number of captions differs from the protocol's.
 
     Raises:
         DataError: the numbers differ.
@@ -158,20 +158,20 @@ def check_count(found: int, spec: DatasetSpec, split: str, name: str) -> None:
 class ScanLayout(DatasetSpec):
     """Files as SCAN published them: ``{split}_ims.npy``, ``{split}_caps.txt`` and ``{split}_ids.txt``.
 
-    A dataset in several languages has a file of captions for each, between the other two, in the order of
+    A dataset in several languages has one caption file per language, between the other two, in the order of
     ``languages``.
     """
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
-        """Captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
+        """Read captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
 
         Args:
-            download: what the user has.
+            download: the user's download.
             paths: features, captions of each language, and ids of this split.
             split: ``train``, ``dev`` or ``test``.
 
         Raises:
-            DataError: a file is missing, damaged or of another length than the protocol says.
+            DataError: a file is missing, damaged, or has another length than the protocol.
         """
         texts = {}
         for language, path in zip(self.languages, paths[1:-1], strict=True):

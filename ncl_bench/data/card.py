@@ -1,4 +1,4 @@
-"""The README of a prepared folder: a card that the Hugging Face Hub and library understand."""
+"""The README of a prepared folder: a card in the format of the Hugging Face Hub."""
 
 from typing import Any
 
@@ -33,11 +33,11 @@ _PUBLISHED = {True: "yes", False: "no", None: "no hash published"}
 
 
 def render_card(spec: DatasetSpec, manifest: Manifest) -> str:
-    """The card of a prepared folder.
+    """Render the card of a prepared folder.
 
     Args:
         spec: the dataset.
-        manifest: of the prepared folder.
+        manifest: manifest of the prepared folder.
 
     Returns:
         Markdown with YAML front matter.
@@ -114,12 +114,12 @@ SIZES = {"float32": 4, "float16": 2}
 
 
 def feature_gigabytes(spec: DatasetSpec, split: str, dtype: str = "float32") -> float:
-    """Size of the unique images' features, in 10^9 bytes."""
+    """Size of the features of the unique images, in 10^9 bytes."""
     return spec.images[split] * spec.n_regions * spec.feature_dim * SIZES[dtype] / 1e9
 
 
 def describe(name: str) -> str:
-    """Where to get a dataset, licence and terms, size, files expected and what may be uploaded.
+    """Describe how to get a dataset: source, licence and terms, size, expected files and permitted uploads.
 
     Raises:
         DataError: the name is not in ``DATASETS``.

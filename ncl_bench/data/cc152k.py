@@ -61,7 +61,7 @@ class CC152K(DatasetSpec):
     """Captions and ids in one tab-separated file per split."""
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
-        """Captions and ids of one split, from its tab-separated file.
+        """Read captions and ids of one split from its tab-separated file.
 
         Args:
             download: the folder or zip file that the user gave.
@@ -69,7 +69,7 @@ class CC152K(DatasetSpec):
             split: ``train``, ``dev`` or ``test``.
 
         Raises:
-            DataError: a file is missing, damaged or of another length than the protocol says.
+            DataError: a file is missing, damaged, or has another length than the protocol.
         """
         name = f"{download.place}/{paths[1]}"
         ids, captions = read_table(read_text(download, paths[1]), name)

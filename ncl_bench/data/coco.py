@@ -1,8 +1,8 @@
-"""MS-COCO: sizes, splits and files (protocol.md, Datasets and splits), and labels that know more true matches.
+"""MS-COCO: sizes, splits and files (docs/protocol.md, Datasets and splits), and labels with more true matches.
 
-Many captions of the test split also describe other images, and count as wrong in every recall of the protocol. Two
+Many captions of the test split also describe other images, but every recall of the protocol counts them as wrong. Two
 projects labelled such matches: Crisscrossed Captions (CxC, Parekh et al., EACL 2021) by human ratings, and ECCV Caption
-(Chun et al., ECCV 2022) by humans and five models, for 1,261 images and 1,332 captions as queries. The package
+(Chun et al., ECCV 2022) by humans and five models, for 1,261 image and 1,332 caption queries. The package
 ``eccv_caption`` holds both.
 """
 
@@ -112,10 +112,10 @@ NOISE_FILES = (
 
 
 def read_labels(image_ids: Iterable[object]) -> Labels:
-    """The labels of the package ``eccv_caption`` for the test split.
+    """Read the labels of the package ``eccv_caption`` for the test split.
 
-    Captions of an image are assumed to be in ascending order of their ids, as in Karpathy's split. Two captions that
-    ECCV Caption labels are not in the split.
+    The captions of an image must be in ascending order of their ids, as in Karpathy's split. Two captions with labels
+    in ECCV Caption are not in the split.
 
     Args:
         image_ids: COCO's ids of the 5,000 images, in the order of the split.

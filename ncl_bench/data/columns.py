@@ -1,4 +1,4 @@
-"""What a dataset is made of: token ids and texts, in memory or on disk, and how rows of them are chosen."""
+"""Columns of a dataset: token ids and texts, in memory or on disk, and the selection of their rows."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from ncl_bench.errors import DataError, RowError, first_line
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.floating]
 Rows = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
-"""Rows of a dataset: their numbers, a mask or a slice."""
+"""Rows of a dataset: numbers, a mask or a slice."""
 
 Value = TypeVar("Value")
 
@@ -34,12 +34,12 @@ class ImageFeatures(Protocol):
     @overload
     def __getitem__(self, rows: slice, /) -> "ImageFeatures": ...
     def __getitem__(self, rows: Any, /) -> Any:
-        """A fresh, writable copy of the chosen rows; a slice is not read yet."""
+        """Return a fresh, writable copy of the chosen rows; a slice is not read yet."""
         ...
 
 
 class CaptionTokens(Protocol):
-    """Token ids of captions: a :class:`TokenTable`, or made of texts when they are asked for."""
+    """Token ids of captions: a :class:`TokenTable`, or made from texts on demand."""
 
     def __len__(self) -> int: ...
 
@@ -49,27 +49,26 @@ class CaptionTokens(Protocol):
         ...
 
     def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Captions as a rectangle, int64 ``(n, longest)`` padded with 0, and their lengths, int64 ``(n,)``."""
+        """Return captions as int64 ``(n, longest)``, padded with 0, and their lengths, int64 ``(n,)``."""
         ...
 
     def take(self, rows: Int64Array) -> "CaptionTokens":
-        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        """Return the captions ``rows``, int64 ``(n,)``, in the given order."""
         ...
 
 
 def row_numbers(rows: Any, n: int) -> Int64Array:
-    """Chosen rows of ``n`` as numbers from 0 to ``n - 1``; everything that reads a dataset by rows chooses them here.
+    """Convert chosen rows to numbers from 0 to ``n - 1``; every reader of dataset rows uses this.
 
     Args:
-        rows: whole numbers, of which -1 is the last row; a mask, bool ``(n,)``, that is true for the chosen rows; or
-            a slice.
-        n: number of rows there are.
+        rows: whole numbers, where -1 is the last row; a mask, bool ``(n,)``, true for the chosen rows; or a slice.
+        n: total number of rows.
 
     Returns:
-        int64 ``(chosen,)``, in the order asked for.
+        int64 ``(chosen,)``, in the given order.
 
     Raises:
-        RowError: there is no such row, the mask has another length, or the rows are no whole numbers.
+        RowError: a row does not exist, the mask has another length, or the rows are not whole numbers.
     """
     if isinstance(rows, slice):
         return np.arange(n)[rows]
@@ -98,8 +97,8 @@ class TokenTable:
     """Token ids of many captions without padding: caption ``c`` is ``ids[offsets[c]:offsets[c + 1]]``.
 
     Attributes:
-        ids: int32, all captions end to end; start and end token included.
-        offsets: int64 ``(n_captions + 1,)``, rising from 0 to ``len(ids)``.
+        ids: int32, all captions concatenated, with start and end token.
+        offsets: int64 ``(n_captions + 1,)``, ascending from 0 to ``len(ids)``.
     """
 
     ids: NDArray[np.int32]
@@ -114,17 +113,17 @@ class TokenTable:
         return np.diff(self.offsets)
 
     def padded(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Captions as a rectangle.
+        """Return captions as a padded array.
 
         Args:
-            rows: int64 ``(n,)``, which captions, in any order.
+            rows: int64 ``(n,)``, captions in any order.
 
         Returns:
             tokens int64 ``(n, longest)`` padded with 0, lengths int64 ``(n,)``.
         """
         rows = row_numbers(rows, len(self))
         starts = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - starts  # the lengths of all captions would be made for every batch
+        lengths = self.offsets[rows + 1] - starts  # self.lengths would compute all captions for every batch
         columns = np.arange(lengths.max(initial=0))
         valid = columns < lengths[:, None]
         tokens = np.zeros(valid.shape, dtype=np.int64)
@@ -132,7 +131,7 @@ class TokenTable:
         return tokens, lengths
 
     def take(self, rows: Int64Array) -> "TokenTable":
-        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        """Return the captions ``rows``, int64 ``(n,)``, in the given order."""
         rows = row_numbers(rows, len(self))
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -141,14 +140,14 @@ class TokenTable:
 
 
 class TableColumn(Sequence[Any]):
-    """A column of a table on disk, whose values the library ``datasets`` reads when they are asked for.
+    """A column of a table on disk; the library ``datasets`` reads values on demand.
 
-    ``column[3]`` is a value, ``column[2:9]`` and ``column.take(rows)`` are columns again; nothing is read for them.
+    ``column[3]`` reads a value; ``column[2:9]`` and ``column.take(rows)`` return columns and read nothing.
 
     Args:
-        folders: the parts of the table, each written by ``Dataset.save_to_disk``.
-        name: of the column.
-        rows: of the table, in the order of this column.
+        folders: parts of the table, each written by ``Dataset.save_to_disk``.
+        name: name of the column.
+        rows: table rows in the order of this column.
     """
 
     def __init__(self, folders: Sequence[Path], name: str, rows: Sequence[int] | Int64Array) -> None:
@@ -161,7 +160,7 @@ class TableColumn(Sequence[Any]):
         try:
             parts = [datasets.load_from_disk(str(folder)) for folder in self._folders]
             table = datasets.concatenate_datasets(parts).select_columns(self._name)
-            table.data.validate(full=True)  # a flipped bit may point outside of the file
+            table.data.validate(full=True)  # a flipped bit may point outside the file and crash the process
             return table
         except Exception as error:  # the library raises many classes for a damaged file
             raise DataError(
@@ -171,7 +170,7 @@ class TableColumn(Sequence[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value for name, value in vars(self).items() if name != "_table"
-        }  # opened again elsewhere
+        }  # reopened in the other process
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -189,7 +188,7 @@ class TableColumn(Sequence[Any]):
         return self._table[int(self._rows[index])][self._name]
 
     def take(self, rows: Rows) -> "TableColumn":
-        """The chosen values, in the order asked for, still on disk."""
+        """Return the chosen values in the given order, still on disk."""
         return self._at(np.asarray(self._rows)[row_numbers(rows, len(self))])
 
     def tolist(self) -> list[Any]:

@@ -1,8 +1,8 @@
-"""Digits: the embedded dataset, composed of real handwritten digits (protocol.md, Datasets and splits).
+"""Digits: the embedded dataset, composed of real handwritten digits (docs/protocol.md, Datasets and splits).
 
-A scene is a grid of cells. A few hold a handwritten digit, the others are blank; every cell is a region.
-The same bytes come out on every machine: numpy's frozen ``RandomState`` decides, and every feature is a
-multiple of 1/256, so nothing is rounded.
+A scene is a grid of cells. A few cells hold a handwritten digit, the others are blank; every cell is a region. Every
+machine composes the same bytes: numpy's frozen ``RandomState`` makes all choices, and every feature is a multiple of
+1/256, so nothing is rounded.
 """
 
 from collections.abc import Sequence
@@ -63,15 +63,15 @@ FINGERPRINTS = {
     "dev": "5ed4082beb29d4448100d1a2d2ea0b17de40adf985bf8c7059abb57037b3cd58",
     "test": "05640c77bfac75eb6e0f5f1d1b913b8515c60e5fd7a1333b1e77fab7fdb70349",
 }
-"""What every machine must compose; a test compares."""
+"""Fingerprints that every machine must reproduce; a test compares them."""
 
 
 @dataclass(frozen=True, eq=False)
 class DigitsSplit(EmbeddedSplit):
-    """One split, on clean pairs: float32 ``(n_images, 16, 66)`` in [0, 1], 64 pixels, then the cell's row and column.
+    """One split of clean pairs: float32 ``(n_images, 16, 66)`` in [0, 1]; 64 pixels, then the cell's row and column.
 
     Attributes:
-        scenes: what each image shows.
+        scenes: placed digits of each image.
     """
 
     scenes: tuple[tuple[Placed, ...], ...]
@@ -79,7 +79,7 @@ class DigitsSplit(EmbeddedSplit):
 
 @dataclass(frozen=True, eq=False)
 class DrawnImages(Sequence[bytes]):
-    """The images themselves, drawn from their features when they are asked for."""
+    """Images drawn from their features on demand."""
 
     image_features: FloatArray
 
@@ -91,28 +91,28 @@ class DrawnImages(Sequence[bytes]):
     @overload
     def __getitem__(self, row: slice) -> "DrawnImages": ...
     def __getitem__(self, row: int | slice) -> "bytes | DrawnImages":
-        """One image as PNG, or some that are not drawn yet."""
+        """Return one image as PNG, or a slice that is not drawn yet."""
         if isinstance(row, slice):
             return DrawnImages(self.image_features[row])
         return SPEC.picture("", self.image_features[row])
 
 
 class Digits(EmbeddedDataset):
-    """Composed on the spot, on clean pairs. The grammar is small, so no word is too rare to learn."""
+    """Composed when loaded, with clean pairs. The grammar is small, so no word is too rare to learn."""
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None
     ) -> PairedDataset:
-        """With its images, drawn from the features; see the base class."""
+        """Open one split with its images, drawn from the features; see the base class."""
         dataset = super().load_embedded(split, language, tokenizer)
         return replace(dataset, images=DrawnImages(self.content(split).image_features))
 
     def content(self, split: str) -> EmbeddedSplit:
-        """One split; the same object is handed out again within a process."""
+        """Compose one split, once per process."""
         return digits_split(split)
 
     def picture(self, image_id: str, features: FloatArray) -> bytes:
-        """The regions, each at its place: float ``(16, 66)``, 64 pixels, then row and column of the cell's centre."""
+        """Draw an image from its regions: float ``(16, 66)``, 64 pixels, then row and column of the cell's centre."""
         from PIL import Image
 
         side = 8
@@ -147,7 +147,7 @@ SPEC = Digits(
 
 @lru_cache(maxsize=len(SPLITS))
 def digits_split(split: str) -> DigitsSplit:
-    """Compose one split; the same objects are handed out again within a process.
+    """Compose one split, once per process.
 
     Args:
         split: ``train``, ``dev`` or ``test``.

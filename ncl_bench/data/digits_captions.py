@@ -1,7 +1,7 @@
 """Captions of the embedded digits: a small grammar, one table of words and sentence forms per language.
 
-A caption names a scene's digits and where they stand. It may leave a digit out, and it may give only the row
-or only the column of one that it names, as a hurried person would.
+A caption names the digits of a scene and their places. Like a person in a hurry, it may leave out a digit, or give only
+the row or only the column of one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, order=True)
 class Placed:
-    """A digit in a scene: row and column count from the top left, 0 to 3."""
+    """A digit in a scene; row and column count from the top left, 0 to 3."""
 
     row: int
     column: int
@@ -33,7 +33,7 @@ class Form:
     """A sentence form.
 
     Attributes:
-        opening: what comes first; ``{count}`` is the number of digits in the scene.
+        opening: start of the sentence; ``{count}`` is the number of digits in the scene.
         item: one named digit: ``{digit}`` and ``{place}``.
         joint: text between two items.
         last_joint: text before the last item.
@@ -53,14 +53,14 @@ class Grammar:
 
     Attributes:
         digits: names of each digit, 0 to 9.
-        nouns: how a digit enters a sentence, with ``{name}``.
-        rows, columns: names of each line of the grid, from the top and from the left.
+        nouns: noun phrases of a digit, with ``{name}``.
+        rows, columns: names of each row from the top and each column from the left.
         exact: phrases that give both coordinates, with ``{row}`` and ``{column}``.
         in_row, in_column: phrases that give one coordinate.
         corners: names of the four corners, by ``(row, column)``.
         counts: number words for 3, 4 and 5 digits.
-        forms: the sentence forms.
-        finish: last touch on a sentence, such as the English article.
+        forms: sentence forms.
+        finish: final edit of a sentence, such as the English article.
     """
 
     digits: tuple[tuple[str, ...], ...]
@@ -77,11 +77,11 @@ class Grammar:
 
 
 class Writer:
-    """Writes captions in one language.
+    """Write captions in one language.
 
     Args:
-        grammar: its words.
-        random: where every choice comes from.
+        grammar: words of the language.
+        random: source of every choice.
     """
 
     def __init__(self, grammar: Grammar, random: np.random.RandomState) -> None:
@@ -89,7 +89,7 @@ class Writer:
         self._random = random
 
     def captions(self, scene: tuple[Placed, ...], n_captions: int) -> list[str]:
-        """Different captions of one scene."""
+        """Write different captions of one scene."""
         found: dict[str, None] = {}
         while len(found) < n_captions:
             found[self._caption(scene)] = None
@@ -216,13 +216,13 @@ GRAMMARS: Mapping[str, Grammar] = {"en": ENGLISH, "zh": CHINESE}
 def write_captions(
     scenes: tuple[tuple[Placed, ...], ...], *, language: str, n_captions: int, seed: int
 ) -> Iterator[str]:
-    """Captions of scenes, in the order of the clean pairing.
+    """Write captions of scenes, in the order of the clean pairing.
 
     Args:
         scenes: the digits of each scene.
         language: key of ``GRAMMARS``.
         n_captions: captions per scene, all different.
-        seed: of ``numpy.random.RandomState``.
+        seed: seed of ``numpy.random.RandomState``.
     """
     writer = Writer(GRAMMARS[language], np.random.RandomState(seed))
     for scene in scenes:

@@ -1,4 +1,4 @@
-"""The user's download: a folder or a zip file, read without trusting its names, links or sizes."""
+"""Read the user's download, a folder or a zip file, without trusting its names, links or sizes."""
 
 import stat
 import struct
@@ -22,21 +22,21 @@ READ_ERRORS = (
     zlib.error,
     struct.error,
 )
-"""What opening and reading a damaged file or zip member raises."""
+"""Exceptions raised when a damaged file or zip member is opened or read."""
 
 
 class Download(Protocol):
-    """What the user downloaded: files by their path below one place."""
+    """Downloaded files by their path in a folder or zip file."""
 
     place: Path
     sizes: Mapping[str, int]
 
     def open(self, name: str) -> IO[bytes]:
-        """One of ``sizes``, for reading and seeking."""
+        """Open one of ``sizes`` for reading and seeking."""
         ...
 
     def changed_at(self, name: str) -> int:
-        """When one of ``sizes`` was last changed, in nanoseconds."""
+        """Modification time of one of ``sizes``, in nanoseconds."""
         ...
 
 
@@ -44,7 +44,7 @@ def open_download(path: Path) -> Download:
     """Open a download: a folder or a zip file.
 
     Raises:
-        DataError: it is neither, or the zip is damaged or dangerous.
+        DataError: it is neither, or the zip file is damaged or dangerous.
     """
     if path.is_dir():
         return FolderDownload(path)
@@ -55,7 +55,7 @@ def open_download(path: Path) -> Download:
 
 
 class FolderDownload:
-    """Files of a folder and of the folders in it."""
+    """Files of a folder and its subfolders."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -73,7 +73,7 @@ class FolderDownload:
         return path.open("rb", buffering=0)
 
     def changed_at(self, name: str) -> int:
-        """When a file was last changed, in nanoseconds."""
+        """Modification time of a file, in nanoseconds."""
         return (self.place / name).stat().st_mtime_ns
 
 
@@ -104,7 +104,7 @@ class ZipDownload:
             raise DataError(f"{self.place}: {name} cannot be read ({error}); download it again") from None
 
     def changed_at(self, name: str) -> int:
-        """When the zip file was last changed, in nanoseconds."""
+        """Modification time of the zip file, in nanoseconds."""
         return self.place.stat().st_mtime_ns
 
 
@@ -119,7 +119,7 @@ def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
     if info.flag_bits & 1:
         return "is encrypted"
     if info.compress_type == zipfile.ZIP_LZMA:
-        return "is packed by LZMA, of which a few bytes may ask for gigabytes of memory"
+        return "is compressed by LZMA, where a few bytes can require gigabytes of memory"
     if info.header_offset + info.compress_size > archive_bytes:
         return f"claims {info.compress_size} compressed bytes, more than the archive has"
     too_large = info.file_size > LARGEST_MEMBER
@@ -129,15 +129,15 @@ def _member_fault(info: zipfile.ZipInfo, archive_bytes: int) -> str | None:
 
 
 def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> str:
-    """Folder of the features below the download, with a closing slash; empty for the download itself.
+    """Path of the features folder in the download, with a closing slash; empty for the download itself.
 
     Args:
-        download: what the user has.
-        wanted: name of a file that lies there.
-        folders: names that the folder may have.
+        download: the user's download.
+        wanted: name of a file in that folder.
+        folders: possible names of the folder.
 
     Raises:
-        DataError: there is none, or more than one.
+        DataError: no such folder, or more than one.
     """
     found = [PurePosixPath(name).parent for name in download.sizes if PurePosixPath(name).name == wanted]
     named = [folder for folder in found if folder.name in ("", *folders)]
@@ -153,10 +153,10 @@ def features_folder(download: Download, wanted: str, folders: Sequence[str]) -> 
 
 
 def find_file(download: Download, name: str) -> str:
-    """The path of a file by its name alone, wherever it lies below the download.
+    """Find a file by its name, anywhere in the download.
 
     Raises:
-        DataError: it is missing, or there are two.
+        DataError: the file is missing, or there are two.
     """
     found = [path for path in download.sizes if PurePosixPath(path).name == name]
     if len(found) != 1:
@@ -166,10 +166,10 @@ def find_file(download: Download, name: str) -> str:
 
 
 def require(download: Download, path: str) -> int:
-    """Size of a file that must be there.
+    """Size of a required file.
 
     Raises:
-        DataError: it is missing.
+        DataError: the file is missing.
     """
     if path not in download.sizes:
         raise DataError(f"{download.place}/{path} is missing; the published download has it")
@@ -177,10 +177,10 @@ def require(download: Download, path: str) -> int:
 
 
 def read_text(download: Download, path: str) -> bytes:
-    """All bytes of a text file.
+    """Read all bytes of a text file.
 
     Raises:
-        DataError: it is missing, too large for a text file, or damaged.
+        DataError: the file is missing, damaged, or too large for a text file.
     """
     size = require(download, path)
     if size > LARGEST_TEXT:

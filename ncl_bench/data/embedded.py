@@ -1,4 +1,4 @@
-"""What embedded datasets share: from features, ids and captions in memory to a ``PairedDataset``."""
+"""Base of embedded datasets: make a ``PairedDataset`` from features, ids and captions in memory."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedSplit:
-    """One split, on clean pairs.
+    """One split of clean pairs.
 
     Attributes:
         image_features: float32 ``(n_images, n_regions, feature_dim)``; read-only.
@@ -38,7 +38,7 @@ class EmbeddedSplit:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) of features, ids and the captions of every language."""
+        """sha256 (hex) of features, ids and captions of every language."""
         digest = hashlib.sha256(self.image_features.astype("<f4", copy=False).tobytes())
         for lines in (self.image_ids.tolist(), *self.captions.values()):
             digest.update("\n".join(lines).encode() + b"\n\n")
@@ -46,17 +46,17 @@ class EmbeddedSplit:
 
 
 class EmbeddedDataset(DatasetSpec):
-    """A dataset that comes with the package; a subclass says what a split holds."""
+    """A dataset that comes with the package; a subclass provides the content of its splits."""
 
     embedded = True
     word_threshold: ClassVar[int] = 1
-    """How often a word occurs in the training captions, at least, to have a vector of its own."""
+    """Minimum count of a word in the training captions; rarer words share the vector of unknown words."""
 
     def __hash__(self) -> int:
-        return hash(self.name)  # an object is registered once, and some of its facts have no hash
+        return hash(self.name)  # names are unique, and some of the facts are not hashable
 
     def content(self, split: str) -> EmbeddedSplit:
-        """One split; the same object is handed out again within a process."""
+        """Content of one split, made once per process."""
         raise NotImplementedError
 
     def train_captions(self) -> tuple[str, ...]:
@@ -66,12 +66,12 @@ class EmbeddedDataset(DatasetSpec):
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None
     ) -> PairedDataset:
-        """The dataset as it comes with the package, on clean pairs.
+        """Open one split of the embedded dataset, with clean pairs.
 
         Args:
             split: ``train``, ``dev`` or ``test``.
-            language: one of ``languages``; the first by default.
-            tokenizer: one of ``TOKENIZERS_WITHOUT_FILE``; the language's default by default.
+            language: one of ``languages`` (default: the first).
+            tokenizer: one of ``TOKENIZERS_WITHOUT_FILE`` (default: the language's own).
 
         Raises:
             DataError: language or tokenizer is unknown.
@@ -120,30 +120,30 @@ def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: st
 
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """The same array, read-only from now on."""
+    """Make the array read-only and return it."""
     array.setflags(write=False)
     return array
 
 
 @dataclass(frozen=True)
 class _FeaturesInMemory:
-    """Features that are already there."""
+    """Features in memory, as ``prepare`` reads them."""
 
     features: FloatArray
 
     @property
     def dtype(self) -> np.dtype[np.floating]:
-        """Type of the numbers."""
+        """Number type."""
         return self.features.dtype
 
     def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Blocks of ``size`` images from image ``first`` on."""
+        """Iterate over blocks of ``size`` images, starting at image ``first``."""
         for start in range(first, self.features.shape[0], size):
             yield self.features[start : start + size]
 
 
 def embedded_material(spec: DatasetSpec) -> Material:
-    """An embedded dataset in every language, so that it is written to the same folder as the others."""
+    """Collect an embedded dataset in every language, so that ``prepare`` writes it like any other."""
     captions, features, fingerprints = {}, {}, {}
     vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
     for split in SPLITS:

@@ -11,13 +11,13 @@ ENCODING_FILE = "features.json"
 
 
 class Preprocessing(Record):
-    """What an encoder sees of an image: all of it, upright, in RGB on white, squeezed into a square.
+    """How an image enters the encoder: whole, upright, in RGB on white, squeezed into a square.
 
     Attributes:
-        size: sides of the square, in pixels.
-        interpolation: of the resizing.
+        size: side of the square, in pixels.
+        interpolation: interpolation of the resizing.
         mean: subtracted from the RGB values 0 ... 255.
-        std: divides them afterwards.
+        std: divides the values after that.
     """
 
     size: int
@@ -27,12 +27,12 @@ class Preprocessing(Record):
 
 
 class Projection(Record):
-    """Principal components that the features are projected on.
+    """Projection of features on their principal components.
 
     Attributes:
-        dim: how many.
-        fitted_on: images of train, all regions of each.
-        variance: share of the variance that they keep, in [0, 1].
+        dim: number of components.
+        fitted_on: number of train images used to fit, with all their regions.
+        variance: share of the variance kept, in [0, 1].
     """
 
     dim: int
@@ -44,22 +44,22 @@ class Encoding(Record):
     """How images became features.
 
     Attributes:
-        tool: name and version of what wrote them.
-        key: sha256 of the settings and of the images' names, sizes and times; tells a repeated command.
+        tool: name and version of the writing program.
+        key: sha256 of the settings and of the images' names, sizes and times; identifies a repeated command.
         encoder: name of the network.
         weights: file or published name of its weights.
-        weights_sha256: of that file; where timm fetched them, of names and values of all tensors.
-        preprocessing: of the images.
-        grid: the encoder's grid was averaged to ``grid x grid`` regions, row by row.
-        feature_dim: numbers per region.
+        weights_sha256: hash of that file; for weights fetched by timm, of the names and values of all tensors.
+        preprocessing: preprocessing of the images.
+        grid: the encoder's grid is averaged to ``grid x grid`` regions, row by row.
+        feature_dim: dimension of a region feature.
         pca: projection of the features, or None.
-        dtype: of the features.
-        batch_size: images at a time; sums may round otherwise with another one.
-        device: that computed them.
-        versions: of the libraries.
-        splits: where they come from, in words.
-        images: of each split.
-        skipped: image that could not be read to the reason; they are in no split.
+        dtype: number type of the features.
+        batch_size: images per batch; another size may round sums differently.
+        device: device that computed the features.
+        versions: versions of the libraries.
+        splits: origin of the splits, in words.
+        images: number of images of each split.
+        skipped: image that could not be read to the reason; it is in no split.
     """
 
     tool: str
@@ -80,7 +80,7 @@ class Encoding(Record):
     skipped: dict[str, str]
 
     def in_words(self) -> str:
-        """What a card says of it."""
+        """Describe the encoding for a card."""
         seen, regions = self.preprocessing, self.grid**2
         sentences = [
             f"Made by {self.tool} with the encoder {self.encoder}, weights {self.weights} (sha256 "
@@ -101,14 +101,14 @@ class Encoding(Record):
 
 
 def parse_encoding(content: bytes, name: str) -> Encoding:
-    """What a ``features.json`` says.
+    """Parse ``features.json``.
 
     Args:
         content: the file's bytes.
-        name: what to call the file in an error.
+        name: name of the file in errors.
 
     Raises:
-        DataError: it is damaged.
+        DataError: the content is damaged.
     """
     try:
         return Encoding.model_validate_json(content)

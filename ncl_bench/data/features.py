@@ -1,4 +1,4 @@
-"""Feature files (npy): header, sizes and every number checked, read in small blocks and never as a whole."""
+"""Check feature files (npy): header, size and every number, read in small blocks, never as a whole."""
 
 import hashlib
 import io
@@ -20,15 +20,15 @@ SCAN_ROWS = 60
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """One ``*_ims.npy`` whose header is as expected.
+    """A ``*_ims.npy`` file with a valid header.
 
     Attributes:
         download: the folder or zip file that holds it.
-        path: its path below the download.
+        path: its path in the download.
         shape: ``(rows, n_regions, feature_dim)``.
-        dtype: its number type.
+        dtype: number type.
         header_bytes: length of the header.
-        repeat: how often each image is stored, in a row.
+        repeat: number of consecutive copies of each image.
     """
 
     download: Download
@@ -40,7 +40,7 @@ class FeatureFile:
 
     @property
     def name(self) -> str:
-        """What to call the file in an error."""
+        """Name of the file in errors."""
         return f"{self.download.place}/{self.path}"
 
     @property
@@ -49,7 +49,7 @@ class FeatureFile:
         return self.shape[1] * self.shape[2] * self.dtype.itemsize
 
     def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Blocks of ``size`` unique images from image ``first`` on, in one buffer that is used again."""
+        """Iterate over blocks of ``size`` unique images, starting at image ``first``; they share one buffer."""
         n_images = self.shape[0] // self.repeat
         buffer = np.empty((min(size, n_images), *self.shape[1:]), self.dtype)
         with self.download.open(self.path) as stream:
@@ -66,17 +66,17 @@ class FeatureFile:
 def open_features(
     download: Download, path: str, spec: DatasetSpec, split: str, dtypes: tuple[str, ...]
 ) -> FeatureFile:
-    """Check everything about a feature file that its header and size tell.
+    """Check header and size of a feature file.
 
     Args:
         download: the folder or zip file that holds it.
-        path: its path below the download.
+        path: its path in the download.
         spec: the dataset.
         split: ``train``, ``dev`` or ``test``.
         dtypes: number types that the published file may have.
 
     Raises:
-        DataError: missing, not an npy file, pickled, of another type, shape or row count, or cut short.
+        DataError: the file is missing, cut short, pickled, not npy, or has another type, shape or row count.
     """
     size = require(download, path)
     name = f"{download.place}/{path}"
@@ -98,7 +98,7 @@ def open_features(
     repeat = _repeat(shape[0], spec, split, name)
     expected = header_bytes + shape[0] * shape[1] * shape[2] * dtype.itemsize
     if size != expected:
-        fault = "the download was cut short" if size < expected else "it has bytes too many"
+        fault = "the download was cut short" if size < expected else "it is too long"
         raise DataError(
             f"{name} has {size} bytes, its header promises {expected}: {fault}; download it again"
         )
@@ -130,12 +130,12 @@ def _repeat(rows: int, spec: DatasetSpec, split: str, name: str) -> int:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over a feature file found.
+    """Findings of one pass over a feature file.
 
     Attributes:
         sha256: hash (hex) of the file.
         copies: number of images whose features equal those of an earlier image bit for bit.
-        example: row of the first copy, and the row that it equals; empty without copies.
+        example: row of the first copy, and the row it equals; empty without copies.
     """
 
     sha256: str
@@ -144,11 +144,11 @@ class Scan:
 
 
 def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
-    """Read a whole feature file once: every number finite, no row of zeros alone, repeated rows equal.
+    """Read a whole feature file once: every number is finite, no row is all zero, repeated rows are equal.
 
     Args:
-        file: the feature file; its header is as expected.
-        dtype: type that the numbers are written in, ``float32`` or ``float16``; they must fit it.
+        file: a feature file with a valid header.
+        dtype: ``float32`` or ``float16``, the type to write; the numbers must fit it.
         advance: called with the bytes read.
 
     Returns:
@@ -160,7 +160,7 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
     """
     digest = hashlib.sha256()
     zero_rows: list[int] = []
-    first_with: dict[int, int] = {}  # key of an image's features to its row: some bytes an image
+    first_with: dict[int, int] = {}  # key of an image's features to its row, a few bytes per image
     copies: list[tuple[int, int]] = []
     step = file.repeat * (SCAN_ROWS // file.repeat)
     buffer = np.empty((step, *file.shape[1:]), file.dtype)
@@ -182,16 +182,16 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
             advance(block.nbytes)
     if zero_rows:
         raise DataError(
-            f"{file.name} holds nothing but zeros in {len(zero_rows):,} of {file.shape[0]:,} rows, the first is row "
-            f"{zero_rows[0]}: the download was not finished; download it again"
+            f"{file.name} holds only zeros in {len(zero_rows):,} of {file.shape[0]:,} rows, the first is row "
+            f"{zero_rows[0]}: the download is incomplete; download it again"
         )
     return Scan(digest.hexdigest(), len(copies), copies[0] if copies else ())
 
 
 def _keys(images: FloatArray) -> list[int]:
-    """A number of 64 bits for each image, equal for equal features and, but for chance, for these alone.
+    """64-bit key of each image: equal features have equal keys, and different ones differ except by chance.
 
-    A random weight for each eight bytes, added up without carry, costs a fraction of the file's sha256.
+    A random weight per eight bytes, summed without carry, costs a fraction of the sha256.
     """
     rows = images.reshape(len(images), -1)
     if rows.shape[1] * rows.itemsize % 8:

@@ -1,4 +1,4 @@
-"""Flickr30K: sizes, splits and files (protocol.md, Datasets and splits)."""
+"""Flickr30K: sizes, splits and files (docs/protocol.md, Datasets and splits)."""
 
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.spec import KnownFile, Origin

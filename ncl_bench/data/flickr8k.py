@@ -1,4 +1,4 @@
-"""Flickr8K: sizes, splits and files; its features are made here, by ``ncl-bench features`` with its defaults."""
+"""Flickr8K: sizes, splits and files; users make its features by ``ncl-bench features`` with its defaults."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ CAPTIONS = "Flickr8k.token.txt"
 LISTS = {split: f"Flickr_8k.{split}Images.txt" for split in ("train", "dev", "test")}
 GRID = 4
 WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-"""Of EfficientNet-lite0, the default encoder of ``ncl-bench features``."""
+"""sha256 of the weights of EfficientNet-lite0, the default encoder of ``ncl-bench features``."""
 
 _LINE = re.compile(r"(?P<image>[^\t]+)#(?P<number>\d+)\t(?P<caption>.*\S.*)")
 
@@ -61,19 +61,19 @@ ORIGIN = Origin(
 
 
 class Flickr8K(DatasetSpec):
-    """Captions of all images in one file, a list of names per split, and features made of the photographs."""
+    """All captions in one file, a list of image names per split, and features made from the photographs."""
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
-        """Captions and image names of one split, in the order of its list.
+        """Read captions and image names of one split, in the order of its list.
 
         Args:
-            download: with the texts anywhere in it, and ``features.json`` beside the features.
+            download: holds the texts anywhere, and ``features.json`` next to the features.
             paths: features and names of this split.
-            split: ours.
+            split: ``train``, ``dev`` or ``test``.
 
         Raises:
-            DataError: a file is missing or damaged, the features are not the benchmark's or are of other images, or
-                an image has other than its captions.
+            DataError: a file is missing or damaged, the features are not the benchmark's or belong to other images, or
+                the captions of an image are incomplete.
         """
         self._check_encoding(download, str(PurePosixPath(paths[0]).parent / ENCODING_FILE))
         names = _lines(download, paths[1])
@@ -107,7 +107,7 @@ class Flickr8K(DatasetSpec):
             )
 
     def _read_all_captions(self, download: Download) -> dict[str, dict[int, str]]:
-        """Image to number to caption; of a name that no list has too."""
+        """Image to number to caption, also for images in no list."""
         path = find_file(download, CAPTIONS)
         found: dict[str, dict[int, str]] = {}
         for number, line in enumerate(_lines(download, path), start=1):

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: fetch an archive, upload what a licence lets be passed on."""
+"""Use the Hugging Face Hub: fetch an archive, upload what a licence permits."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ from ncl_bench.errors import DataError, first_line
 from ncl_bench.files import sha256_of_file
 
 PATIENCE = 30
-"""Seconds to wait for the Hub's first answer."""
+"""Seconds to wait for the Hub's answer."""
 
 
 def check_upload(name: str) -> tuple[str, ...]:
-    """Which tables of a dataset may be uploaded.
+    """Tables of a dataset that may be uploaded.
 
     Raises:
-        DataError: none of them, with the reason.
+        DataError: no table may be uploaded; names the reason.
     """
     origin = dataset_spec(name).origin
     if not origin.upload:
@@ -35,21 +35,21 @@ def check_upload(name: str) -> tuple[str, ...]:
 
 
 def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str, ...]:
-    """Upload a prepared folder to a dataset repository, which is created as private if it does not exist.
+    """Upload a prepared folder to a dataset repository; a missing one is created as private.
 
-    The tables are configurations of the repository: ``captions`` with their token ids, and ``images``, the features
-    in their shape. ``Dataset.push_to_hub`` uploads them; the card and the vocabularies lie beside them.
+    The tables become configurations of the repository: ``captions`` with token ids, and ``images`` with the features in
+    their shape. ``Dataset.push_to_hub`` uploads them; card and vocabularies are uploaded next to them.
 
     Args:
         folder: the prepared folder.
         repository: ``owner/name`` on the Hub.
-        api: a ``huggingface_hub.HfApi``; one with the user's stored token by default.
+        api: a ``huggingface_hub.HfApi`` (default: one with the user's stored token).
 
     Returns:
-        The tables that were uploaded: those that the licence lets be passed on.
+        The uploaded tables: those that the licence permits.
 
     Raises:
-        DataError: the licence allows nothing, or the Hub cannot be reached or refuses.
+        DataError: the licence permits nothing, or the Hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
 
@@ -66,13 +66,13 @@ def push_to_hub(folder: Path, repository: str, *, api: Any = None) -> tuple[str,
             for name in names:
                 table = (_captions if name == "captions" else _images)(folder, manifest, split)
                 table.push_to_hub(repository, name, split=split, private=True)
-    except Exception as error:  # the client raises many classes: network, token, permission
+    except Exception as error:  # the client raises many types: network, token, permission
         raise DataError(f"{folder} was not uploaded to {repository}: {first_line(error)}") from error
     return names
 
 
 def _captions(folder: Path, manifest: Manifest, split: str) -> Any:
-    """The captions table of a split with a column of token ids for each tokenizer."""
+    """Captions table of a split, with a column of token ids per tokenizer."""
     import datasets
 
     table = datasets.load_from_disk(str(folder / "captions" / split))
@@ -85,7 +85,7 @@ def _captions(folder: Path, manifest: Manifest, split: str) -> Any:
 
 
 def _images(folder: Path, manifest: Manifest, split: str) -> Any:
-    """A table with a row for each image of a split: its id, and its features in their shape."""
+    """Table with one row per image of a split: its id, and its features in their shape."""
     import datasets
 
     shape = (manifest.n_regions, manifest.feature_dim)
@@ -98,7 +98,7 @@ def _images(folder: Path, manifest: Manifest, split: str) -> Any:
 
 
 def _image_rows(folder: Path, split: str, each: int, sha256: str) -> Iterator[dict[str, Any]]:
-    """The rows of the images table; the library keeps them in its cache under these arguments."""
+    """Rows of the images table; the library uses these arguments as its cache key."""
     import datasets
 
     captions = datasets.load_from_disk(str(folder / "captions" / split))
@@ -111,7 +111,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
     """Fetch the archive of a dataset, pinned to its commit and verified by size and sha256.
 
     Args:
-        name: of a dataset whose ``origin.archive`` is a :class:`~ncl_bench.data.spec.HubFile`.
+        name: a dataset whose ``origin.archive`` is a :class:`~ncl_bench.data.spec.HubFile`.
         api: a ``huggingface_hub.HfApi``.
         fetch: ``huggingface_hub.hf_hub_download``, which resumes a broken download.
 
@@ -119,8 +119,8 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         The archive, in the Hub's cache.
 
     Raises:
-        DataError: no archive of the dataset is on the Hub; the Hub cannot be reached, with what to do by hand; or
-            the file is not the published one.
+        DataError: the Hub has no archive of the dataset; the Hub cannot be reached (the message says what to do by
+            hand); or the file is not the published one.
     """
     archive = dataset_spec(name).origin.archive
     if not isinstance(archive, HubFile):
@@ -136,7 +136,7 @@ def fetch_archive(name: str, *, api: Any = None, fetch: Any = None) -> Path:
         commits = [commit.commit_id for commit in listed]
         revision = next(commit for commit in commits if commit.startswith(archive.revision))
         path = Path(fetch(archive.repository, archive.name, repo_type="dataset", revision=revision))
-    except Exception as error:  # the client raises many classes: network, offline mode, missing commit
+    except Exception as error:  # the client raises many types: network, offline mode, missing commit
         raise DataError(
             f"{archive.name} cannot be downloaded ({first_line(error)}); fetch it by hand from "
             f"https://huggingface.co/datasets/{archive.repository} ({archive.bytes} bytes, sha256 "
@@ -159,10 +159,10 @@ def _verify_archive(path: Path, archive: HubFile) -> None:
 
 
 def _answered(ask: Callable[[], Any]) -> Any:
-    """What the Hub answers; its client would wait without end.
+    """Answer of the Hub, with a time limit, because its client would wait forever.
 
     Raises:
-        TimeoutError: it has not answered for :data:`PATIENCE` seconds.
+        TimeoutError: no answer for :data:`PATIENCE` seconds.
     """
     answers: SimpleQueue[Future[Any]] = SimpleQueue()
 
@@ -170,7 +170,7 @@ def _answered(ask: Callable[[], Any]) -> Any:
         answer: Future[Any] = Future()
         try:
             answer.set_result(ask())
-        except Exception as error:  # which the caller raises
+        except Exception as error:  # raised again by the caller, in its own thread
             answer.set_exception(error)
         answers.put(answer)
 

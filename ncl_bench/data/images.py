@@ -1,6 +1,6 @@
 """Image files of a prepared dataset, in the order of its features.
 
-They are copied into the prepared folder, so that it is complete by itself.
+They are copied into the prepared folder, which is then self-contained.
 """
 
 import os
@@ -17,31 +17,31 @@ from ncl_bench.files import Journal, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
-"""What a file's name may have beyond the id of its image."""
+"""Endings tried after an image id to find its file."""
 
 PART = 1_000
-"""Images in a part of the table: they are in memory at once, and an interrupted run keeps them."""
+"""Images per part of the table; a part is in memory at once, and survives an interruption."""
 
 
 def add_images(
     spec: DatasetSpec, source: Path, root: Path, *, names: Path | None = None, progress: Progress = silent
 ) -> Path:
-    """Copy the images of every split into a prepared folder; a repeated call resumes.
+    """Copy the images of every split into a prepared folder; the same call resumes after an interruption.
 
     Args:
-        spec: which dataset.
-        source: folder of the images, a file each.
+        spec: the dataset.
+        source: folder with one file per image.
         root: folder of prepared datasets.
-        names: a ``.csv`` or ``.tsv`` file with the columns ``image_id`` and ``file``, a path below ``source``. By
-            default a file is named by the id of its image, with or without an ending such as ``.jpg``.
-        progress: shows how many images are done.
+        names: a ``.csv`` or ``.tsv`` file with the columns ``image_id`` and ``file``, a path in ``source``. By default
+            the image id is the file name, with or without an ending such as ``.jpg``.
+        progress: shows the number of images done.
 
     Returns:
         The folder of the images.
 
     Raises:
-        DataError: nothing is prepared there, it has images already, or an image is missing or none.
-        NclBenchError: another process is at work there.
+        DataError: the dataset is not prepared, already has images, or an image is missing or not an image.
+        NclBenchError: another process is writing there.
     """
     folder = root / spec.name
     with sole_owner(folder):
@@ -97,7 +97,7 @@ def _write_split(
 
 
 def _content(path: Path) -> bytes:
-    """Check that a file has the header of an image; its pixels are decoded when they are used."""
+    """Check that a file has an image header; pixels are decoded only when used."""
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -1,6 +1,6 @@
-"""Pairs to keep of a noisy training split, as ``ncl-bench audit apply`` writes them: ids, and whose they are.
+"""Pairs of a noisy training split to keep, as written by ``ncl-bench audit apply``.
 
-``keep.csv``     the ids of the pairs, one per line below the header ``pair_id``
+``keep.csv``     ids of the pairs, one per line below the header ``pair_id``
 ``keep.json``    the data that they belong to, and the audit that chose them
 """
 
@@ -25,14 +25,14 @@ class Kept(Record):
     """``keep.json``.
 
     Attributes:
-        dataset: whose train split it is.
-        fingerprint: of the split, before noise.
-        noise: of the split, without its source.
-        n_pairs: pairs of the split.
-        n_kept: pairs that are kept.
-        sha256: hash (hex) of their ids in ascending order, little-endian int64.
-        chosen_by: what the audit compared with the threshold, ``clean_probability`` or ``posterior``.
-        threshold: a pair is kept where this is larger.
+        dataset: dataset of the train split.
+        fingerprint: fingerprint of the split, before noise.
+        noise: noise of the split, without its source.
+        n_pairs: number of pairs of the split.
+        n_kept: number of kept pairs.
+        sha256: hash (hex) of the kept ids in ascending order, little-endian int64.
+        chosen_by: quantity compared with the threshold, ``clean_probability`` or ``posterior``.
+        threshold: pairs above it are kept.
         runs: the audited run folders.
     """
 
@@ -51,9 +51,9 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
     """Write a new folder, whole or not at all.
 
     Args:
-        folder: must not exist, or be empty.
+        folder: must be empty or not exist.
         pair_ids: int64 ``(n_kept,)``, ascending.
-        kept: what is said of them.
+        kept: content of ``keep.json``.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} exists already; choose a new folder with --to")
@@ -63,18 +63,18 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
         write_text(temporary / KEEP_CSV, as_csv([["pair_id"], *rows]))
         write_text(temporary / KEEP_JSON, json.dumps(kept.model_dump(mode="json"), indent=2) + "\n")
         if folder.is_dir():
-            folder.rmdir()  # empty; a folder does not replace another one everywhere
+            folder.rmdir()  # empty; not every system renames one folder onto another
 
 
 def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
-    """The rows of a training split that a folder keeps.
+    """Read the rows of a training split that a folder keeps.
 
     Args:
-        folder: of :func:`write_keep`.
-        train: the split with its noise, whole.
+        folder: written by :func:`write_keep`.
+        train: the whole split with its noise.
 
     Returns:
-        int64 ``(n_kept,)``, ascending rows of ``train``, and what is said of them.
+        int64 ``(n_kept,)``, ascending rows of ``train``, and the content of ``keep.json``.
 
     Raises:
         DataError: a file is missing or damaged, or the folder belongs to other data.

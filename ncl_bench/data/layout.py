@@ -1,4 +1,4 @@
-"""The prepared folder: what lies in it, and its manifest.
+"""The prepared folder: its files, and its manifest.
 
 ::
 
@@ -6,11 +6,11 @@
       README.md            card: what the data are, where they come from, how to open them
       manifest.json        sources, settings, fingerprints, and size and sha256 of every file
       features/            {split}.npy: (images, regions, dim), mapped into memory
-      tokens/<split>/      {name}.npy: token ids of all captions end to end, int32
-                           {name}_offsets.npy: where each caption begins, int64 (captions + 1,)
+      tokens/<split>/      {name}.npy: token ids of all captions, concatenated, int32
+                           {name}_offsets.npy: start of each caption, int64 (captions + 1,)
       captions/<split>/    one row per caption, as `datasets` saves it: caption_id, image_row, image_id, texts
       vocab/               vocabularies in the published json format
-      image_files/         where images were added: manifest.json, and one row per unique image in <split>/
+      image_files/         if images were added: manifest.json, and one row per unique image in <split>/
 """
 
 import hashlib
@@ -37,10 +37,10 @@ class FileRecord(Record):
     """A downloaded file, or a file of the prepared folder.
 
     Attributes:
-        name: path below the download or the prepared folder.
-        bytes: its size.
-        sha256: its hash (hex).
-        published: whether that is the hash of the published file; None where that hash is not known.
+        name: path in the download or the prepared folder.
+        bytes: size in bytes.
+        sha256: hash (hex).
+        published: whether the hash equals the published file's; None if that is unknown.
     """
 
     name: FileName
@@ -50,14 +50,14 @@ class FileRecord(Record):
 
 
 class Tokenization(Record):
-    """One way in which the captions were tokenized.
+    """One tokenization of the captions.
 
     Attributes:
-        language: caption language; None where a caption may be in any of them.
-        tokenizer: its name.
-        version: what fixes its behaviour.
-        name: of its files, such as ``word`` or ``zh_jieba``.
-        vocabulary_sha256: of its vocabulary, ``vocab/{name}.json``.
+        language: caption language; None if captions mix languages.
+        tokenizer: name of the tokenizer.
+        version: fixes its behaviour.
+        name: name of its files, such as ``word`` or ``zh_jieba``.
+        vocabulary_sha256: hash of its vocabulary, ``vocab/{name}.json``.
         origin: ``built`` from train, ``imported`` from a published file, or ``shipped`` with the ids.
     """
 
@@ -70,20 +70,20 @@ class Tokenization(Record):
 
     @property
     def vocabulary(self) -> str:
-        """File with the words, below the prepared folder."""
+        """Vocabulary file in the prepared folder."""
         return f"vocab/{self.name}.json"
 
     def token_files(self, split: str) -> tuple[str, str]:
-        """Files with the token ids and the offsets of a split, below the prepared folder."""
+        """Files with the token ids and the offsets of a split, in the prepared folder."""
         return f"tokens/{split}/{self.name}.npy", f"tokens/{split}/{self.name}_offsets.npy"
 
 
 class SplitRecord(Record):
-    """What one split holds.
+    """Facts of one split.
 
     Attributes:
-        images: their number.
-        captions: their number.
+        images: number of images.
+        captions: number of captions.
         fingerprint: sha256 (hex) of its content, features included.
         order_fingerprint: sha256 (hex) of image ids and captions in order (see :mod:`ncl_bench.data.order`).
     """
@@ -98,20 +98,19 @@ class Manifest(Record):
     """Content and origin of a prepared folder.
 
     Attributes:
-        layout_version: ``LAYOUT_VERSION`` of what wrote it.
-        tool: name and version of what wrote it.
-        key: sha256 (hex) of the settings and of the downloaded files' names and sizes: equal if the same command is
-            given again.
+        layout_version: ``LAYOUT_VERSION`` of the writing program.
+        tool: name and version of the writing program.
+        key: sha256 (hex) of the settings and of the downloaded files' names and sizes; equal for a repeated command.
         name: name of the dataset.
         dtype: number type of the features.
-        captions_per_image: a fact of the dataset.
+        captions_per_image: number of captions per image.
         n_regions: regions per image.
         feature_dim: dimension of one region feature.
         texts: language to its column in the captions table.
-        tokenizations: token ids that were made.
-        sources: the downloaded files it was made from.
-        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
-        splits: what each split holds.
+        tokenizations: tokenizations of the captions.
+        sources: the downloaded files.
+        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
+        splits: facts of each split.
         files: every other file of the folder.
         checked: what the downloaded files were compared with, in sentences.
         warnings: what deserves a look, in sentences.
@@ -136,20 +135,20 @@ class Manifest(Record):
 
 
 class ImageFiles(Record):
-    """The images of each split: the parts of its table, and every file of them, below ``image_files/``."""
+    """Images of each split: the parts of its table, and all their files, in ``image_files/``."""
 
     parts: dict[str, tuple[FileName, ...]]
     files: tuple[FileRecord, ...]
 
 
 def how_to_prepare(folder: Path) -> str:
-    """What to do about a prepared folder that cannot be used."""
+    """How to replace an unusable prepared folder."""
     command = f"{command_name()} prepare {folder.name} --from DOWNLOADS --to {folder.parent}"
     return f"delete {folder} and run `{command}`"
 
 
 def write_manifest(folder: Path, manifest: Manifest | ImageFiles) -> None:
-    """Write ``manifest.json``, and next to it its hash in the format of ``sha256sum``."""
+    """Write ``manifest.json``, with its hash next to it in the format of ``sha256sum``."""
     content = manifest.model_dump_json(indent=2) + "\n"
     digest = hashlib.sha256(content.encode()).hexdigest()
     write_text(folder / f"{MANIFEST}.sha256", f"{digest}  {MANIFEST}\n")
@@ -157,10 +156,10 @@ def write_manifest(folder: Path, manifest: Manifest | ImageFiles) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a prepared folder.
+    """Read the manifest of a prepared folder.
 
     Raises:
-        DataError: it is missing, damaged or of another layout version.
+        DataError: the manifest is missing, damaged or of another layout version.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -183,10 +182,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_image_files(folder: Path) -> ImageFiles:
-    """What ``image_files/manifest.json`` of a prepared folder says; nothing where no images were added.
+    """Read ``image_files/manifest.json`` of a prepared folder; empty if no images were added.
 
     Raises:
-        DataError: it is damaged, or a file is missing or of another size.
+        DataError: the manifest is damaged, or a file is missing or has another size.
     """
     place = folder / IMAGE_FILES
     if not place.exists():
@@ -202,15 +201,15 @@ def read_image_files(folder: Path) -> ImageFiles:
 
 
 def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str) -> None:
-    """Refuse a folder whose files are missing or of another size.
+    """Refuse a folder whose files are missing or have another size.
 
     Args:
-        folder: that holds them.
-        files: their records.
-        remedy: what to do then, in words that end a sentence.
+        folder: folder of the files.
+        files: records of the files.
+        remedy: what to do, as the end of a sentence.
 
     Raises:
-        DataError: a file is missing or of another size.
+        DataError: a file is missing or has another size.
     """
     for record in files:
         path = folder / record.name
@@ -221,11 +220,11 @@ def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str) -> None:
 
 
 def records_of(folder: Path, known: Mapping[str, str]) -> tuple[FileRecord, ...]:
-    """Size and sha256 of every file below a folder, in the order of their names.
+    """Size and sha256 of every file in a folder, sorted by name.
 
     Args:
-        folder: that holds them.
-        known: hashes (hex) by name, of files that need not be read for it.
+        folder: folder of the files.
+        known: file name to a hash (hex) that is already known.
     """
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return tuple(

@@ -1,4 +1,4 @@
-"""Noise of Web: sizes, splits and files (protocol.md, Datasets and splits)."""
+"""Noise of Web: sizes, splits and files (docs/protocol.md, Datasets and splits)."""
 
 from collections.abc import Sequence
 
@@ -78,10 +78,9 @@ class NoiseOfWeb(DatasetSpec):
         return found
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
-        """Token ids and image ids of one split.
+        """Read token ids and image ids of one split.
 
-        An id that names several images and a caption without tokens are kept, as PC2's training code keeps them, with
-        a warning.
+        Ids that name several images and captions without tokens are kept with a warning, as in PC2's training code.
 
         Args:
             download: the folder or zip file that the user gave.
@@ -89,8 +88,8 @@ class NoiseOfWeb(DatasetSpec):
             split: ``train``, ``dev`` or ``test``.
 
         Raises:
-            DataError: a file is missing, damaged, of another length than the protocol says, or holds an id beyond
-                its vocabulary.
+            DataError: a file is missing, damaged, of another length than the protocol, or holds an id outside its
+                vocabulary.
         """
         ids_name = f"{download.place}/{paths[1]}"
         image_ids = read_lines(read_text(download, paths[1]), ids_name)

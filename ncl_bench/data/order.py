@@ -12,12 +12,12 @@ from ncl_bench.errors import DataError
 def order_fingerprint(image_ids: Iterable[object], captions: Sequence[str] | None) -> str:
     """sha256 (hex) of every image id followed by the image's captions, in order (docs/protocol.md, Order).
 
-    Each text is hashed with its length, so that no two orders look alike: ``length:text,`` in bytes of UTF-8.
+    Each text is hashed with its length, so that no two orders collide: ``length:text,`` in bytes of UTF-8.
 
     Args:
         image_ids: one per image.
         captions: texts in the dataset's first language, in the order of the clean pairing, the same number for every
-            image; None if the dataset has only token ids, and the captions fix the order of the images.
+            image; None if the dataset has only token ids, where the order of images fixes the order of captions.
     """
     ids = [str(own) for own in image_ids]
     each = 0 if captions is None else len(captions) // len(ids)
@@ -36,15 +36,15 @@ def order_of_captions(spec: DatasetSpec, captions: SplitCaptions) -> str:
 
 
 def order_of_download(spec: DatasetSpec, place: Path, split: str) -> str:
-    """The order fingerprint of a split, from its files of captions and ids; features are not needed.
+    """Compute the order fingerprint of a split from its caption and id files; features are not needed.
 
     Args:
-        spec: the dataset, one that is not embedded.
+        spec: a dataset that is not embedded.
         place: the downloaded folder, the folder above it, or a zip file.
         split: ``test`` or ``dev``.
 
     Raises:
-        DataError: a file is missing, damaged or of another length than the protocol says.
+        DataError: a file is missing, damaged, or has another length than the protocol.
     """
     if spec.embedded:
         raise DataError(f"{spec.name} is embedded, so its order is known; leave the download out")

@@ -1,4 +1,4 @@
-"""A dataset of one's own, from features and a table of captions: its module, and its prepared folder."""
+"""Make a dataset from a user's features and caption table: its module, and its prepared folder."""
 
 import os
 import re
@@ -35,15 +35,15 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class OwnOptions:
-    """What a table does not say.
+    """What the user's files do not say.
 
     Attributes:
         captions_per_image: number of first captions of every image to keep; None if all images have the same number.
         dev: number of dev images to draw if no split is given; None draws a tenth.
         test: number of test images to draw if no split is given; None draws a tenth.
-        seed: of that draw.
-        noise: ``synthetic`` where the pairs are right and the benchmark shall corrupt them, ``natural`` where many are
-            wrong as they are.
+        seed: seed of that draw.
+        noise: ``synthetic`` if the pairs are right and the benchmark corrupts them, ``natural`` if many are already
+            wrong.
     """
 
     captions_per_image: int | None = None
@@ -66,18 +66,18 @@ def new_dataset(
     """Write the module of a dataset and prepare it; the same call resumes an interrupted one.
 
     Args:
-        name: letters, digits and ``_``; the dataset is known by it.
+        name: letters, digits and ``_``; registry key of the dataset.
         features: a folder with ``{split}_ims.npy`` or ``{split}.npy`` for each split, ``(images, dim)`` or ``(images,
             regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or with an ``.npy`` file per image,
-            named by its id, ``(dim,)`` or ``(regions, dim)``. Numbers of 64 bits are stored with 32.
+            named by its id, ``(dim,)`` or ``(regions, dim)``. 64-bit numbers are stored as 32-bit.
         captions: a ``.csv`` or ``.tsv`` file, see :func:`ncl_bench.data.own_tables.read_captions`.
-        root: folder of prepared datasets; gets a folder of this name.
+        root: folder of prepared datasets; a folder of this name is added.
         module: the Python file to write.
         options: what the files do not say.
         progress: shows what is done.
 
     Returns:
-        The dataset, which is registered, and how many images of the table are left out, since they have no features.
+        The dataset, which is registered, and the number of images in the table that have no features and are left out.
 
     Raises:
         DataError: something is missing, damaged or does not fit together.
@@ -88,9 +88,9 @@ def new_dataset(
             f"the name is {name!r}, expected small letters, digits and _, a letter first; choose another"
         )
     if name in DATASETS:
-        raise DataError(f"there is a dataset {name!r} already; choose another name")
+        raise DataError(f"a dataset {name!r} exists already; choose another name")
     work = root / f".{name}.gathered"
-    if (root / name).exists() and not work.exists():  # both, where a run was stopped at its end
+    if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
     table = read_captions(captions)
     with sole_owner(work):
@@ -98,7 +98,7 @@ def new_dataset(
         spec = _spec(name, table, arrays, options)
         text = _module_text(spec, features, captions)
         if module.exists() and readable(module, DataError, "a module").read_bytes() != text.encode():
-            raise DataError(f"{module} exists and says something else; delete it or choose another --module")
+            raise DataError(f"{module} exists with other content; delete it or choose another --module")
         try:
             _gather(work, spec, table, arrays, progress)
             if (features / ENCODING_FILE).is_file():
@@ -175,7 +175,7 @@ def _spec(
 def _gather(
     work: Path, spec: ScanLayout, table: CaptionTable, arrays: Mapping[str, FeatureArrays], progress: Progress
 ) -> None:
-    """Write everything as `prepare` reads it; files that say the same as before keep their time."""
+    """Write all files in the layout that `prepare` reads; unchanged files keep their modification time."""
     work.mkdir(parents=True, exist_ok=True)
     changed = max(path.stat().st_mtime_ns for each in arrays.values() for path in (*each.files, table.path))
     for split, each in arrays.items():
@@ -203,7 +203,7 @@ def _gather(
 
 
 def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
-    """The module that registers a dataset, to be corrected by hand."""
+    """Text of the module that registers the dataset, for the user to edit."""
     origin = "\n".join(
         f"            {key}={value!r}," for key, value in vars(spec.origin).items() if value is not None
     )
@@ -214,7 +214,7 @@ def _module_text(spec: ScanLayout, features: Path, captions: Path) -> str:
     )
     return f'''"""{spec.title}: features of {features}, captions of {captions}.
 
-Written by `ncl-bench datasets new`. Correct what is said of the origin: it stands on the dataset's card.
+Written by `ncl-bench datasets new`. Edit the origin below: the dataset's card shows it.
 """
 
 from ncl_bench.data import register

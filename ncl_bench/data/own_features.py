@@ -1,4 +1,4 @@
-"""Features that a user made: one ``.npy`` file per split or per image, checked against each other and the captions."""
+"""A user's features: one ``.npy`` file per split or per image, checked against each other and the captions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from ncl_bench.errors import DataError, ScoresError
 from ncl_bench.npy import map_npy, read_header
 
 ROWS = 256
-"""Images that are read at a time."""
+"""Images read per block."""
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class FeatureArrays:
-    """Features of one split: the ids in order, the shape of one image, and how to read them."""
+    """Features of one split: ids in order, shape of one image, and a reader."""
 
     ids: list[str]
     shape: tuple[int, int]
@@ -31,7 +31,7 @@ class FeatureArrays:
     files: Sequence[Path]
 
     def blocks(self) -> Iterator[Array]:
-        """The features, some images at a time: from one file for all, or one for each."""
+        """Iterate over the features in blocks, from one file per split or one per image."""
         if len(self.files) == 1 and len(self.ids) != 1:
             array = _mapped(self.files[0])
             yield from (array[start : start + ROWS] for start in range(0, len(self.ids), ROWS))
@@ -51,12 +51,12 @@ def _mapped(file: Path) -> Array:
 def feature_arrays(
     folder: Path, table: CaptionTable, *, dev: int | None = None, test: int | None = None, seed: int = 0
 ) -> dict[str, FeatureArrays]:
-    """Where the features of each split are; they fit each other and the table.
+    """Find the features of each split, and check that they fit each other and the table.
 
     Args:
-        folder: with a file per split or per image, see :func:`ncl_bench.data.own.new_dataset`.
-        table: of the captions.
-        dev, test, seed: of :func:`ncl_bench.data.own_tables.draw_splits`, where nothing gives the splits.
+        folder: holds a file per split or per image, see :func:`ncl_bench.data.own.new_dataset`.
+        table: table of captions.
+        dev, test, seed: see :func:`ncl_bench.data.own_tables.draw_splits`; used if nothing else defines the splits.
 
     Raises:
         DataError: a file is missing or damaged, or does not fit.
@@ -93,8 +93,8 @@ def _from_split_file(file: Path, table: CaptionTable, split: str) -> FeatureArra
         ids = table.splits[split]  # row k is the k-th image of the table
     else:
         raise DataError(
-            f"nothing says which image a row of {file} is; add {ids_file.name} with an id per line, or a column split "
-            f"to {table.path} whose images stand in the order of the rows"
+            f"cannot match the rows of {file} to images; add {ids_file.name} with one id per line, or a column split "
+            f"to {table.path} whose images are in the order of the rows"
         )
     if array.ndim not in (2, 3) or len(array) != len(ids):
         raise DataError(

@@ -1,4 +1,4 @@
-"""Tables that a user writes, CSV or TSV in UTF-8 with a heading: images, their splits, captions and files."""
+"""Read a user's tables, CSV or TSV in UTF-8 with a header: images, their splits, captions and files."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ Splits = dict[str, list[str]]
 
 @contextmanager
 def open_table(path: Path) -> Iterator["csv.DictReader[str]"]:
-    """The rows of a table, while its file is open.
+    """Open a table and yield its rows while the file is open.
 
     Args:
-        path: a ``.tsv`` file with tabs, or one with commas, in UTF-8, with a heading.
+        path: a ``.tsv`` file with tabs, or one with commas, in UTF-8, with a header.
 
     Raises:
-        DataError: the file cannot be read; also where it shows in the block, row by row.
+        DataError: the file cannot be read, also while rows are read.
     """
     try:
         with readable(path, DataError, "a table").open(encoding="utf-8-sig", newline="") as stream:
@@ -36,16 +36,16 @@ def open_table(path: Path) -> Iterator["csv.DictReader[str]"]:
 
 
 def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> None:
-    """Add what a row says of an image's split.
+    """Record the split that a row gives for its image.
 
     Args:
-        split_of: image to split, from the rows above.
-        image: its name.
-        split: what the column says; empty where the table has no such column.
-        where: file and line, which open the error messages.
+        split_of: image to split, from the rows above; updated.
+        image: name of the image.
+        split: value of the column; empty without such a column.
+        where: file and line, for errors.
 
     Raises:
-        DataError: a row above says another one.
+        DataError: a row above gives another split.
     """
     if split_of.setdefault(image, split) != split:
         raise DataError(f"{where}: {image} is in {split} here and in {split_of[image]} above; choose one")
@@ -60,10 +60,10 @@ def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: i
     """Draw dev and test; the rest is train. Each split keeps the order of the names.
 
     Args:
-        names: of the images.
+        names: names of the images.
         dev: number of dev images to draw; None draws a tenth, rounded down.
         test: number of test images to draw; None draws a tenth, rounded down.
-        seed: of the draw.
+        seed: seed of the draw.
 
     Raises:
         DataError: a split would be empty.
@@ -87,10 +87,10 @@ class CaptionTable:
     """A table with one row per caption.
 
     Attributes:
-        path: of the file.
-        languages: its columns of captions, in their order.
-        captions: id of an image to its captions, each in every language; images in order of first appearance.
-        splits: split to images, or None where the table has no column ``split``.
+        path: path of the file.
+        languages: caption columns, in order.
+        captions: image id to its captions, each in every language; images in order of first appearance.
+        splits: split to images, or None without a column ``split``.
     """
 
     path: Path
@@ -100,11 +100,11 @@ class CaptionTable:
 
 
 def read_captions(path: Path) -> CaptionTable:
-    """A table with a column ``image`` of ids, one column of captions per language, and perhaps one ``split``.
+    """Read a table with a column ``image`` of ids, one caption column per language, and optionally ``split``.
 
     Args:
-        path: a ``.csv`` file, or ``.tsv`` with tabs, in UTF-8, with a heading. The captions' columns are named by
-            language, such as ``en`` and ``zh``; a single one may be called ``caption``, and is English.
+        path: a ``.csv`` file, or ``.tsv`` with tabs, in UTF-8, with a header. Caption columns are named by language,
+            such as ``en`` and ``zh``; a single one may be called ``caption`` and is English.
 
     Raises:
         DataError: the file cannot be read, a cell is empty, or an image is in two splits.
@@ -143,7 +143,7 @@ def read_captions(path: Path) -> CaptionTable:
 
 
 def read_file_names(path: Path) -> dict[str, str]:
-    """Id of an image to its file, from a table with the columns ``image_id`` and ``file``.
+    """Read a table with the columns ``image_id`` and ``file``; return image id to file.
 
     Raises:
         DataError: the table cannot be read or lacks a column.

@@ -1,4 +1,4 @@
-"""Labels of training pairs under natural noise: whether a caption fits its picture, as somebody who looked said."""
+"""Human labels of training pairs under natural noise: whether a caption fits its picture."""
 
 import csv
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ LABELS: Mapping[str, str] = {
     "wrong": "The caption names another subject than the picture shows, or nothing in it fits.",
     "cannot say": "The picture cannot be recognised, or the caption cannot be understood.",
 }
-"""Each label, and when to give it."""
+"""Each label and its definition."""
 
 
 def read_pair_labels(path: Path, spec: DatasetSpec) -> dict[int, str]:
     """Read a CSV file with the columns ``pair_id`` and ``label``; other columns are ignored.
 
     Args:
-        path: of the file.
-        spec: the dataset, whose train split has the pairs.
+        path: path of the file.
+        spec: dataset with the train split of these pairs.
 
     Returns:
         Pair id to label, in the order of the file.
 
     Raises:
-        DataError: the file is missing or no CSV, a column is missing, a label or pair is unknown, or a pair is named
+        DataError: the file is missing or not CSV, a column is missing, a label or pair is unknown, or a pair appears
             twice.
     """
     n_pairs = spec.n_captions("train")

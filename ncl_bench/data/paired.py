@@ -1,4 +1,4 @@
-"""PairedDataset: the one type that flows from load_dataset to training, scoring and evaluation."""
+"""PairedDataset: the type that load_dataset returns, and training, scoring and evaluation use."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,15 +27,14 @@ from ncl_bench.noise.draw import NoiseRecord
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Some pairs of a dataset, read into memory.
+    """Some pairs of a dataset, in memory.
 
     Attributes:
-        image_features: ``(n, n_regions, feature_dim)``, of the image that each caption is paired with.
+        image_features: ``(n, n_regions, feature_dim)``, features of the image paired with each caption.
         image_lengths: int64 ``(n,)``, valid regions of each image.
         caption_tokens: int64 ``(n, longest)``, padded with 0.
-        caption_lengths: int64 ``(n,)``, start and end token included.
-        pair_ids: int64 ``(n,)``, positions in the full split: keys for what is remembered about a pair, and no
-            rows of a subset.
+        caption_lengths: int64 ``(n,)``, with start and end token.
+        pair_ids: int64 ``(n,)``, positions in the full split: keys for per-pair memory, not rows of a subset.
     """
 
     image_features: FloatArray
@@ -50,7 +49,7 @@ class Pairs:
 
 
 HF_ROWS = 256
-"""Pairs that are read at a time for the library ``datasets``."""
+"""Pairs read per block for the library ``datasets``."""
 
 
 def _is_whole(value: Any) -> bool:
@@ -58,10 +57,10 @@ def _is_whole(value: Any) -> bool:
 
 
 def _whole_number(name: str, value: Any, least: int) -> int:
-    """A count that a caller gave.
+    """Check a count given by the caller.
 
     Raises:
-        DataError: it is no whole number, or too small.
+        DataError: it is not a whole number, or too small.
     """
     if not _is_whole(value) or value < least:
         raise DataError(f"{name} is {shorten(value)}, expected a whole number, at least {least}")
@@ -70,29 +69,29 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PairedDataset:
-    """Images, captions, and which image each caption is (perhaps wrongly) paired with.
+    """Images, captions, and the image each caption is (perhaps wrongly) paired with.
 
-    A method sees ``caption_to_image`` only. The true pairing is joined for diagnosis by
-    :func:`ncl_bench.data.true_correspondence`, which lives apart so that no training loop reads it by accident.
+    Methods see ``caption_to_image`` only. :func:`ncl_bench.data.true_correspondence` gives the true pairing for
+    diagnosis; it is a separate function so that no training loop reads it by accident.
 
     Attributes:
         name: registry key of the dataset.
         split: ``train``, ``dev`` or ``test``.
         image_features: ``(n_images, n_regions, feature_dim)``.
-        image_ids: source ids of the images, ``(n_images,)``; those of a prepared dataset are read from disk when
-            they are asked for, and ``numpy.asarray`` gives all of them.
+        image_ids: source ids of the images, ``(n_images,)``; a prepared dataset reads them from disk on demand, and
+            ``numpy.asarray`` reads all of them.
         caption_to_image: int64 ``(n_captions,)``, row of the image each caption is paired with.
-        pair_ids: int64 ``(n_captions,)``, positions in the full split; they survive subsetting and sharding, and are
-            keys, not rows of this dataset.
+        pair_ids: int64 ``(n_captions,)``, positions in the full split; subsets and shards keep them. They are keys, not
+            rows of this dataset.
         tokens: token ids of each caption.
-        captions: caption texts, or None where licence or source give none.
-        vocabulary: the words behind the token ids.
-        captions_per_image: of the full, clean split.
-        noise: what corruption ``caption_to_image`` carries.
+        captions: caption texts, or None if licence or source give none.
+        vocabulary: words of the token ids.
+        captions_per_image: captions per image of the full, clean split.
+        noise: noise of ``caption_to_image``.
         fingerprint: sha256 (hex) of the split's content, before noise.
-        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
-        images: an encoded file of each image, such as a JPEG, in the order of ``image_ids``; None where the dataset
-            has only features. They do not enter the fingerprint.
+        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
+        images: encoded file of each image, such as a JPEG, in the order of ``image_ids``; None if the dataset has only
+            features. Not part of the fingerprint.
     """
 
     name: str
@@ -117,7 +116,7 @@ class PairedDataset:
         )
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """HTML table for notebooks."""
         import pandas as pd
 
         facts = {
@@ -142,7 +141,7 @@ class PairedDataset:
         return f"{noise.ratio:.0%} of {moved}, {noise.realised_ratio:.1%} of captions wrong"
 
     def __len__(self) -> int:
-        """Number of pairs, which is the number of captions."""
+        """Number of pairs, equal to the number of captions."""
         return len(self.caption_to_image)
 
     @property
@@ -161,7 +160,7 @@ class PairedDataset:
         return self.image_features.shape[2]
 
     def subset(self, rows: Rows) -> "PairedDataset":
-        """Some of the pairs; their images, ``pair_ids`` and vocabulary stay as they are.
+        """Select pairs; images, ``pair_ids`` and vocabulary are kept.
 
         Args:
             rows: positions in this dataset, in any order, or a mask, bool ``(len(self),)``.
@@ -169,7 +168,7 @@ class PairedDataset:
         Raises:
             RowError: a row does not exist.
         """
-        rows = np.array(row_numbers(rows, len(self)))  # texts and tokens are read by it later
+        rows = np.array(row_numbers(rows, len(self)))  # a copy, because texts and tokens are read by it later
         captions = None if self.captions is None else taken(self.captions, rows)
         part = replace(
             self,
@@ -181,14 +180,14 @@ class PairedDataset:
         return part.pickled_as(partial(PairedDataset.subset, self, rows))
 
     def shard(self, n_shards: int, index: int) -> "PairedDataset":
-        """One of ``n_shards`` consecutive parts of nearly equal length.
+        """Return one of ``n_shards`` consecutive parts of nearly equal length.
 
         Args:
-            n_shards: how many parts, at least 1.
-            index: which one, in [0, n_shards).
+            n_shards: number of parts, at least 1.
+            index: number of the part, in [0, n_shards).
 
         Raises:
-            DataError: a number is outside its range.
+            DataError: a number is out of range.
         """
         n_shards = _whole_number("n_shards", n_shards, 1)
         if _whole_number("shard index", index, 0) >= n_shards:
@@ -201,7 +200,7 @@ class PairedDataset:
         """Return the first images and their pairs; all if there are fewer.
 
         Args:
-            n_images: how many, at least 1, such as 1,000 for selection on dev.
+            n_images: number of images, at least 1, such as 1,000 for selection on dev.
 
         Raises:
             DataError: ``n_images`` is not a whole number, or too small.
@@ -214,7 +213,7 @@ class PairedDataset:
         return part.pickled_as(partial(PairedDataset.first_images, self, n_images))
 
     def in_ram(self) -> "PairedDataset":
-        """The same dataset with its features read into one array in memory; another process maps the files again."""
+        """Read the features into memory; another process maps the files again."""
         copy = replace(self, image_features=self.image_features[np.arange(self.n_images)])
         again = vars(self).get("_again")
         return copy if again is None else copy.pickled_as(again)
@@ -222,11 +221,11 @@ class PairedDataset:
     def pickled_as(self, again: Callable[[], "PairedDataset"]) -> "PairedDataset":
         """Return this dataset with a pickle that reloads it instead of storing its arrays.
 
-        So a worker process opens the same files, instead of being sent them. ``dataclasses.replace`` forgets the call:
-        its result may hold something else, and is pickled with its arrays.
+        A worker process then opens the same files and receives no arrays. ``dataclasses.replace`` drops the call: its
+        result may differ, so its arrays are pickled.
 
         Args:
-            again: gives this dataset, in any process.
+            again: returns this dataset in any process.
         """
         object.__setattr__(self, "_again", again)
         return self
@@ -236,17 +235,17 @@ class PairedDataset:
         return super().__reduce_ex__(protocol) if again is None else (again, ())
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        """One pair, by the keys of :meth:`to_torch`, as ``torch.utils.data`` expects of a dataset.
+        """Return one pair with the keys of :meth:`to_torch`, as ``torch.utils.data`` expects.
 
         Args:
-            row: position in this dataset; -1 is the last one.
+            row: position in this dataset; -1 is the last.
 
         Returns:
             ``image_features`` ``(n_regions, feature_dim)``, ``image_lengths`` int, ``caption_tokens`` int64
             ``(length,)``, ``caption_lengths`` int, ``pair_ids`` int.
 
         Raises:
-            RowError: ``row`` does not exist, or is not a whole number; :meth:`read` takes several rows.
+            RowError: ``row`` does not exist or is not a whole number; use :meth:`read` for several rows.
         """
         if not _is_whole(row):
             raise RowError(
@@ -255,29 +254,29 @@ class PairedDataset:
         return self.__getitems__([int(row)])[0]
 
     def __getitems__(self, rows: Rows) -> list[dict[str, Any]]:
-        """Several pairs, read at once: what a ``DataLoader`` asks for and stacks.
+        """Return several pairs, read at once; a ``DataLoader`` calls this and stacks them.
 
         Args:
-            rows: as :meth:`read` takes them.
+            rows: as for :meth:`read`.
 
         Returns:
-            A pair each as :meth:`__getitem__` gives it, the tokens padded to the longest of these captions.
+            Pairs as from :meth:`__getitem__`, with tokens padded to the longest caption.
         """
         pairs = self.read(rows)
         return [{name: array[row] for name, array in vars(pairs).items()} for row in range(len(pairs))]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The pairs one by one, in order."""
+        """Iterate over single pairs, in order."""
         return (self[row] for row in range(len(self)))
 
     def read(self, rows: Rows) -> Pairs:
-        """Some pairs as arrays.
+        """Read pairs into arrays.
 
         Args:
-            rows: positions in this dataset, in any order, of which -1 is the last; or a mask, bool ``(len(self),)``.
+            rows: positions in this dataset, in any order, where -1 is the last; or a mask, bool ``(len(self),)``.
 
         Raises:
-            RowError: a row does not exist, a mask has another length, or the rows are no whole numbers.
+            RowError: a row does not exist, a mask has another length, or the rows are not whole numbers.
         """
         rows = row_numbers(rows, len(self))
         tokens, lengths = self.tokens.padded(rows)
@@ -290,17 +289,17 @@ class PairedDataset:
         )
 
     def batches(self, batch_size: int, *, seed: int | None = None) -> Iterator[Pairs]:
-        """One pass over the pairs.
+        """Iterate once over the pairs.
 
         Args:
-            batch_size: pairs in a batch, at least 1; the last one may hold fewer.
-            seed: of the random order, at least 0; None keeps the pairs in order.
+            batch_size: pairs per batch, at least 1; the last batch may be smaller.
+            seed: seed of the random order, at least 0; None keeps the order.
 
         Returns:
-            What :meth:`read` returns, batch by batch.
+            Batches as from :meth:`read`.
 
         Raises:
-            DataError: a number is outside its range.
+            DataError: a number is out of range.
         """
         size = _whole_number("batch_size", batch_size, 1)
         order = np.arange(len(self))
@@ -309,12 +308,12 @@ class PairedDataset:
         return (self.read(order[start : start + size]) for start in range(0, len(order), size))
 
     def to_torch(self, rows: Rows | None = None) -> dict[str, Any]:
-        """The arrays of :meth:`read` as torch tensors, by name; every pair by default. Needs torch.
+        """Read pairs as torch tensors, with the names of :meth:`read` (default: all pairs). Needs torch.
 
-        A ``DataLoader`` over the dataset gives the same, batch by batch, from workers too.
+        A ``DataLoader`` over the dataset gives the same tensors in batches, also from workers.
 
         Args:
-            rows: as :meth:`read` takes them.
+            rows: as for :meth:`read`.
         """
         import torch
 
@@ -322,14 +321,14 @@ class PairedDataset:
         return {name: torch.from_numpy(array) for name, array in vars(pairs).items()}
 
     def to_hf(self) -> Any:
-        """The pairs as a ``datasets.Dataset`` in the format ``numpy``, with everything that the library offers.
+        """Convert to a ``datasets.Dataset`` in the format ``numpy``.
 
-        The library copies the features of every pair into its cache, once: 0.3 MB a pair on Flickr30K. Training on
-        this dataset itself copies nothing.
+        The library copies the features of every pair into its cache, once: 0.3 MB per pair on Flickr30K. Training on a
+        PairedDataset copies nothing.
 
         Returns:
-            A row for each pair: ``pair_id``, ``image_id``, ``image_features`` ``(n_regions, feature_dim)``,
-            ``caption_tokens`` and, where there are texts, ``caption``.
+            One row per pair: ``pair_id``, ``image_id``, ``image_features`` ``(n_regions, feature_dim)``,
+            ``caption_tokens`` and, if the dataset has texts, ``caption``.
         """
         from datasets import Array2D, Dataset, Features, List, Value
 
@@ -349,7 +348,7 @@ class PairedDataset:
 
 
 def _hf_rows(dataset: PairedDataset, content: str) -> Iterator[dict[str, Any]]:
-    """The rows of :meth:`PairedDataset.to_hf`; the library keeps them in its cache under these arguments."""
+    """Rows for :meth:`PairedDataset.to_hf`; the library uses these arguments as its cache key."""
     for start in range(0, len(dataset), HF_ROWS):
         rows = np.arange(start, min(start + HF_ROWS, len(dataset)))
         pairs = dataset.read(rows)
@@ -366,13 +365,13 @@ def _hf_rows(dataset: PairedDataset, content: str) -> Iterator[dict[str, Any]]:
 
 
 def collate(pairs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Pairs that were read one by one as the tensors of :meth:`PairedDataset.to_torch`. Needs torch.
+    """Stack single pairs into the tensors of :meth:`PairedDataset.to_torch`. Needs torch.
 
-    A ``DataLoader`` over a :class:`PairedDataset` stacks its pairs without it. One over a ``ConcatDataset`` or a
-    dataset that wraps ours reads pairs one by one, whose captions differ in length: there it is the ``collate_fn``.
+    A ``DataLoader`` over a :class:`PairedDataset` does not need it. Use it as ``collate_fn`` for a ``ConcatDataset`` or
+    a wrapper, which read pairs one by one, with captions of different lengths.
 
     Args:
-        pairs: what :meth:`PairedDataset.__getitem__` gives, at least one.
+        pairs: from :meth:`PairedDataset.__getitem__`, at least one.
     """
     import torch
 

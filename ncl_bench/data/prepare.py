@@ -1,4 +1,4 @@
-"""Prepare a dataset: verify every byte of the download, then write the folder, whole or not at all."""
+"""Prepare a dataset: verify every byte of the download, then write the folder completely or not at all."""
 
 import hashlib
 import io
@@ -43,12 +43,12 @@ from ncl_bench.files import Journal, readable, sha256_of_file, sole_owner, write
 from ncl_bench.progress import Advance, Progress, silent
 
 BLOCK_ROWS = 128
-"""Images that are hashed at a time; the fingerprint of a split depends on it."""
+"""Images hashed per block; a split's fingerprint depends on it."""
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What the prepared folder shall be like.
+    """Options of the prepared folder.
 
     Attributes:
         dtype: dtype of the features; None keeps the download's.
@@ -63,15 +63,15 @@ def check(name: str, place: Path | None, *, progress: Progress = silent) -> Find
     """Check a download completely and write nothing.
 
     Args:
-        name: of a dataset.
+        name: name of the dataset.
         place: the downloaded folder or zip file.
         progress: shows the bytes read.
 
     Returns:
-        Every file, what it was compared with, and what deserves a look.
+        Every file, the checks made, and what deserves a look.
 
     Raises:
-        DataError: a file is missing or damaged, or has another layout, count or type than published.
+        DataError: a file is missing or damaged, or its layout, count or type differs from the published one.
     """
     spec, place = dataset_spec(name), _required(place, name)
     inspection = inspect(spec, place)
@@ -93,13 +93,13 @@ def prepare(
 ) -> Path:
     """Check a download completely, then write the prepared folder; the same call resumes an interrupted one.
 
-    Large datasets are tokenized in several processes, so call this from a file whose main part stands under
+    Large datasets are tokenized in several processes, so call this from a file whose main code is under
     ``if __name__ == "__main__":``.
 
     Args:
-        name: of a dataset.
-        place: the downloaded folder or zip file; ignored for an embedded dataset, which needs none.
-        root: the folder for prepared datasets; the result is ``root/name``.
+        name: name of the dataset.
+        place: the downloaded folder or zip file; ignored for an embedded dataset.
+        root: folder of prepared datasets; the result is ``root/name``.
         options: see :class:`PrepareOptions`.
         progress: shows what is done and what is left.
 
@@ -107,9 +107,9 @@ def prepare(
         The prepared folder.
 
     Raises:
-        DataError: the download is damaged or has another layout, count or type than published, the place is taken
-            by a dataset with other settings, or the disk cannot hold it.
-        NclBenchError: another process is at work there, or the folder cannot be written.
+        DataError: the download is damaged or its layout, count or type differs from the published one, the target
+            folder was prepared with other settings, or the disk is too small.
+        NclBenchError: another process is writing there, or the folder cannot be written.
     """
     options = options or PrepareOptions()
     spec = dataset_spec(name)
@@ -122,7 +122,9 @@ def prepare(
         key = _settings_key(spec, material, options, dtype)
         if target.exists():
             _check_same(target, key)
-            shutil.rmtree(work, ignore_errors=True)  # stopped between the last two lines below
+            shutil.rmtree(
+                work, ignore_errors=True
+            )  # left over if a run stopped between the last two lines below
             return target
         try:
             _check_space(work, spec, dtype)
@@ -143,7 +145,7 @@ def prepare(
         except OSError as error:
             raise DataError(
                 f"cannot write {work}: {error.strerror or error}; fix that and run the same command again, "
-                "it goes on where it stopped"
+                "it resumes"
             ) from error
     return target
 
@@ -180,7 +182,7 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
     """Number type of the features to write.
 
     Raises:
-        DataError: the splits differ, or float16 features are wanted as float32.
+        DataError: the splits differ, or float16 features were requested as float32.
     """
     found = {split: str(features.dtype) for split, features in material.features.items()}
     if len(set(found.values())) > 1:
@@ -189,12 +191,12 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
         )
     stored: Dtype = "float16" if found["train"] == "float16" else "float32"
     if wanted == "float32" and stored == "float16":
-        raise DataError("--dtype float32 cannot bring back what float16 features lost; leave it out")
+        raise DataError("--dtype float32 cannot restore float16 features; leave it out")
     return wanted or stored
 
 
 def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions, dtype: Dtype) -> str:
-    """sha256 (hex) of everything that the bytes of the result depend on."""
+    """sha256 (hex) of everything that determines the bytes of the result."""
     files = (options.text.tokenizer_file, options.text.vocabulary)
     settings = {
         "layout": LAYOUT_VERSION,
@@ -210,7 +212,7 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
 
 
 def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
-    """Refuse to begin what the disk cannot hold.
+    """Refuse to start if the disk is too small.
 
     Args:
         work: the folder of unfinished work; what it already holds counts as done.
@@ -218,7 +220,7 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
         dtype: number type to write.
 
     Raises:
-        DataError: too little is free.
+        DataError: not enough free space.
     """
     numbers = sum(spec.images.values()) * spec.n_regions * spec.feature_dim
     needed = numbers * np.dtype(dtype).itemsize
@@ -244,7 +246,7 @@ def _write(
     journal: Journal,
     progress: Progress,
 ) -> None:
-    """Write everything in the folder of unfinished work; features that the journal lists are not written again."""
+    """Write everything into the work folder; features listed in the journal are not written again."""
     folder.mkdir(exist_ok=True)
     tokenized = make_tokens(folder, spec, material, text, progress)
     languages = tuple(material.captions["train"].texts)
@@ -304,7 +306,7 @@ def _write_features(
     """Write the features of a split.
 
     Returns:
-        ``bytes`` and ``sha256`` of the file, and ``blocks``, a hash of the hashes of ``BLOCK_ROWS`` images each.
+        ``bytes`` and ``sha256`` of the file, and ``blocks``, a hash of the hashes of every ``BLOCK_ROWS`` images.
     """
     shape = (spec.images[split], spec.n_regions, spec.feature_dim)
     header = io.BytesIO()
@@ -329,7 +331,7 @@ def _write_features(
 def _write_captions(
     folder: Path, spec: DatasetSpec, captions: SplitCaptions, languages: tuple[str, ...]
 ) -> None:
-    """Write the table of a split's captions, in the order of the clean pairing."""
+    """Write the captions table of a split, in the order of the clean pairing."""
     rows = np.arange(len(captions.image_ids) * spec.captions_per_image)
     images = rows // spec.captions_per_image
     columns: dict[str, Any] = {
@@ -338,14 +340,14 @@ def _write_captions(
         "image_id": [captions.image_ids[image] for image in images.tolist()],
     }
     columns |= {text_column(language, languages): text for language, text in captions.texts.items()}
-    shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
+    shutil.rmtree(folder, ignore_errors=True)  # left over from an interrupted run
     save_table(
         folder, columns, dict.fromkeys(columns, "string") | {"caption_id": "int64", "image_row": "int64"}
     )
 
 
 def _fingerprint(spec: DatasetSpec, split: str, captions: SplitCaptions, dtype: Dtype, features: str) -> str:
-    """sha256 (hex) of a split's content: facts, ids, features, and texts or else the given token ids."""
+    """sha256 (hex) of a split's content: facts, ids, features, and texts or else the published token ids."""
     facts = [spec.name, split, dtype, spec.images[split], spec.n_regions, spec.feature_dim]
     digest = hashlib.sha256(json.dumps([*facts, captions.image_ids, features]).encode())
     for language, text in sorted(captions.texts.items()):

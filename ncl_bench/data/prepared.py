@@ -1,4 +1,4 @@
-"""Open a prepared folder, and compare its files with those that were written."""
+"""Open a prepared folder, and find damaged files in it."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -40,20 +40,20 @@ def load_prepared(
     tokenizer: str | None = None,
     preload: Literal["ram"] | None = None,
 ) -> PairedDataset:
-    """Open one split of a prepared dataset, on clean pairs.
+    """Open one split of a prepared dataset, with clean pairs.
 
-    Names, sizes and headers of all files are compared with the manifest; :func:`damage` compares their content.
+    Names, sizes and headers of all files are compared with the manifest; :func:`damage` also compares their content.
 
     Args:
-        root: the folder that holds prepared datasets, or the dataset's own folder.
-        spec: which dataset.
+        root: folder of prepared datasets, or the dataset's own folder.
+        spec: the dataset.
         split: ``train``, ``dev`` or ``test``.
-        language: of the captions; the dataset's first by default.
-        tokenizer: which token ids; the language's default tokenizer by default.
-        preload: ``"ram"`` reads the features into memory; by default they stay on disk.
+        language: caption language (default: the dataset's first).
+        tokenizer: tokenizer of the token ids (default: the language's own).
+        preload: ``"ram"`` reads the features into memory (default: they stay on disk).
 
     Raises:
-        DataError: nothing is prepared there, or it is damaged, or lacks the split, language or tokenizer.
+        DataError: nothing is prepared there, it is damaged, or it lacks the split, language or tokenizer.
     """
     folder = root if (root / MANIFEST).exists() else root / spec.name
     manifest = read_manifest(folder)
@@ -160,17 +160,17 @@ def _tokens(folder: Path, tokenization: Tokenization, split: str, n: int, size: 
 
 
 def damage(folder: Path, *, progress: Progress = silent) -> Iterator[str]:
-    """Read a prepared folder whole and say which files are not those that were written.
+    """Read a whole prepared folder and report every file that has changed since it was written.
 
     Args:
-        folder: of the dataset.
+        folder: folder of the dataset.
         progress: shows the bytes read.
 
     Yields:
-        A sentence for each damaged file: which, and the command that prepares it again.
+        One sentence per damaged file, with the command that prepares it again.
 
     Raises:
-        DataError: a manifest cannot be read, or a file is missing or of another size.
+        DataError: a manifest cannot be read, or a file is missing or has another size.
     """
     yield from _damage(folder, how_to_prepare(folder), lambda: read_manifest(folder).files, progress)
     place = folder / IMAGE_FILES
@@ -187,7 +187,7 @@ def _damage(
     own = place / f"{MANIFEST}.sha256"
     if not own.is_file() or sha256_of_file(place / MANIFEST) != own.read_text(errors="replace")[:64]:
         yield sentence.format(place / MANIFEST, remedy)
-        return  # what it says of the others means nothing
+        return  # a damaged manifest says nothing about the other files
     records = files()
     check_sizes(place, records, remedy)
     with progress(f"reading {place}", sum(record.bytes for record in records)) as advance:

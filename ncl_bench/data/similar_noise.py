@@ -1,4 +1,4 @@
-"""Noise of unit ``similar`` for prepared datasets: drawn from their captions, kept in a file beside them."""
+"""Noise of unit ``similar`` for prepared datasets: drawn from their captions, stored in a file next to them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +13,11 @@ from ncl_bench.plugins import command_name
 from ncl_bench.progress import Progress, silent
 
 DRAWN_AT_ONCE = 50_000
-"""Training captions up to which the noise is drawn whenever it is asked for; more take minutes."""
+"""Up to this many training captions, the noise is drawn on demand; more take minutes."""
 
 
 def similar_file(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) -> Path:
-    """Where the noise is kept below the prepared datasets: ``NAME/noise/similar-60-seed96.npy``."""
+    """Path of the noise file in the folder of prepared datasets: ``NAME/noise/similar-60-seed96.npy``."""
     check_noise(ratio, "similar", 0 if seed is None else seed)
     seed = spec.standard_seed("similar", ratio) if seed is None else seed
     return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{seed}.npy"
@@ -30,7 +30,7 @@ def draw_similar(
 
     Raises:
         DataError: the dataset is not prepared, or damaged.
-        NoiseError: the ratio or seed is refused, or the captions are too much alike.
+        NoiseError: ratio or seed is refused, or the captions are too similar.
     """
     captions = load_prepared(root, spec, "train").captions
     texts = None if captions is None else list(captions)
@@ -42,7 +42,7 @@ def draw_similar(
 def load_similar(
     root: Path, spec: DatasetSpec, ratio: float, seed: int | None
 ) -> tuple[Int64Array, NoiseRecord]:
-    """The noise of a prepared dataset: from its file, or drawn where that takes seconds.
+    """Load the noise of a prepared dataset from its file, or draw it if that takes seconds.
 
     Raises:
         DataError: the dataset is not prepared, or damaged.

@@ -1,4 +1,4 @@
-"""Specification of a dataset: facts fixed by protocol.md, origin of its files, and how to read them."""
+"""Specification of a dataset: facts fixed by docs/protocol.md, origin of its files, and how to read them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ from ncl_bench.progress import Progress, silent
 SPLITS = ("train", "dev", "test")
 
 TokenKey = tuple[str | None, str]
-"""Which token ids of a dataset: the captions' language (None: a caption may be in any) and the tokenizer."""
+"""Key of token ids: caption language (None if captions mix languages) and tokenizer."""
 
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A published file whose hash is known.
+    """A published file with a known hash.
 
     Attributes:
-        name: of the file.
-        sha256: its hash (hex), or the first digits of it where no more is known.
-        bytes: size of the file, or None if unknown.
-        where: a place that shares it, in words that end a sentence.
+        name: name of the file.
+        sha256: hash (hex), or its first digits if no more is known.
+        bytes: size in bytes, or None if unknown.
+        where: a place that shares it, as the end of a sentence.
     """
 
     name: str
@@ -40,11 +40,11 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class HubFile(KnownFile):
-    """A known file that a dataset repository of the Hugging Face Hub holds.
+    """A known file in a dataset repository of the Hugging Face Hub.
 
     Attributes:
         repository: ``owner/name``.
-        revision: the first digits of the commit.
+        revision: first digits of the commit.
     """
 
     repository: str = ""
@@ -53,25 +53,25 @@ class HubFile(KnownFile):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a dataset comes from, as its card and ``ncl-bench datasets show`` print it.
+    """Origin of a dataset, as its card and ``ncl-bench datasets show`` print it.
 
     Attributes:
         summary: what the dataset is, in one or two sentences.
-        homepage: where it is described.
-        obtain: ways to get the files, one sentence each; links that were reported dead are left out.
-        folders: names that the folder with the features may have.
-        files: the files of each split, with ``{split}`` for the prefix.
-        licence: the licence's name.
+        homepage: page that describes it.
+        obtain: ways to get the files, one sentence each; links reported dead are left out.
+        folders: possible names of the folder with the features.
+        files: files of each split, with ``{split}`` for the prefix.
+        licence: name of the licence.
         licence_id: its identifier on the Hugging Face Hub.
-        terms: what it allows, in one or two sentences.
-        noise: where wrong pairs come from.
+        terms: what the licence permits, in one or two sentences.
+        noise: source of wrong pairs.
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
-        upload_reason: why these, and no more.
+        upload_reason: why these and no more.
         citation: BibTeX.
         prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
-        extra_files: further files that are read, each found by its name.
-        dtypes: number types the published features may have.
-        ids_span_splits: ids of all splits come from one list, so that no image may be in two splits.
+        extra_files: other files to read, each found by its name.
+        dtypes: number types that the published features may have.
+        ids_span_splits: ids of all splits come from one list, so no image may be in two splits.
         vocabulary: published vocabulary of the captions, or None.
         archive: published archive, or None if its hash is unknown; ``prepare --download`` fetches a
             :class:`HubFile`.
@@ -107,9 +107,8 @@ class SplitCaptions:
 
     Attributes:
         image_ids: one id per unique image.
-        texts: language to captions, in the order of the clean pairing; empty where only token ids are
-            published.
-        tokens: the published token ids; empty where text is published.
+        texts: language to captions, in the order of the clean pairing; empty if only token ids are published.
+        tokens: published token ids; empty if text is published.
         warnings: what deserves a look, in sentences.
     """
 
@@ -124,10 +123,10 @@ class Matches:
     """True matches of the queries of one direction.
 
     Attributes:
-        query: int64 ``(n_matches,)``, ascending; an image of i2t, a caption of t2i, by its place in the split.
-        item: int64 ``(n_matches,)``, what is a true match of it, by its place in the split.
-        total: int64 ``(n_queries,)``, true matches of each query in ascending order of queries; it also counts matches
-            outside the split, which can never be found.
+        query: int64 ``(n_matches,)``, ascending; image (i2t) or caption (t2i) by its position in the split.
+        item: int64 ``(n_matches,)``, a true match of that query, by its position in the split.
+        total: int64 ``(n_queries,)``, number of true matches of each query, in ascending order of queries; includes
+            matches outside the split, which can never be found.
     """
 
     query: Int64Array
@@ -137,7 +136,7 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """True matches by the labels of ECCV Caption and of CxC, as ``(i2t, t2i)`` each."""
+    """True matches by the labels of ECCV Caption and CxC, ``(i2t, t2i)`` each."""
 
     eccv: tuple[Matches, Matches]
     cxc: tuple[Matches, Matches]
@@ -145,12 +144,12 @@ class Labels:
 
 @dataclass(frozen=True)
 class LabelSource:
-    """A package with labels of a split that know more true matches than the pairs of the dataset.
+    """A package with labels of a split that has more true matches than the pairs of the dataset.
 
     Attributes:
         package: name of the module to import.
         extra: extra of ``pyproject.toml`` that installs it.
-        read: the labels, given the id of every image of the split in order; raises a ScoresError for other images.
+        read: returns the labels for the ids of all images of the split in order; raises a ScoresError for other images.
     """
 
     package: str
@@ -159,54 +158,54 @@ class LabelSource:
 
 
 def protocol_title(protocol: str) -> str:
-    """A protocol in words: ``1K test``, ``200 test images``, or ``mean of five 1K folds``."""
+    """Name a protocol in words: ``1K test``, ``200 test images``, or ``mean of five 1K folds``."""
     if protocol == "5fold-1k":
         return "mean of five 1K folds"
     return f"{protocol[:-1]}K test" if protocol.endswith("k") else f"{protocol} test images"
 
 
 def protocol_images(protocol: str) -> int:
-    """Images of the test split that a protocol is named after: 1,000 of ``1k``, 200 of ``200``, 5,000 of ``5fold-1k``.
+    """Number of images a protocol is named after: 1,000 for ``1k``, 200 for ``200``, 5,000 for ``5fold-1k``.
 
     Raises:
-        DataError: it is no such name.
+        DataError: the name has no such form.
     """
     found = re.fullmatch(r"(5fold-)?(\d+)(k?)", protocol)
     if found is None or (found[1] and protocol != "5fold-1k"):
         raise DataError(
-            f"there is no protocol {protocol!r}; name it after the images of the test split, such as 200 or 1k"
+            f"no protocol {protocol!r} exists; name it after the number of test images, such as 200 or 1k"
         )
     return (5 if found[1] else 1) * int(found[2]) * (1_000 if found[3] else 1)
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """One dataset; a subclass says how its files are read, an object is registered once.
+    """One dataset; a subclass implements how its files are read, an object is registered once.
 
     Attributes:
         name: the registry key, such as ``"flickr30k"``.
         title: the name as papers print it.
         images: number of unique images per split (``train``, ``dev``, ``test``).
-        captions_per_image: captions of every image; a fact of the dataset, never inferred.
+        captions_per_image: captions of every image; stated, never inferred from data.
         n_regions: regions per image.
         feature_dim: dimension of one region feature.
-        noise: ``"synthetic"`` (clean pairs, corrupted by us) or ``"natural"`` (crawled mismatches).
-        protocols: evaluation protocols of the test split, first one is the default. Each is named after the images
-            that it ranks among: ``200`` or ``1k`` for a test split of 200 or 1,000, ``5fold-1k`` for five folds of
-            1,000 each, whose recalls are averaged.
+        noise: ``"synthetic"`` (clean pairs, corrupted by the benchmark) or ``"natural"`` (mismatches from the web).
+        protocols: evaluation protocols of the test split, the default first. Each is named after the number of images
+            to rank: ``200`` or ``1k`` for a test split of 200 or 1,000, ``5fold-1k`` for the mean over five folds of
+            1,000.
         languages: caption languages, first one is the default.
         tokenizers: default tokenizer of each language.
-        origin: where its files come from, and what may be passed on.
-        order_fingerprints: of dev and test where they are known (see :mod:`ncl_bench.data.order`), so that scores can
-            be checked without the data.
-        shipped_tokenizers: tokenizers whose token ids are published in place of text; empty where text is. Results say
-            which of them was used.
-        noise_files: noise files of train that papers share. The seed of the first file of a unit and ratio is the
-            protocol's seed for both; where no file has a seed, it is 0.
-        best_published: protocol to the highest rSum of any published row, at any noise ratio and with any encoder.
-        all_captions: split to its captions with those that the protocol leaves out, because their image has
-            ``captions_per_image`` before them.
-        labels: split to labels that know more true matches than the pairs of the dataset.
+        origin: source of its files, and permitted uploads.
+        order_fingerprints: known order fingerprints of dev and test (see :mod:`ncl_bench.data.order`), so that scores
+            can be checked without the data.
+        shipped_tokenizers: tokenizers whose token ids are published instead of text; empty if text is published.
+            Results state which one was used.
+        noise_files: noise files of train that papers share. The first file of a unit and ratio sets the protocol's seed
+            for both; without a seed it is 0.
+        best_published: protocol to the highest published rSum, at any noise ratio and with any encoder.
+        all_captions: split to its number of captions including those that the protocol leaves out, because their image
+            already has ``captions_per_image``.
+        labels: split to labels with more true matches than the pairs of the dataset.
     """
 
     name: str
@@ -228,14 +227,14 @@ class DatasetSpec:
     labels: Mapping[str, LabelSource] = field(default_factory=dict)
 
     embedded: ClassVar[bool] = False
-    """Whether it comes with the package, so that it opens without prepared files."""
+    """Whether the dataset comes with the package and needs no prepared files."""
 
     def n_captions(self, split: str) -> int:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
 
     def standard_seed(self, unit: NoiseUnit, ratio: float) -> int:
-        """The protocol's noise seed, which draws the file that papers share; 0 where no seed draws one.
+        """The protocol's noise seed, which draws the file that papers share; 0 if no seed does.
 
         Args:
             unit: ``"caption"`` or ``"image"``; ``"similar"`` has the seeds of ``"caption"``.
@@ -246,7 +245,7 @@ class DatasetSpec:
         return next(shared, None) or 0
 
     def train_captions(self) -> Sequence[str] | None:
-        """The captions of train in the first language, or None where they must be read from a prepared folder."""
+        """Captions of train in the first language, or None if a prepared folder is needed to read them."""
         return None
 
     def draw_noise(
@@ -264,8 +263,8 @@ class DatasetSpec:
             noise_ratio: nominal share, in [0, 1).
             noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
             seed: None for the protocol's seed.
-            captions: of train, in the first language, for ``"similar"`` alone; an embedded dataset knows its own.
-            progress: where ``"similar"`` reports the captions compared so far.
+            captions: captions of train in the first language, only for ``"similar"``; embedded datasets have their own.
+            progress: reports the captions that ``"similar"`` has compared.
 
         Returns:
             ``caption_to_image`` int64 ``(n_captions,)``, and its record.
@@ -286,32 +285,32 @@ class DatasetSpec:
         )
 
     def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
-        """Captions (or token ids) and image ids of one split of a download.
+        """Read captions (or token ids) and image ids of one split of a download.
 
         Args:
             download: the folder or zip file that the user gave.
-            paths: ``origin.files`` of this split, below the download.
+            paths: ``origin.files`` of this split, in the download.
             split: ``train``, ``dev`` or ``test``.
 
         Raises:
-            DataError: a file is missing, damaged or of another length than the protocol says.
+            DataError: a file is missing, damaged, or has another length than the protocol.
         """
         raise NotImplementedError(f"{type(self).__name__} reads no download")
 
     def read_vocabularies(self, download: Download) -> dict[TokenKey, tuple[bytes, str]]:
-        """Vocabularies that come with token ids: the json bytes of each, and where they are from; none by default."""
+        """Read the vocabularies of shipped token ids: json bytes of each, and their source (default: none)."""
         return {}
 
     def load_embedded(self, split: str, language: str | None, tokenizer: str | None) -> PairedDataset:
-        """One split of an embedded dataset."""
+        """Open one split of an embedded dataset."""
         raise NotImplementedError(f"{type(self).__name__} is not embedded")
 
     def picture(self, image_id: str, features: FloatArray) -> bytes | None:
-        """An image as PNG, or None where there is none to show.
+        """Return an image as PNG, or None if there is none to show.
 
         Args:
             image_id: its id in the split.
-            features: its regions, float ``(n_regions, feature_dim)``, from which some datasets draw it.
+            features: its regions, float ``(n_regions, feature_dim)``; some datasets draw the image from them.
         """
         return None
 
@@ -323,20 +322,20 @@ class FeatureRows(Protocol):
     def dtype(self) -> np.dtype[np.floating]: ...
 
     def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Blocks of ``size`` images (the last may be smaller) from image ``first`` on, in one buffer."""
+        """Iterate over blocks of ``size`` images (the last may be smaller), starting at ``first``, in one buffer."""
         ...
 
 
 @dataclass(frozen=True)
 class Material:
-    """A whole dataset whose names, sizes and texts are as expected, ready to be verified and written.
+    """A whole dataset with checked names, sizes and texts, ready to be verified and written.
 
     Attributes:
-        captions: of each split.
-        features: of each split.
-        vocabularies: json bytes behind the published token ids, with where they are from.
-        fingerprints: of each split, where an embedded dataset fixes them; empty where they are computed while writing.
-        identity: names and sizes of the files it comes from, or the fingerprints of an embedded dataset.
+        captions: captions of each split.
+        features: features of each split.
+        vocabularies: json bytes behind the published token ids, with their source.
+        fingerprints: fingerprints of the splits of an embedded dataset; empty if they are computed while writing.
+        identity: names and sizes of the source files, or the fingerprints of an embedded dataset.
         times: modification times of those files; an interrupted preparation resumes only if they are unchanged.
     """
 

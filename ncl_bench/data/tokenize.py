@@ -1,4 +1,4 @@
-"""Token ids of every caption, for every tokenizer asked for, and the vocabularies behind them."""
+"""Make token ids of every caption for every requested tokenizer, and their vocabularies."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ from ncl_bench.processes import worker_pool
 from ncl_bench.progress import Advance, Progress
 
 CHUNK = 5_000
-"""Captions per piece of work; fewer than four pieces are not worth a process."""
+"""Captions per job; fewer than four jobs run without worker processes."""
 
 Origin = Literal["built", "imported", "shipped"]
 _Chunk = tuple[list[str], NDArray[np.int32], NDArray[np.int32]]
@@ -29,7 +29,7 @@ _Chunk = tuple[list[str], NDArray[np.int32], NDArray[np.int32]]
 
 @dataclass(frozen=True)
 class TokenizedCaptions:
-    """Captions as words, each different word stored once.
+    """Captions as words, with every different word stored once.
 
     Attributes:
         words: every word, in order of first use.
@@ -40,12 +40,12 @@ class TokenizedCaptions:
     tokens: TokenTable
 
     def vocabulary(self, threshold: int) -> Vocabulary:
-        """The vocabulary of these captions, in its stable order."""
+        """Build the vocabulary of these captions, in its stable order."""
         counts = np.bincount(self.tokens.ids, minlength=len(self.words)).tolist()
         return vocabulary_from_counts(dict(zip(self.words, counts, strict=True)), threshold=threshold)
 
     def encoded(self, vocabulary: Vocabulary) -> TokenTable:
-        """Token ids between start and end token, as :meth:`Vocabulary.encode` gives them."""
+        """Return token ids between start and end token, equal to :meth:`Vocabulary.encode`."""
         known = [vocabulary.index.get(word, vocabulary.unknown) for word in self.words]
         offsets = self.tokens.offsets + 2 * np.arange(len(self.tokens) + 1)
         ids = np.empty(offsets[-1], np.int32)
@@ -63,10 +63,10 @@ def tokenize_captions(
     """Split captions into words; the result does not depend on the number of processes.
 
     Args:
-        captions: in order.
+        captions: captions, in order.
         tokenizer_name: see :func:`ncl_bench.data.tokenizers.tokenizer`.
-        file: its ``tokenizer.json``, if it needs one.
-        advance: called with the captions done.
+        file: its ``tokenizer.json``, if needed.
+        advance: called with the number of captions done.
     """
     chunks = [list(captions[start : start + CHUNK]) for start in range(0, len(captions), CHUNK)]
     words: dict[str, int] = {}
@@ -117,9 +117,9 @@ class TextOptions:
     """How to tokenize the captions.
 
     Attributes:
-        tokenizers: names; each language's default where empty.
+        tokenizers: names of tokenizers; empty for each language's default.
         tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
-        vocabulary: a published json file for ``word`` and ``word-punkt``; built from train where None.
+        vocabulary: a published json file for ``word`` and ``word-punkt``; None builds it from train.
     """
 
     tokenizers: tuple[str, ...] = ()
@@ -136,10 +136,10 @@ class Tokenized:
 
 
 def planned_tokenizations(spec: DatasetSpec, material: Material, options: TextOptions) -> list[TokenKey]:
-    """The token ids to make, beyond those that the download gives.
+    """Token ids to make, in addition to those in the download.
 
     Raises:
-        DataError: a tokenizer is unknown or cannot be used here, or a needed file is missing or not used.
+        DataError: a tokenizer is unknown or does not fit, or a file is missing or has no use.
     """
     languages = material.captions["train"].texts
     if options.tokenizers and not languages:
@@ -180,13 +180,13 @@ def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...])
 def make_tokens(
     folder: Path, spec: DatasetSpec, material: Material, options: TextOptions, progress: Progress
 ) -> Tokenized:
-    """Write the vocabularies and number the words of every caption.
+    """Write the vocabularies and the token ids of every caption.
 
     Args:
         folder: becomes the prepared folder; gets ``vocab/``.
         spec: the dataset.
         material: the captions.
-        options: how to tokenize; :func:`planned_tokenizations` has accepted them.
+        options: options accepted by :func:`planned_tokenizations`.
         progress: shows the captions done.
     """
     languages = tuple(material.captions["train"].texts)

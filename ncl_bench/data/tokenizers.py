@@ -1,4 +1,4 @@
-"""Tokenizers by name: a caption in, its words or word pieces out."""
+"""Tokenizers by name: split a caption into words or word pieces."""
 
 import hashlib
 import re
@@ -15,13 +15,13 @@ from ncl_bench.files import readable
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """How captions are split into words or word pieces; name and version go into every result.
+    """Splits captions into words or word pieces; results record its name and version.
 
     Attributes:
         name: key in ``TOKENIZERS``.
-        version: what fixes the behaviour: rules, library version or file hash.
+        version: fixes the behaviour: rules, library version or file hash.
         split: caption to words or pieces, in order.
-        threshold: how often a word must occur in train to enter the vocabulary.
+        threshold: minimum count of a word in train to enter the vocabulary.
     """
 
     name: str
@@ -30,20 +30,20 @@ class Tokenizer:
     threshold: int = 4
 
     def __call__(self, caption: str) -> list[str]:
-        """Words or pieces of a caption, in order."""
+        """Split a caption into words or pieces, in order."""
         return self.split(caption)
 
 
 def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
     """Make a tokenizer.
 
-    ``word`` takes a caption for one sentence: only a full stop at its end is a word of its own, and ``a bike. a dog``
-    gives ``bike.``. ``word-punkt`` splits sentences first, as SCAN did, and gives ``bike`` and ``.``; it needs NLTK's
-    trained splitter.
+    ``word`` treats a caption as one sentence: only its final full stop is separated, and ``a bike. a dog`` gives
+    ``bike.``. ``word-punkt`` splits sentences first, as SCAN did, and gives ``bike`` and ``.``; it needs NLTK's trained
+    splitter.
 
     Args:
         name: ``word``, ``word-punkt``, ``jieba``, ``bpe``, ``bert`` or ``ids``.
-        file: the ``tokenizer.json`` of ``bpe`` and ``bert``; the others take none.
+        file: the ``tokenizer.json`` of ``bpe`` and ``bert``; the others need none.
 
     Raises:
         DataError: the name is unknown, or a needed file is missing or damaged.
@@ -64,7 +64,7 @@ def _word() -> Tokenizer:
 
 
 def _word_punkt() -> Tokenizer:
-    """SCAN's own steps: sentences by punkt, then the word rules on each sentence."""
+    """SCAN's steps: sentences by punkt, then the word rules on each sentence."""
     require("punkt", "nltk", needed_by="tokenizer word-punkt")
     import nltk
 
@@ -87,8 +87,8 @@ def _word_punkt() -> Tokenizer:
 def _jieba() -> Tokenizer:
     """Default mode with new-word discovery, lower-cased; a space is a token, as in the published code.
 
-    The dictionary is read from the package: jieba's own cache is a file in the system's temporary folder, which others
-    may have written and which a killed process leaves behind half done.
+    The dictionary is read from the package. jieba's own cache is in the system's temporary folder, where others may
+    write and a killed process leaves an incomplete file.
     """
     import jieba
 
@@ -116,7 +116,7 @@ def _pieces(name: str, file: Path) -> Tokenizer:
         raise DataError(f"tokenizer file {file}: {error.strerror}; give an existing tokenizer.json") from None
     try:
         pieces = tokenizers.Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises the bare class
+    except Exception as error:  # the library raises plain Exception
         raise DataError(
             f"{file} is not a tokenizer.json of the tokenizers library ({error}); give the file that its save() wrote"
         ) from None
@@ -124,7 +124,7 @@ def _pieces(name: str, file: Path) -> Tokenizer:
     def split(caption: str) -> list[str]:
         try:
             return list(pieces.encode(caption, add_special_tokens=False).tokens)
-        except Exception as error:  # the bare class again
+        except Exception as error:  # plain Exception again
             raise DataError(
                 f"{file} cannot tokenize {shorten(caption)} ({error}); give a complete tokenizer.json"
             ) from None
@@ -138,8 +138,8 @@ def train_bpe(captions: Iterable[str], file: Path, *, size: int = 10_000) -> Non
 
     Args:
         captions: training captions only, in their order.
-        file: where the json goes.
-        size: largest number of pieces, special words included.
+        file: json file to write.
+        size: maximum number of pieces, special words included.
     """
     from tokenizers import Tokenizer as Pieces
     from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -165,10 +165,10 @@ TOKENIZERS = (*_WITHOUT_FILE, *_PIECES)
 WORD_RULES = "nltk-3.8.1-rules"
 """English words by the rules of NLTK's word tokenizer, frozen.
 
-NLTK changed its rules in 3.9 (spaces), 3.10.0 (long dashes) and 3.10.1 (a leading apostrophe is cut off).
-The published SCAN vocabularies hold words such as ``'stop``, so they need the older behaviour. These tables have
-the rules of ``NLTKWordTokenizer`` in NLTK 3.8.1 (Apache-2.0, after Robert MacIntyre's Penn Treebank script);
-they need no data file and do not change with the installed NLTK.
+NLTK changed its rules in 3.9 (spaces), 3.10.0 (long dashes) and 3.10.1 (a leading apostrophe is cut off). The published
+SCAN vocabularies contain words such as ``'stop``, so they need the older behaviour. These tables hold the rules of
+``NLTKWordTokenizer`` in NLTK 3.8.1 (Apache-2.0, after Robert MacIntyre's Penn Treebank script). They need no data file
+and do not change with the installed NLTK.
 """
 
 _OPENING_QUOTES = (
@@ -223,7 +223,7 @@ _AFTER_PADDING = _compiled(_CLOSING_QUOTES + _CONTRACTIONS)
 
 
 def split_words(sentence: str) -> list[str]:
-    """Words and punctuation marks of a sentence; upper and lower case stay as they are."""
+    """Words and punctuation marks of a sentence; case is kept."""
     for pattern, replacement in _BEFORE_PADDING:
         sentence = pattern.sub(replacement, sentence)
     sentence = f" {sentence} "

@@ -1,4 +1,4 @@
-"""Verify a download: names, sizes, texts and every number, and say in sentences what was found."""
+"""Verify a download: names, sizes, texts and every number; report findings in sentences."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ from ncl_bench.progress import Progress
 
 @dataclass(frozen=True)
 class Inspection:
-    """A user's files whose names, sizes, headers and texts are as expected; the numbers are not yet read.
+    """A user's files with checked names, sizes, headers and texts; the numbers are not read yet.
 
     Attributes:
         download: the folder or zip file.
         features: the feature file of each split.
-        texts: every other file that is read, below the download.
-        material: what they hold.
-        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
+        texts: every other file that is read, by its path in the download.
+        material: content of the files.
+        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
     """
 
     download: Download
@@ -35,14 +35,14 @@ class Inspection:
 
 
 def inspect(spec: DatasetSpec, place: Path) -> Inspection:
-    """Check all that can be checked without reading the features.
+    """Check everything except the features' numbers.
 
     Args:
-        spec: the dataset, one that is not embedded.
+        spec: a dataset that is not embedded.
         place: the downloaded folder, the folder above it, or a zip file of either.
 
     Raises:
-        DataError: a file is missing, damaged, of another size or content than published.
+        DataError: a file is missing, damaged, or its size or content differs from the published one.
     """
     origin = spec.origin
     download = open_download(place)
@@ -87,14 +87,14 @@ def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:
 
 
 def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
-    """The published vocabulary beside a download: in its folder, in ``vocab/``, or one folder further up.
+    """Find the published vocabulary near a download: in its folder, in ``vocab/``, or one folder up.
 
     Args:
-        spec: the dataset, one that is not embedded.
+        spec: a dataset that is not embedded.
         place: the downloaded folder, the folder above it, or a zip file of either.
 
     Returns:
-        The file, or None where there is none.
+        The file, or None.
     """
     origin = spec.origin
     if origin.vocabulary is None:
@@ -106,13 +106,13 @@ def find_vocabulary(spec: DatasetSpec, place: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a complete check of a download found.
+    """Findings of a complete check of a download.
 
     Attributes:
         files: name, size and sha256 of every file.
-        checked: what they were compared with, in sentences.
+        checked: the checks made, in sentences.
         warnings: what deserves a look, in sentences.
-        encoding: how ``ncl-bench features`` made the features; None where they come from elsewhere.
+        encoding: how ``ncl-bench features`` made the features; None for features from elsewhere.
     """
 
     files: tuple[FileRecord, ...] = ()
@@ -130,18 +130,18 @@ def verify(
     journal: Journal | None,
     progress: Progress,
 ) -> Findings:
-    """Read every byte once: all numbers finite, no row of zeros alone, repeated rows equal, known hashes compared.
+    """Read every byte once: numbers are finite, no row is all zero, repeated rows are equal, known hashes match.
 
     Args:
-        inspection: what :func:`inspect` returned.
+        inspection: from :func:`inspect`.
         spec: the dataset.
-        vocabulary: vocabulary file that is used with it.
-        dtype: type that the features are written in; the numbers must fit it.
-        journal: files that it lists are not read again.
+        vocabulary: vocabulary file to use.
+        dtype: number type to write; the numbers must fit it.
+        journal: files listed there are not read again.
         progress: shows the bytes read.
 
     Returns:
-        Every file, what it was compared with, and what deserves a look.
+        Every file, the checks made, and what deserves a look.
 
     Raises:
         DataError: see :func:`ncl_bench.data.features.scan`.
@@ -178,7 +178,7 @@ def has_known_hash(sha256: str, known: KnownFile | None) -> bool | None:
 
 
 def hashed(path: Path, known: KnownFile | None) -> FileRecord:
-    """The record of a file that is compared with a known hash."""
+    """Hash a file and compare it with a known hash."""
     sha256 = sha256_of_file(path)
     return FileRecord(
         name=path.name, bytes=path.stat().st_size, sha256=sha256, published=has_known_hash(sha256, known)
@@ -188,12 +188,12 @@ def hashed(path: Path, known: KnownFile | None) -> FileRecord:
 def checked_facts(
     spec: DatasetSpec, features: Mapping[str, FeatureFile], files: Sequence[FileRecord]
 ) -> tuple[str, ...]:
-    """What a download was compared with, after everything fitted.
+    """Sentences on what a download was compared with, after all checks passed.
 
     Args:
         spec: the dataset.
         features: the feature file of each split.
-        files: records of the files that were read.
+        files: records of the files read.
     """
     images = " / ".join(f"{spec.images[split]:,}" for split in SPLITS)
     dtypes = " and ".join(sorted({str(file.dtype) for file in features.values()}))
@@ -218,7 +218,7 @@ def _files(n: int) -> str:
 
 
 def copies_warning(file: FeatureFile, found: Scan) -> str:
-    """What to say of images that are copies of others."""
+    """Warning about images that are copies of others."""
     later, earlier = found.example
     return (
         f"{file.path}: {found.copies:,} of {file.shape[0] // file.repeat:,} images have exactly the features of an "
@@ -228,12 +228,12 @@ def copies_warning(file: FeatureFile, found: Scan) -> str:
 
 
 def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> str | None:
-    """What to say where token ids differ from the published ones; None where they do not.
+    """Warning that token ids differ from the published ones; None if they do not.
 
     Args:
-        origin: where the dataset comes from.
+        origin: origin of the dataset.
         tokenizer: name of the tokenizer.
-        sha256: hash (hex) of the vocabulary file; None for a vocabulary that is built from the captions.
+        sha256: hash (hex) of the vocabulary file; None for a vocabulary built from the captions.
     """
     known = origin.vocabulary
     if known is None or not uses_vocabulary_file(tokenizer) or (sha256 and has_known_hash(sha256, known)):
@@ -246,7 +246,7 @@ def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> st
 
 
 def how_to_get(vocabulary: KnownFile) -> str:
-    """Where a published vocabulary is, and what to do with it."""
+    """How to get a published vocabulary, and where to put it."""
     return (
         f"for the published ids put {vocabulary.name} (sha256 begins {vocabulary.sha256}; from {vocabulary.where}) "
         "beside the download, or give it with --vocabulary, before you prepare"
@@ -254,5 +254,5 @@ def how_to_get(vocabulary: KnownFile) -> str:
 
 
 def uses_vocabulary_file(tokenizer: str) -> bool:
-    """Whether the published vocabularies are of this tokenizer's words."""
+    """Whether a tokenizer can use the published vocabularies."""
     return tokenizer in ("word", "word-punkt")

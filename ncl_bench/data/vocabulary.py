@@ -1,4 +1,4 @@
-"""Words and their ids: built from training captions, or read from the published json files."""
+"""Words and their ids: built from training captions, or read from published json files."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ class Vocabulary:
     """Words and their ids.
 
     Attributes:
-        words: word of id i at position i; an id without a word holds the empty string.
+        words: word of each id; empty string for an id without a word.
         size: rows of the word embedding, at least ``len(words)``.
     """
 
@@ -52,35 +52,35 @@ class Vocabulary:
 
     @property
     def unknown(self) -> int:
-        """Id of ``<unk>``, the word for every word outside the vocabulary."""
+        """Id of ``<unk>``, which replaces words outside the vocabulary."""
         return self.index["<unk>"]
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Ids of a tokenized caption between ``<start>`` and ``<end>``; unknown words become ``<unk>``."""
+        """Return the ids of a tokenized caption, with ``<start>``, ``<end>`` and ``<unk>`` for unknown words."""
         return [self.start, *(self.index.get(word, self.unknown) for word in words), self.end]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Words of token ids; special words and ids without a word are left out."""
+        """Return the words of token ids, without special words and ids without a word."""
         words = (self.words[i] for i in ids if i < len(self.words))
         return [word for word in words if word and word not in SPECIAL_WORDS]
 
 
 def build_vocabulary(captions: Iterable[Sequence[str]], *, threshold: int = 4) -> Vocabulary:
-    """Words that occur at least ``threshold`` times, after the special ones.
+    """Build a vocabulary of words that occur at least ``threshold`` times, after the special words.
 
     Args:
         captions: tokenized training captions.
         threshold: smallest count, at least 1.
 
     Returns:
-        A vocabulary in the order of falling count, ties in alphabetical order of code points.
+        A vocabulary by decreasing count, ties in order of code points.
     """
     counts = Counter(word for caption in captions for word in caption)
     return vocabulary_from_counts(counts, threshold=threshold)
 
 
 def vocabulary_from_counts(counts: Mapping[str, int], *, threshold: int = 4) -> Vocabulary:
-    """The vocabulary of :func:`build_vocabulary`, from how often each word occurs.
+    """Build the vocabulary of :func:`build_vocabulary` from word counts.
 
     Args:
         counts: occurrences of each word in the training captions.
@@ -92,7 +92,7 @@ def vocabulary_from_counts(counts: Mapping[str, int], *, threshold: int = 4) -> 
 
 
 def vocabulary_json(vocabulary: Vocabulary) -> str:
-    """The vocabulary in the published format, ``{"word2idx": ..., "idx2word": ..., "idx": size}``."""
+    """Format a vocabulary as published, ``{"word2idx": ..., "idx2word": ..., "idx": size}``."""
     known = [(i, word) for i, word in enumerate(vocabulary.words) if word]
     content = {
         "word2idx": {word: i for i, word in known},
@@ -103,7 +103,7 @@ def vocabulary_json(vocabulary: Vocabulary) -> str:
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary file as SCAN, NCR and PC2 publish them; ids stay as they are.
+    """Read a vocabulary file as published by SCAN, NCR and PC2; ids are kept.
 
     Raises:
         DataError: the file is missing or not in the published format.
@@ -120,11 +120,11 @@ def parse_vocabulary(content: bytes, name: str) -> Vocabulary:
 
     Args:
         content: the file's bytes.
-        name: what to call the file in an error.
+        name: name of the file in errors.
 
     Raises:
-        DataError: not json, not the published keys, ids that are not whole numbers below ``idx``,
-            ``word2idx`` and ``idx2word`` that disagree, or no ``<start>``, ``<end>`` or ``<unk>``.
+        DataError: not json, not the published keys, an id not a whole number below ``idx``, ``word2idx`` and
+            ``idx2word`` disagree, or ``<start>``, ``<end>`` or ``<unk>`` is missing.
     """
     try:
         data = json.loads(content)

@@ -223,8 +223,8 @@ def write_result(folder: str | Path, result: Result) -> None:
 def read_result(folder: str | Path) -> Result:
     """Read ``result.json`` of a folder.
 
-    SubmissionError: the file is missing, damaged or of another protocol version.
-        SubmissionError: it is missing, damaged or of another protocol version.
+    Raises:
+        SubmissionError: the file is missing, damaged or of another protocol version.
     """
     path, command = Path(folder) / RESULT_FILE, f"run `ncl-bench evaluate {folder}`"
     readable(path, SubmissionError, "the numbers of a submission", fix=command)

@@ -1,8 +1,8 @@
-"""Pictograms: clip art, emoji and icons with the names and keywords that people gave them (protocol.md).
+"""Pictograms: clip art, emoji and icons with names and keywords given by people (docs/protocol.md).
 
-Features, captions, splits and thumbnails lie beside this file; ``tools/pictograms`` made them. Three datasets read
-them: ``pictograms``, its emoji with Chinese captions as ``pictograms-emoji``, and ``pictograms-web``, whose training
-captions are those of the clip art as it comes.
+Features, captions, splits and thumbnails are next to this file; ``tools/pictograms`` makes them. Three datasets use
+them: ``pictograms``; its emoji with Chinese captions, ``pictograms-emoji``; and ``pictograms-web``, which trains on the
+original, unchecked texts of the clip art.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ncl_bench.data.spec import SPLITS, Origin
 FILES = Path(__file__).parent
 REGIONS, DIM = 16, 64
 THUMBNAIL, COLUMNS = 64, 40
-"""Pixels of a thumbnail, and thumbnails in a line of the sheet."""
+"""Thumbnail size in pixels, and thumbnails per line of the sheet."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Row:
     """One line of ``items.tsv``.
 
     Attributes:
-        number: of the picture, which is its row of the features.
+        number: number of the picture, its row of the features.
         id: source and name, such as ``noto/pear``.
-        split: of ``pictograms``; empty for clip art whose own text is of no use.
-        caption: in English; empty where ``split`` is.
-        chinese: of an emoji, else empty.
-        web_split: of ``pictograms-web``, or empty.
-        as_it_comes: the training caption of ``pictograms-web``, or empty.
+        split: split in ``pictograms``; empty for clip art without a usable text.
+        caption: English caption; empty if ``split`` is empty.
+        chinese: Chinese caption of an emoji, else empty.
+        web_split: split in ``pictograms-web``, or empty.
+        as_it_comes: training caption of ``pictograms-web``, or empty.
     """
 
     number: int
@@ -67,7 +67,7 @@ def thumbnails() -> dict[str, NDArray[np.uint8]]:
         .swapaxes(1, 2)
         .reshape(-1, THUMBNAIL, THUMBNAIL, 3)
     )
-    return dict(zip(shown, tiles, strict=False))  # the last line is filled up with white
+    return dict(zip(shown, tiles, strict=False))  # the last line of the sheet ends with white tiles
 
 
 def _features(chosen: list[Row]) -> NDArray[np.float32]:
@@ -78,24 +78,24 @@ def _features(chosen: list[Row]) -> NDArray[np.float32]:
 
 
 class Pictograms(EmbeddedDataset):
-    """The checked part: a text that says what its picture shows."""
+    """The checked part: every text describes its picture."""
 
     word_threshold: ClassVar[int] = 2
 
     def split_of(self, row: Row) -> str:
-        """The split of a picture in this dataset, or an empty text."""
+        """Split of a picture in this dataset, or an empty string."""
         return row.split
 
     def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
-        """Language to the captions of the chosen pictures."""
+        """Language to captions of the chosen pictures."""
         return {"en": tuple(row.caption for row in chosen)}
 
     def content(self, split: str) -> EmbeddedSplit:
-        """One split; the same object is handed out again within a process."""
+        """Content of one split, made once per process."""
         return _content(self, split)
 
     def picture(self, image_id: str, features: FloatArray) -> bytes | None:
-        """The thumbnail, as PNG; pictures of train have none."""
+        """Thumbnail as PNG; train pictures have none."""
         from PIL import Image
 
         if image_id not in thumbnails():
@@ -106,14 +106,14 @@ class Pictograms(EmbeddedDataset):
 
 
 class PictogramsEmoji(Pictograms):
-    """The emoji of the checked part, in the same splits, with the names of Unicode in two languages."""
+    """The emoji of the checked part, in the same splits, with Unicode names in two languages."""
 
     def split_of(self, row: Row) -> str:
-        """The split of a picture in this dataset, or an empty text."""
+        """Split of a picture in this dataset, or an empty string."""
         return row.split if row.chinese else ""
 
     def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
-        """Language to the captions of the chosen pictures."""
+        """Language to captions of the chosen pictures."""
         return {
             "zh": tuple(row.chinese for row in chosen),
             "en": tuple(row.caption for row in chosen),
@@ -121,14 +121,14 @@ class PictogramsEmoji(Pictograms):
 
 
 class PictogramsWeb(Pictograms):
-    """The clip art as it comes in train; dev and test are checked."""
+    """The clip art with its original texts in train; dev and test are checked."""
 
     def split_of(self, row: Row) -> str:
-        """The split of a picture in this dataset, or an empty text."""
+        """Split of a picture in this dataset, or an empty string."""
         return row.web_split
 
     def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
-        """Language to the captions of the chosen pictures."""
+        """Language to captions of the chosen pictures."""
         return {"en": tuple(row.as_it_comes if split == "train" else row.caption for row in chosen)}
 
 

@@ -80,7 +80,7 @@ FAULTS = {
     "too long": (
         lambda p: p.write_bytes(p.read_bytes() + b"x"),
         "train_ims.npy",
-        r"705 bytes, its header promises 704: it has bytes too many",
+        r"705 bytes, its header promises 704: it is too long",
     ),
     "float64": (
         lambda p: resave(p, lambda a: a.astype(np.float64)),
@@ -99,13 +99,13 @@ FAULTS = {
     "zero rows": (
         lambda p: resave(p, with_rows_of([4, 9], 0.0)),
         "train_ims.npy",
-        r"train_ims\.npy holds nothing but zeros in 2 of 12 rows, the first is row 4: "
-        "the download was not finished; download it again",
+        r"train_ims\.npy holds only zeros in 2 of 12 rows, the first is row 4: "
+        "the download is incomplete; download it again",
     ),
     "preallocated": (
         lambda p: resave(p, np.zeros_like),
         "dev_ims.npy",
-        r"dev_ims\.npy holds nothing but zeros in 20 of 20 rows, the first is row 0",
+        r"dev_ims\.npy holds only zeros in 20 of 20 rows, the first is row 0",
     ),
     "repeats differ": (
         lambda p: resave(p, with_value(13, 9.0)),
@@ -344,7 +344,7 @@ def test_damaged_archives_are_read_or_refused(tmp_path: Path) -> None:
 
     assert_damage_is_refused(seeds, read, ZIP)
     good, entry = seeds[0], seeds[0].index(b"PK\x01\x02")
-    assert_refused(read, seeds[2], "is packed by LZMA")
+    assert_refused(read, seeds[2], "is compressed by LZMA")
     large = good[: entry + 20] + (2**31).to_bytes(4, "little") + good[entry + 24 :]
     assert_refused(read, large, "claims 2147483648 compressed bytes, more than the archive has")
     name = good[entry + 28 : entry + 30]  # its length becomes the comment's

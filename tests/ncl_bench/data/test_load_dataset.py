@@ -42,7 +42,7 @@ def test_dev_and_test_are_never_touched(split: str, tmp_path: Path) -> None:
     np.save(tmp_path / "index.npy", DIGITS.draw_noise(noise_ratio=0.2, noise_unit="caption")[0])
     for noise in ({"noise_ratio": 0.2}, {"noise_file": tmp_path / "index.npy"}):
         with pytest.raises(
-            NoiseError, match=f"noise was asked for on digits/{split}, but only train is corrupted"
+            NoiseError, match=f"noise was requested for digits/{split}, but only train is corrupted"
         ):
             load_dataset("digits", split=split, **noise)
 
@@ -80,9 +80,9 @@ def test_unknown_names_list_the_known(options: dict[str, object], sentence: str)
         ({"noise_ratio": 0.4, "noise_seed": True}, "noise_seed is True"),
         ({"noise_ratio": 0.4, "noise_seed": 1.5}, "noise_seed is 1.5"),
         ({"noise_unit": "captions"}, "unknown noise unit 'captions'; choose one of: caption, image"),
-        ({"noise_unit": "image"}, "noise_unit 'image' says nothing without noise; give noise_ratio"),
-        ({"noise_seed": 3}, "noise_seed 3 says nothing without noise"),
-        ({"split": "dev", "noise_seed": 3}, "noise_seed 3 says nothing without noise"),
+        ({"noise_unit": "image"}, "noise_unit 'image' has no effect without noise; give noise_ratio"),
+        ({"noise_seed": 3}, "noise_seed 3 has no effect without noise"),
+        ({"split": "dev", "noise_seed": 3}, "noise_seed 3 has no effect without noise"),
     ],
 )
 def test_noise_settings_that_mean_nothing_are_refused(options: dict[str, object], sentence: str) -> None:
@@ -129,7 +129,9 @@ def test_missing_noise_file_never_means_drawn_noise(tmp_path: Path) -> None:
 
 def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
-    with pytest.raises(DataError, match="neither root nor NCL_BENCH_DATA says where; run `ncl-bench prepare"):
+    with pytest.raises(
+        DataError, match="neither root nor NCL_BENCH_DATA names their folder; run `ncl-bench prepare"
+    ):
         load_dataset("flickr30k")
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(DataError, match="is not a prepared dataset"):

@@ -231,11 +231,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: [np.save(f"features/{split}.npy", np.ones((n, 4), np.int64)) for split, n in SIZES.items()],
         r"the features are int64, expected float32 or float16",
     ),
-    "zeros": (zeros, r"holds nothing but zeros in 3 of 3 rows"),
+    "zeros": (zeros, r"holds only zeros in 3 of 3 rows"),
     "no dev": (lambda: Path("features/dev.npy").unlink(), r"but none for dev; add those files"),
     "no ids": (
         lambda: (Path("features/dev_ids.txt").unlink(), text("image,en\ntrain/0.jpg,a\n")()),
-        r"have no caption|nothing says which image a row of features/dev.npy is",
+        r"have no caption|cannot match the rows of features/dev.npy to images",
     ),
     "no arrays": (
         lambda: [Path(f"features/{split}.npy").unlink() for split in SIZES],
@@ -245,7 +245,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: np.save("features/dev.npy", np.array([{}, {}, {}]), allow_pickle=True),
         r"pickled objects, which are never loaded",
     ),
-    "module": (lambda: Path("pets.py").write_text("precious"), r"pets.py exists and says something else"),
+    "module": (lambda: Path("pets.py").write_text("precious"), r"pets.py exists with other content"),
     "prepared": (lambda: Path("data/pets").mkdir(parents=True), r"data/pets exists already"),
 }
 
@@ -295,7 +295,7 @@ def test_a_table_with_tabs_and_line_ends_in_cells() -> None:
 def test_a_protocol_is_named_after_the_images_of_test(protocol: str, images: int) -> None:
     assert protocol_images(protocol) == images
     for wrong in ("5fold-2k", "k", "all"):
-        with pytest.raises(DataError, match=f"there is no protocol '{wrong}'"):
+        with pytest.raises(DataError, match=f"no protocol '{wrong}' exists"):
             protocol_images(wrong)
 
 

@@ -506,5 +506,5 @@ def test_text_options_are_checked_before_writing(name, text, message, tmp_path):
 
 def test_float16_sources_do_not_become_float32(tmp_path):
     source = miniatures.make_now(tmp_path / "from")
-    with pytest.raises(DataError, match="cannot bring back"):
+    with pytest.raises(DataError, match="cannot restore float16 features"):
         prepare("now", source, tmp_path / "root", PrepareOptions(dtype="float32"))

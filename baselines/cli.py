@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal, TypeVar
@@ -481,7 +482,7 @@ def tune(
         )
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
-    _refuse_unknown(recipe or ())
+    _refuse_unknown(() if table else recipe or ())
     _require_torch()
     from baselines.engine.sweep import Table, Tuning
     from baselines.engine.tune import trials_of
@@ -497,8 +498,13 @@ def tune(
                 f"--table {table} already sets --{next(iter(said))}; fix: leave one of the two out"
             )
         found = Table.load(table)
-        names, tuning = _narrowed(table, "recipe", recipe, found.recipes), found.tuning
-        chosen = [f"steps={found.steps}", *chosen]
+        if found.tuning is None:
+            raise NclBenchError(
+                f"--table {table} is not tuned: it has the options that papers publish; fix: leave --table out and "
+                "name recipes with a `search` section"
+            )
+        names, tuning = list(_rows(table, recipe, found.recipes)), found.tuning
+        chosen = [*found.settings, *chosen]
     else:
         tuning = Tuning.model_validate(said)
     every = trials_of(to, names, tuning, root=root, settings=chosen)
@@ -533,37 +539,52 @@ def sweep(
     table: Annotated[
         str,
         typer.Option(
-            help="Measured table to train at equal compute: a shipped one (docs/measured-tables.md), or a file."
+            help="Table to train: a shipped one (docs/reproduce.md, docs/measured-tables.md), or a file."
         ),
     ] = "",
+    noise_files: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md)."
+        ),
+    ] = None,
 ) -> None:
     """Train, score and evaluate recipes under several noises and seeds, and print a table of means.
 
-    --table sets recipes (published and tuned), noises, seeds and steps; arguments select some of them. The same command
-    resumes.
+    --table sets recipes, means of several runs, noises, seeds and steps; arguments select some of them, by a recipe's
+    name or by a method alone. Beside our means stand the numbers that papers print. The same command resumes.
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
-    _refuse_unknown(recipe or ())
+    _refuse_unknown(() if table else recipe or ())
     _require_torch()
     from rich.console import Console
 
     from baselines.engine.sweep import NOISES, SEEDS, Table, cells_of, table_to_print
     from baselines.engine.sweep import sweep as run_sweep
 
-    names: Sequence[str] = recipe or ()
+    names: Sequence[str] | Mapping[str, Sequence[str]] = recipe or ()
     noises: Sequence[str] = noise or NOISES
     seeds: Sequence[int] = seed or SEEDS
     chosen = settings or []
     if table:
         found = Table.load(table)
-        names = _narrowed(table, "recipe", recipe, found.trained())
-        noises = _narrowed(table, "noise", noise, found.noises)
+        names = _rows(table, recipe, found.trained())
+        noises = _narrowed(table, "noise", noise, list(dict.fromkeys(chain(*names.values()))))
         seeds = _narrowed(table, "seed", seed, found.seeds)
-        chosen = [f"steps={found.steps}", *chosen]
-    cells = cells_of(to, names, noises, seeds, root=root, precision=precision, settings=tuple(chosen))
+        chosen = [*found.settings, *chosen]
+    cells = cells_of(
+        to,
+        names,
+        noises,
+        seeds,
+        root=root,
+        precision=precision,
+        settings=tuple(chosen),
+        noise_files=noise_files,
+    )
     results = run_sweep(
         to, cells, jobs=jobs, device=device, features=features, slurm=_slurm_options(executor, slurm)
     )
@@ -685,6 +706,22 @@ def _narrowed(table: str, what: str, asked: Sequence[T] | None, found: Sequence[
                 f"{', '.join(map(str, found))}"
             )
     return asked or found
+
+
+def _rows(
+    table: str, asked: Sequence[str] | None, found: Mapping[str, Sequence[str]]
+) -> Mapping[str, Sequence[str]]:
+    """Return the table's recipes that the user asked for, by name or by method, and the means of only such recipes."""
+    rows = {row: row.split(" + ") for row in found}
+    known = {name for names in rows.values() for name in names}
+    _narrowed(
+        table, "recipe", asked, [*found, *sorted(known), *sorted({name.split("/")[0] for name in known})]
+    )
+    return {
+        row: found[row]
+        for row, names in rows.items()
+        if not asked or row in asked or all({name, name.split("/")[0]} & set(asked) for name in names)
+    }
 
 
 def _slurm_options(executor: str, given: Sequence[str] | None) -> dict[str, Any] | None:

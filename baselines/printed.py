@@ -10,6 +10,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -33,7 +34,9 @@ PRINTED = {
     "decl": "DECL-{backbone}",
     "gsc": "GSC-{backbone} (single network)",
     "gsc_plus": "GSC-{backbone}",
+    "cream": "CREAM",
     "in2r": "IN2R",
+    "info_nce/clip": "CLIP fine-tuned",
     "l2rm": "L2RM-{backbone}",
     "mscn": "MSCN",
     "ncr": "NCR",
@@ -42,6 +45,7 @@ PRINTED = {
     "pc2": "PC2",
     "rcl": "RCL-{backbone}",
     "rince": "RINCE-{backbone}",
+    "sps": "SPS",
     "triplet": "{backbone}",
     "triplet/clean": "{backbone}-C",
     "triplet/warmup": "{backbone}*",
@@ -57,28 +61,95 @@ AVERAGED = {
 }
 """Method to the name of the mean of its SGR and its SAF network."""
 
-IMAGE_FILES = ("l2rm",)
-"""Methods whose published code trains on noise files of images, although no paper states the unit of their rows."""
+QUOTED = {"cream": "SGRAF", "sps": ""}
+"""Method to the backbone that other papers' tables name beside it; its published code trains SGR alone."""
+
+UNSTATED = {"cream": "caption", "l2rm": "image", "rince": "caption", "sps": "caption"}
+"""Method to the noise unit of its published code, for rows of which no paper states it."""
 
 Row = Mapping[str, str]
 
 
 def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
-    """Rows of ``results.csv``, each with its paper ``short``, that paper's method ``family``, and its ``code``.
+    """Rows of ``results.csv``, each with its paper's ``short`` name, method ``family`` and ``code``, and any ``doubt``.
 
     Raises:
         RecipeError: the published numbers are not there.
     """
     try:
         papers = read_yaml(folder / "sources.yaml", largest=10_000_000)
+        rules = read_yaml(folder / "notes.yaml", largest=10_000_000)["rules"]
         with (folder / "results.csv").open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
     except (OSError, SubmissionError) as error:
         raise RecipeError(f"the papers' numbers are not there ({error}); install ncl-bench again") from None
     for row in rows:
         paper = papers[row["source"]]
-        row |= {"short": paper["short"], "family": paper["method"], "code": paper.get("code", "")}
+        doubt = next(
+            (rule["doubt"] for rule in rules if "doubt" in rule and _is_about(rule["where"], row)), ""
+        )
+        row |= {
+            "short": paper["short"],
+            "family": paper["method"],
+            "code": paper.get("code", ""),
+            "doubt": doubt,
+        }
     return rows
+
+
+def _is_about(where: Mapping[str, Any], row: Row) -> bool:
+    """Whether a row has all the values of a remark; a list means any of them."""
+    return all(
+        row[key] in [str(each) for each in (value if isinstance(value, list) else [value])]
+        for key, value in where.items()
+    )
+
+
+def printed_row(name: str, unit: str, ratio: float, rows: Iterable[Row]) -> Row | None:
+    """The row that a paper prints for a recipe under one noise, in the dataset's first protocol.
+
+    Rows without a doubt come first, then those of the method's own paper. Where no paper states the unit, that of the
+    method's published code counts.
+
+    Args:
+        name: of a recipe, or of two that are averaged, such as ``crcl/coco_sgr + crcl/coco_saf``.
+        unit: ``caption`` or ``image``; any for ratio 0 and for datasets with natural noise.
+        ratio: nominal noise ratio, in [0, 1).
+        rows: of :func:`published_rows`.
+
+    Returns:
+        None where no paper prints one, or prints no sum.
+    """
+    first, *others = name.split(" + ")
+    recipe = Recipe.load(first)
+    method, spec = recipe.method["name"], dataset_spec(recipe.dataset)
+    printed, backbones = (
+        (AVERAGED.get(method, ""), {"SGRAF"}) if others else (_printed(first, recipe), _backbones(recipe))
+    )
+    if method in QUOTED:
+        backbones = {QUOTED[method]}
+    unit = "natural" if spec.noise == "natural" else unit if ratio else "none"
+    units = {unit, "unknown"} if UNSTATED.get(method) == unit else {unit}
+    found = [
+        row
+        for row in rows
+        if (row["method"], row["dataset"], row["tokenizer"])
+        == (printed, recipe.dataset, recipe.tokenizer or "")
+        and (row["protocol"], float(row["noise_ratio"] or 0)) == (spec.protocols[0], ratio)
+        and row["backbone"].split(" (")[0] in backbones
+        and row["noise_unit"] in units
+        and printed_sum(row) is not None
+    ]
+    family = method.removesuffix("_plus")
+    return min(found, key=lambda row: (row["doubt"], row["family"] != family), default=None)
+
+
+def printed_sum(row: Row) -> float | None:
+    """The rSum that a row prints, else the sum of its recalls; None where one is missing."""
+    recalls = [row[key] for key in RECALLS]
+    if row["r_sum"]:
+        return float(row["r_sum"])
+    return math.fsum(map(float, recalls)) if all(recalls) else None
 
 
 def described(name: str) -> str:
@@ -188,7 +259,7 @@ def _noise(rows: Sequence[Row], recipe: Recipe) -> str:
     if DATASETS[recipe.dataset].noise == "natural":
         return ""
     noisy = [row for row in rows if row["noise_unit"] in ("caption", "image")]
-    if (noisy and noisy[0]["noise_unit"] == "image") or recipe.method["name"] in IMAGE_FILES:
+    if (noisy and noisy[0]["noise_unit"] == "image") or UNSTATED.get(recipe.method["name"]) == "image":
         return "--noise-file FILE --noise-unit image "
     ratio = noisy[0]["noise_ratio"] if noisy else "0.4"
     return f"--noise-ratio {ratio} --noise-unit caption "
@@ -221,8 +292,8 @@ def _table(caption: str, rows: Sequence[Row]) -> list[str]:
 def _line(row: Row) -> str:
     unit, ratio = row["noise_unit"], row["noise_ratio"]
     noise = {"none": "no noise", "natural": "natural noise"}.get(unit) or f"{unit}s {100 * float(ratio):g} %"
-    recalls = [row[key] for key in RECALLS]
-    total = row["r_sum"] or (f"{math.fsum(map(float, recalls)):.1f}" if all(recalls) else "-")
+    recalls, r_sum = [row[key] for key in RECALLS], printed_sum(row)
+    total = row["r_sum"] or ("-" if r_sum is None else f"{r_sum:.1f}")
     widths = (7, 6, 6, 10, 6, 6)
     numbers = "".join(f"{value or '-':>{width}}" for value, width in zip(recalls, widths, strict=True))
     return f"{row['protocol'] + ', ' + noise:26}{numbers}{total:>8}   {row['short']}; {row['table']}"

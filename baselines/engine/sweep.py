@@ -1,7 +1,9 @@
 """Many training runs: recipes x noises x seeds as cells, several at a time.
 
 ``FOLDER/runs`` and ``FOLDER/submissions``   one folder per cell
-``FOLDER/table.csv``                         mean rSum on test, one line per recipe and noise
+``FOLDER/table.csv``                         mean rSum on test beside the printed one, one line per recipe and noise
+
+``A + B`` in place of a recipe is a cell too: the mean of two recipes' similarities, as SGRAF's.
 
 The same command resumes: it skips finished cells and continues the others from their last complete epoch.
 """
@@ -11,11 +13,11 @@ import multiprocessing
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 from rich.console import Console
@@ -29,11 +31,13 @@ from baselines.engine.run_folder import RunFolder
 from baselines.engine.slurm import job_pool
 from baselines.kit.batches import Features
 from baselines.recipes import TABLES, recipe_names
-from ncl_bench.errors import NclBenchError, RecipeError, SubmissionError, first_problem
+from ncl_bench.data import dataset_spec
+from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem
 from ncl_bench.evaluation.evaluate import evaluate_folder
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.noise.files import read_noise_file
 from ncl_bench.precision import Precision
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
@@ -44,7 +48,13 @@ SEEDS = (0, 1, 2)
 TUNED = "_tuned"
 Shares = Any
 """Shared array of floats in [0, 1]: progress of each training."""
+AND = " + "
+"""Between the recipes of a mean."""
 _FILES = ("runs", "submissions", "leaderboard", "jobs", "tuned", "table.csv")
+
+
+Noises = Annotated[tuple[str, ...], Field(min_length=1)]
+"""Training noises, such as ``none`` and ``caption-60``."""
 
 
 class Tuning(Record):
@@ -62,27 +72,34 @@ class Tuning(Record):
 
 
 class Table(Record):
-    """One measured table (docs/measured-tables.md).
+    """One table: measured at equal compute (docs/measured-tables.md), or as papers print it (docs/reproduce.md).
 
     Attributes:
         title: title of the table.
-        steps: mean number of gradient steps per network.
-        recipes: names of shipped recipes; their tuned versions are trained too.
-        noises: training noises, such as ``none`` and ``caption-60``.
+        steps: mean number of gradient steps per network; by default each recipe's own schedule.
+        recipes: names of shipped recipes, or of two that are averaged (``A + B``), each with its training noises, such
+            as ``none`` and ``caption-60``. A file may list names instead, and state the ``noises`` of all.
         seeds: training seeds; the seed of the tuning must differ.
-        tuning: tuning of every recipe.
+        tuning: tuning of every recipe, whose tuned versions are trained too; None for published options alone.
     """
 
     title: Text
-    steps: Annotated[int, Field(ge=1)]
-    recipes: Annotated[tuple[str, ...], Field(min_length=1)]
-    noises: Annotated[tuple[str, ...], Field(min_length=1)]
+    steps: Annotated[int, Field(ge=1)] | None = None
+    recipes: Annotated[dict[str, Noises], Field(min_length=1)]
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
-    tuning: Tuning = Tuning()
+    tuning: Tuning | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _same_noises(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or not isinstance(content.get("recipes"), list):
+            return content
+        rest = {key: value for key, value in content.items() if key != "noises"}
+        return rest | {"recipes": dict.fromkeys(content["recipes"], content.get("noises", ()))}
 
     @model_validator(mode="after")
     def _is_tuned_apart(self) -> Self:
-        if self.tuning.seed in self.seeds:
+        if self.tuning is not None and self.tuning.seed in self.seeds:
             raise ValueError(f"tuning.seed is {self.tuning.seed}, which is also in seeds; choose another one")
         return self
 
@@ -106,15 +123,19 @@ class Table(Record):
         except SubmissionError as error:
             raise RecipeError(str(error)) from None
 
-    def trained(self) -> list[str]:
-        """Return the recipes, each followed by its tuned version if tuning changed it."""
-        shipped = set(recipe_names())
-        chosen = []
-        for name in self.recipes:
-            chosen.append(name)
+    @property
+    def settings(self) -> list[str]:
+        """Recipe options that the table sets."""
+        return [] if self.steps is None else [f"steps={self.steps}"]
+
+    def trained(self) -> dict[str, Noises]:
+        """Return the recipes with their noises, each followed by its tuned version if tuning changed it."""
+        shipped, chosen = set(recipe_names()), {}
+        for name, noises in self.recipes.items():
+            chosen[name] = noises
             tuned = f"{name}{TUNED}"
             if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
-                chosen.append(tuned)
+                chosen[tuned] = noises
         return chosen
 
 
@@ -152,7 +173,12 @@ class NoiseCell:
 
 @dataclass(frozen=True)
 class Cell:
-    """One recipe under one noise with one seed: trained, scored on test and evaluated."""
+    """One recipe, or the mean of several, under one noise with one seed: trained, scored on test and evaluated.
+
+    Attributes:
+        recipe: name of a shipped recipe or a file, or several joined by `` + ``.
+        noise_file: noise file of this noise, in place of drawn noise.
+    """
 
     recipe: str
     noise: NoiseCell
@@ -161,7 +187,13 @@ class Cell:
     root: Path | None = None
     precision: Precision = "32-true"
     settings: tuple[str, ...] = ()
+    noise_file: Path | None = None
     split: ClassVar[str] = "test"
+
+    @property
+    def members(self) -> list[Self]:
+        """The cells that are trained for it: itself, or those whose similarities are averaged."""
+        return [replace(self, recipe=recipe) for recipe in self.recipe.split(AND)]
 
     @property
     def title(self) -> str:
@@ -171,8 +203,8 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of the cell's folders."""
-        recipe = "-".join(Path(self.recipe).with_suffix("").parts[-2:])
-        return f"{recipe}-{self.noise}-seed{self.seed}"
+        recipes = ("-".join(Path(name).with_suffix("").parts[-2:]) for name in self.recipe.split(AND))
+        return f"{'+'.join(recipes)}-{self.noise}-seed{self.seed}"
 
     @property
     def run(self) -> RunFolder:
@@ -197,6 +229,7 @@ class Cell:
             recipe,
             noise_ratio=ratio,
             noise_unit=unit,
+            noise_file=self.noise_file,
             seed=self.seed,
             root=self.root,
             precision=self.precision,
@@ -209,12 +242,16 @@ class Cell:
         return (self.submission / SUBMISSION_FILE).exists()
 
     def train(self, device: str, features: Features, index: int) -> None:
-        """Train or resume, then score test; ``index`` is the cell's place in the shared progress array."""
+        """Train or resume, then score test; ``index`` is the cell's place in the shared progress array.
+
+        The members of a mean are finished before.
+        """
         from baselines.engine.submit import submit
 
-        self.fit(device, features, index)
-        quiet = Console(quiet=True)
-        submit([self.run.path], self.submission, root=self.root, device=device, console=quiet)
+        runs = [member.run.path for member in self.members]
+        if len(runs) == 1:
+            self.fit(device, features, index)
+        submit(runs, self.submission, root=self.root, device=device, console=Console(quiet=True))
 
     def fit(self, device: str, features: Features, index: int) -> None:
         """Train or resume, without scoring."""
@@ -228,7 +265,7 @@ class Cell:
         """Evaluate the submission and return its rSum on test.
 
         Raises:
-            NclBenchError: the submission was trained with another precision, budget or settings.
+            NclBenchError: the submission was trained with another precision, budget, noise or settings.
         """
         self._check_training()
         report, _ = evaluate_folder(self.submission, self.submission, root=self.root)
@@ -237,11 +274,14 @@ class Cell:
     def _check_training(self) -> None:
         from baselines.engine.statement import stated_settings
 
-        training = read_submission(self.submission).training
+        submission = read_submission(self.submission)
+        training, jobs = submission.training, [member.job for member in self.members]
         if training is None:
             return
-        problem, job = "", self.job
-        if training.precision != self.precision:
+        problem, job = "", jobs[0]
+        if self.noise.percent and (submission.noise.seed is None) != (self.noise_file is not None):
+            problem = f"on {'drawn noise' if self.noise_file else 'the noise of a file'}"
+        elif training.precision != self.precision:
             problem = f"in {training.precision}, not in {self.precision}"
         elif training.budget != job.recipe.steps:
             there, asked = (
@@ -249,7 +289,7 @@ class Cell:
                 job.recipe.steps or "the epochs of the plan",
             )
             problem = f"for {there} steps, not for {asked}"
-        elif training.settings != stated_settings([job]):
+        elif training.settings != stated_settings(jobs):
             problem = f"with other settings ({training.settings or 'none'})"
         if problem:
             raise NclBenchError(f"{self.submission} was trained {problem}; choose a new folder with --to")
@@ -257,38 +297,75 @@ class Cell:
 
 def cells_of(
     folder: Path,
-    recipes: Sequence[str],
+    recipes: Sequence[str] | Mapping[str, Sequence[str]],
     noises: Sequence[str] = NOISES,
     seeds: Sequence[int] = SEEDS,
     *,
     root: Path | None = None,
     precision: Precision = "32-true",
     settings: Sequence[str] = (),
+    noise_files: Path | None = None,
 ) -> list[Cell]:
     """Return every combination once, seed by seed, so that a sweep stopped early has complete tables of fewer seeds.
 
     Args:
         folder: folder of the sweep.
-        recipes: names of shipped recipes, or files.
+        recipes: names of shipped recipes, or files; as a mapping, each with the noises that it is trained under.
         noises: training noises, such as ``none`` and ``caption-40``.
         seeds: training seeds.
         root: folder of prepared datasets.
         precision: arithmetic of the networks.
         settings: overridden options of every recipe, such as ``method.epochs=10``.
+        noise_files: folder of noise files, which stand for drawn noise of unit ``image``.
 
     Raises:
-        NclBenchError: a recipe, setting or noise is unknown or invalid.
+        NclBenchError: a recipe, setting or noise is unknown or invalid, or a noise file is missing.
     """
     parsed = [NoiseCell.parse(noise) for noise in noises]
-    for recipe in recipes:
-        with_settings(Recipe.load(recipe), settings)
+    datasets = {
+        recipe: with_settings(Recipe.load(name), settings)[0].dataset
+        for recipe in recipes
+        for name in recipe.split(AND)
+    }
+    files = {
+        dataset: {} if noise_files is None else image_noise_files(noise_files, dataset, parsed)
+        for dataset in datasets.values()
+    }
     cells = (
-        Cell(recipe, noise, seed, folder, root, precision, tuple(settings))
+        Cell(recipe, noise, seed, folder, root, precision, tuple(settings), files[dataset].get(noise))
         for seed in seeds
         for noise in parsed
-        for recipe in recipes
+        for recipe, dataset in datasets.items()
+        if not isinstance(recipes, Mapping) or str(noise) in recipes[recipe]
     )
     return list(dict.fromkeys(cells))
+
+
+def image_noise_files(folder: Path, dataset: str, noises: Sequence[NoiseCell]) -> dict[NoiseCell, Path]:
+    """Find the noise files of unit ``image`` below a folder; what papers share comes first.
+
+    Args:
+        folder: folder of ``.npy`` files; those of other datasets and units are passed over.
+        dataset: name of the dataset.
+        noises: noises that are trained.
+
+    Raises:
+        NclBenchError: an image noise has no file.
+    """
+    found: dict[NoiseCell, tuple[bool, Path]] = {}
+    for path in sorted(folder.rglob("*.npy")):
+        with suppress(NoiseError):
+            _, record = read_noise_file(path, dataset_spec(dataset), "image")
+            noise = NoiseCell("image", round(100 * record.ratio))
+            if noise not in found or (record.published and not found[noise][0]):
+                found[noise] = record.published is not None, path
+    for noise in noises:
+        if noise.unit == "image" and noise not in found:
+            raise NclBenchError(
+                f"{folder} holds no file with {noise} of {dataset}; put the file there, or leave --noise-files out to "
+                "draw the noise"
+            )
+    return {noise: path for noise, (_, path) in found.items()}
 
 
 def sweep(
@@ -311,13 +388,16 @@ def sweep(
         slurm: options of SLURM jobs; None trains in processes of this command.
 
     Returns:
-        rSum on test of each cell.
+        rSum on test of each cell, and of the members of means.
 
     Raises:
         NclBenchError: the folder holds something else, or a cell fails; finished cells stay.
     """
+    members = list(dict.fromkeys(member for cell in cells for member in cell.members))
+    means = [cell for cell in cells if cell not in members]
     with owned(folder):
-        results = finish_all(folder, cells, jobs, device, features, slurm)
+        results = finish_all(folder, members, jobs, device, features, slurm)
+        results |= finish_all(folder, means, jobs, device, features, slurm)
         write_text(folder / "table.csv", table_as_csv(results))
     return results
 
@@ -429,32 +509,89 @@ class SharedProgress(TrainingProgress):
             _shares[self._index] = self._bar.tasks[0].percentage / 100
 
 
+class Mean(NamedTuple):
+    """rSum on test of one recipe under one noise, beside what a paper prints.
+
+    Attributes:
+        recipe: recipe and settings.
+        noise: training noise.
+        seeds: number of seeds.
+        r_sum: mean over the seeds, in [0, 600].
+        spread: sample standard deviation over the seeds; None for one seed.
+        printed: rSum that a paper prints; None where none does.
+        paper: paper and table.
+    """
+
+    recipe: str
+    noise: str
+    seeds: int
+    r_sum: float
+    spread: float | None
+    printed: float | None
+    paper: str
+
+    @property
+    def apart(self) -> float | None:
+        """Our mean minus the printed rSum, in standard deviations of the seeds; None where one is missing."""
+        return None if self.printed is None or not self.spread else (self.r_sum - self.printed) / self.spread
+
+
+def means_of(results: Mapping[Cell, float]) -> list[Mean]:
+    """Return the mean over seeds of each recipe under each noise, sorted."""
+    from baselines.printed import printed_row, printed_sum, published_rows
+
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
+        groups.setdefault((cell.title, str(cell.noise)), []).append(cell)
+    rows = published_rows()
+    found = []
+    for (title, noise), cells in groups.items():
+        first, values = cells[0], [results[cell] for cell in cells]
+        named = not any(Path(name).is_file() for name in first.recipe.split(AND))
+        row = printed_row(first.recipe, first.noise.unit, first.noise.percent / 100, rows) if named else None
+        paper = f"{row['short']}; {row['table']}" if row else ""
+        spread = stdev(values) if len(values) > 1 else None
+        printed = printed_sum(row) if row else None
+        found.append(Mean(title, noise, len(values), mean(values), spread, printed, paper))
+    return found
+
+
 def table_as_csv(results: Mapping[Cell, float]) -> str:
     """Format mean and sample standard deviation of rSum over seeds, one line per recipe and noise."""
+    columns = ("recipe", "noise", "seeds", "rsum_mean", "rsum_std", "printed", "stds_apart", "paper")
     lines = [
-        (recipe, noise, len(values), f"{mean(values):.1f}", _spread(values))
-        for (recipe, noise), values in _over_seeds(results).items()
+        (
+            m.recipe,
+            m.noise,
+            m.seeds,
+            *(_one_digit(x) for x in (m.r_sum, m.spread, m.printed, m.apart)),
+            m.paper,
+        )
+        for m in means_of(results)
     ]
-    return as_csv([("recipe", "noise", "seeds", "rsum_mean", "rsum_std"), *lines])
+    return as_csv([columns, *lines])
 
 
 def table_to_print(results: Mapping[Cell, float]) -> PrintedTable:
     """Format the same numbers with one row per recipe and one column per noise."""
-    groups = _over_seeds(results)
+    found = {(one.recipe, one.noise): one for one in means_of(results)}
     noises = list(dict.fromkeys(str(cell.noise) for cell in results))
     table = PrintedTable(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
-    for recipe in dict.fromkeys(recipe for recipe, _ in groups):
-        found = (groups.get((recipe, noise), []) for noise in noises)
-        table.add_row(recipe, *(f"{mean(v):.1f} ± {_spread(v) or '-'}" if v else "" for v in found))
+    for recipe in dict.fromkeys(recipe for recipe, _ in found):
+        table.add_row(recipe, *(_beside(found.get((recipe, noise))) for noise in noises))
     return table
 
 
-def _over_seeds(results: Mapping[Cell, float]) -> dict[tuple[str, str], list[float]]:
-    groups: dict[tuple[str, str], list[float]] = {}
-    for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
-        groups.setdefault((cell.title, str(cell.noise)), []).append(results[cell])
-    return groups
+def _beside(one: Mean | None) -> str:
+    """Our mean and, below it, the printed rSum with the distance in standard deviations of the seeds."""
+    if one is None:
+        return ""
+    ours = f"{one.r_sum:.1f} ± {_one_digit(one.spread) or '-'}"
+    if one.printed is None:
+        return ours
+    apart = "" if one.apart is None else f" ({one.apart:+.1f} std)"
+    return f"{ours}\n{one.printed:.1f} printed{apart}"
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{stdev(values):.1f}" if len(values) > 1 else ""
+def _one_digit(number: float | None) -> str:
+    return "" if number is None else f"{number:.1f}"

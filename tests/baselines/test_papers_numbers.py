@@ -2,6 +2,7 @@
 
 import csv
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,21 @@ import yaml
 from typer.testing import CliRunner
 
 from baselines.engine.recipe import Recipe
-from baselines.printed import PUBLISHED, comments, described, published_rows
-from baselines.recipes import recipe_names
+from baselines.engine.sweep import AND, NoiseCell, Table, table_names
+from baselines.printed import (
+    AVERAGED,
+    PUBLISHED,
+    comments,
+    described,
+    printed_row,
+    printed_sum,
+    published_rows,
+)
+from baselines.recipes import recipe_names, split_name
 from leaderboard.methods import base_name, read_families
 from leaderboard.published import read_papers, read_published
 from ncl_bench.cli import app
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
 
 SHIPPED = recipe_names()
@@ -25,8 +36,8 @@ def above(name: str, folder: Path | None = None) -> str:
     return comments(name, Recipe.load(name), ROWS if folder is None else published_rows(folder))
 
 
-def published(folder: Path, *rows: dict[str, str]) -> Path:
-    """A folder of published numbers with these rows."""
+def published(folder: Path, *rows: dict[str, str], rules: list[dict] | None = None) -> Path:
+    """A folder of published numbers with these rows and remarks."""
     facts = {
         "table": "Table 1",
         "protocol": "1k",
@@ -47,6 +58,7 @@ def published(folder: Path, *rows: dict[str, str]) -> Path:
         "other": {"short": "Other", "method": "x", "code": "https://other.example"},
     }
     (folder / "sources.yaml").write_text(yaml.safe_dump(sources))
+    (folder / "notes.yaml").write_text(yaml.safe_dump({"rules": rules or []}))
     return folder
 
 
@@ -193,6 +205,77 @@ def test_notes_of_the_files_are_shown_where_they_hold(backbone: str) -> None:
     )
     assert "--noise-file FILE --noise-unit image --to" in described(f"l2rm/coco_{backbone}")
     assert "https://github.com/penghu-cs/RCL" in described(f"l2rm/flickr30k_{backbone}")
+
+
+def test_a_mean_has_the_row_of_the_papers_ensemble() -> None:
+    """CRCL, Table 1 and Table 6: Flickr30K at 40 %."""
+    single, mean = (
+        printed_row(name, "caption", 0.4, ROWS)
+        for name in ("crcl/flickr30k_sgr", "crcl/flickr30k_sgr + crcl/flickr30k_saf")
+    )
+    assert [(row["method"], printed_sum(row)) for row in (single, mean)] == [
+        ("CRCL-SGR", 496.6),
+        ("CRCL-SGRAF", 505.2),
+    ]
+    assert printed_row("crcl/flickr30k_sgr", "image", 0.4, ROWS) is None
+
+
+def test_a_row_in_doubt_comes_last_and_an_unstated_unit_is_that_of_the_code(tmp_path: Path) -> None:
+    folder = published(
+        tmp_path,
+        {"source": "ncr2021", "method": "NCR", "r_sum": "1.0"},
+        {"source": "other", "method": "NCR", "r_sum": "2.0"},
+        {"source": "other", "method": "RINCE-SGR", "noise_unit": "unknown", "r_sum": "3.0"},
+        rules=[{"where": {"source": ["ncr2021"], "noise_ratio": 0.2}, "doubt": "Halves exchanged."}],
+    )
+    rows = published_rows(folder)
+    found = {
+        (name, unit): printed_row(name, unit, 0.2, rows)
+        for name in ("ncr/flickr30k_sgr", "rince/flickr30k_sgr")
+        for unit in ("caption", "image")
+    }
+    sums = {key: printed_sum(row) for key, row in found.items() if row}
+    assert sums == {("ncr/flickr30k_sgr", "caption"): 2.0, ("rince/flickr30k_sgr", "caption"): 3.0}
+
+
+def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
+    tables = [table for table in map(Table.load, table_names()) if table.tuning is None]
+    trained = {
+        (name, noise) for table in tables for name, noises in table.recipes.items() for noise in noises
+    }
+    names = [name for name in SHIPPED if not DATASETS[split_name(name)[1]].embedded]
+    names += [AND.join(pair) for pair in product(names, names) if averaged(*pair)]
+    noises = ["none", *(f"{unit}-{percent}" for unit in ("caption", "image") for percent in (20, 40, 60, 80))]
+    printed = {
+        (name, noise)
+        for name, noise in product(names, noises)
+        if is_printed(name, NoiseCell.parse(noise)) and not left_out(name, NoiseCell.parse(noise))
+    }
+    assert trained == printed
+
+
+def averaged(first: str, second: str) -> bool:
+    """Whether papers print the mean of two recipes: an SGR and an SAF of one method, dataset and variant."""
+    return first.split("/")[0] in AVERAGED and "_sgr" in first and second == first.replace("_sgr", "_saf")
+
+
+def is_printed(name: str, noise: NoiseCell) -> bool:
+    """Whether a paper prints the recipe under this noise."""
+    synthetic = DATASETS[split_name(name)[1]].noise == "synthetic"
+    return (synthetic or not noise.percent) and printed_row(
+        name, noise.unit, noise.percent / 100, ROWS
+    ) is not None
+
+
+def left_out(name: str, noise: NoiseCell) -> bool:
+    """Rows that stand for another recipe: SCAN's other form, DECL's other warm-up, and SGRAF rows that are SGR's."""
+    heavy = name.startswith("decl/") and "cc152k" not in name
+    return (
+        name.endswith("_i2t_lse")
+        or (heavy and ("_heavy" in name) != (noise.percent >= 60))
+        or (name.startswith("triplet/") and AND in name and noise.percent > 0)
+        or (name.endswith("_clean") and AND in name)
+    )
 
 
 def test_digits_recipes_get_their_command_alone() -> None:

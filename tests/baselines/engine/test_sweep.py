@@ -7,15 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
-from baselines.engine.sweep import Cell, NoiseCell, Table, cells_of, sweep, table_as_csv
+from baselines.engine.sweep import Cell, NoiseCell, Table, cells_of, sweep, table_as_csv, table_to_print
 from baselines.methods import METHODS
 from ncl_bench.cli import app
+from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.files import sole_owner
@@ -65,11 +69,64 @@ def test_what_is_named_twice_is_trained_once() -> None:
 
 def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
     noise = NoiseCell.parse("image-40")
-    results = {Cell("ncr/x", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}
-    results[Cell("ncr/x", NoiseCell.parse("none"), 0, tmp_path)] = 5.0
-    lines = list(csv.DictReader(table_as_csv(results).splitlines()))
-    found = {line["noise"]: (line["seeds"], line["rsum_mean"], line["rsum_std"]) for line in lines}
-    assert found == {"image-40": ("3", "3.0", "2.6"), "none": ("1", "5.0", "")}
+    results = {Cell("ncr/flickr30k_sgr", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}
+    results[Cell("ncr/flickr30k_sgr", NoiseCell.parse("none"), 0, tmp_path)] = 5.0
+    results[Cell("ncr/digits_sgr", noise, 0, tmp_path)] = 4.0
+    _, *lines = csv.reader(table_as_csv(results).splitlines())
+    assert lines == [
+        ["ncr/digits_sgr", "image-40", "1", "4.0", "", "", "", ""],
+        ["ncr/flickr30k_sgr", "image-40", "3", "3.0", "2.6", "467.1", "-175.4", "DECL, ACM MM 2022; Table 1"],
+        ["ncr/flickr30k_sgr", "none", "1", "5.0", "", "502.7", "", "NCR, NeurIPS 2021; Table 1"],
+    ]
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(table_to_print(results))
+    shown = console.export_text()
+    assert "467.1 printed (-175.4 std)" in shown
+    assert "502.7 printed │" in shown  # one seed has no standard deviation
+
+
+def test_a_mean_is_scored_from_the_runs_of_its_members(tmp_path: Path, recipe: str) -> None:
+    other = Path(recipe).with_name("other.yaml")
+    other.write_text(yaml.safe_dump(TINY | {"method": {"name": "triplet", "epochs": 1}}))
+    mean = f"{recipe} + {other}"
+    (cell,) = cells_of(tmp_path / "out", [mean], ["none"], seeds=[0])
+    results = sweep(tmp_path / "out", [cell], jobs=1, device="cpu")
+    assert [each.name for each in results] == [
+        "tiny-digits-none-seed0",
+        "tiny-other-none-seed0",
+        "tiny-digits+tiny-other-none-seed0",
+    ]
+    assert read_submission(cell.submission).networks == 2
+    scored = (cell.submission / "test.npy").stat()
+    assert sweep(tmp_path / "out", [cell], jobs=1, device="cpu") == results
+    assert (cell.submission / "test.npy").stat() == scored
+
+
+def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    np.save(
+        files / "captions.npy",
+        DATASETS["digits"].draw_noise(noise_ratio=0.4, noise_unit="caption", seed=7)[0],
+    )
+    np.save(
+        files / "images.npy", DATASETS["digits"].draw_noise(noise_ratio=0.4, noise_unit="image", seed=7)[0]
+    )
+    np.save(files / "features.npy", np.zeros((2, 3)))
+    options = {"noises": ["none", "caption-40", "image-40"], "seeds": [0], "noise_files": files}
+    cells = cells_of(tmp_path / "out", [recipe], **options)
+    assert [cell.noise_file for cell in cells] == [None, None, files / "images.npy"]
+    sweep(tmp_path / "out", cells[2:], jobs=1, device="cpu")
+    assert read_submission(cells[2].submission).noise.seed is None
+    drawn = cells_of(tmp_path / "out", [recipe], ["image-40"], seeds=[0])
+    with pytest.raises(
+        NclBenchError, match="was trained on the noise of a file; choose a new folder with --to"
+    ):
+        sweep(tmp_path / "out", drawn, jobs=1, device="cpu")
+    with pytest.raises(
+        NclBenchError, match=r"files holds no file with image-60 of digits; put the file there, or"
+    ):
+        cells_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
 
 
 def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
@@ -108,7 +165,7 @@ def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
     options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
     assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
     expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "jobs": 2}
-    expected |= {"settings": (), "slurm": None}
+    expected |= {"settings": (), "slurm": None, "noise_files": None}
     assert asked == expected
 
 
@@ -135,6 +192,40 @@ def test_a_table_says_what_is_trained_and_arguments_narrow_it(
     (cell,) = asked
     assert (cell.recipe, str(cell.noise), cell.seed) == (tuned, "image-40", 1)
     assert cell.job.settings == {"steps": 7, "method.temperature": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "trained"),
+    [
+        (["ncr", "--seed", "1"], {("ncr-flickr30k_sgr", "none"), ("ncr-flickr30k_sgr", "caption-40")}),
+        (["crcl/flickr30k_saf"], {("crcl-flickr30k_saf", "caption-40")}),
+        (["crcl", "--noise", "none"], {("crcl-flickr30k_sgr+crcl-flickr30k_saf", "none")}),
+        (
+            ["crcl/flickr30k_saf", "crcl/flickr30k_sgr + crcl/flickr30k_saf", "--noise", "caption-40"],
+            {("crcl-flickr30k_saf", "caption-40"), ("crcl-flickr30k_sgr+crcl-flickr30k_saf", "caption-40")},
+        ),
+    ],
+)
+def test_a_table_of_papers_has_its_noises_per_recipe_and_a_method_alone_narrows_it(
+    asked: list[str], trained: set[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells: list[Cell] = []
+    monkeypatch.setattr(
+        "baselines.engine.sweep.sweep", lambda folder, found, **options: cells.extend(found) or {}
+    )
+    rows = {
+        "ncr/flickr30k_sgr": ["none", "caption-40"],
+        "crcl/flickr30k_saf": ["caption-40"],
+        "crcl/flickr30k_sgr + crcl/flickr30k_saf": ["none", "caption-40"],
+    }
+    table = tmp_path / "table.yaml"
+    table.write_text(yaml.safe_dump({"title": "T", "recipes": rows, "seeds": [0, 1]}))
+    command = ["sweep", "--table", str(table), "--to", str(tmp_path / "out"), *asked]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert {
+        (cell.name.removesuffix(f"-{cell.noise}-seed{cell.seed}"), str(cell.noise)) for cell in cells
+    } == trained
+    assert {member.job.recipe.steps for cell in cells for member in cell.members} == {None}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +286,9 @@ def test_the_table_is_written_while_the_folder_is_held(
 
     monkeypatch.setattr("baselines.engine.sweep.write_text", write)
     sweep(tmp_path, [])
-    assert (tmp_path / "table.csv").read_text() == "recipe,noise,seeds,rsum_mean,rsum_std\n"
+    assert (tmp_path / "table.csv").read_text() == (
+        "recipe,noise,seeds,rsum_mean,rsum_std,printed,stds_apart,paper\n"
+    )
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -258,9 +258,11 @@ def test_a_killed_tuning_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) ->
     assert broken == whole
 
 
+MEASURED = [table for table in map(Table.load, table_names()) if table.tuning is not None]
+
+
 def test_the_shipped_tables_name_recipes_that_can_be_tuned_and_seeds_apart() -> None:
-    for name in table_names():
-        table = Table.load(name)
+    for table in MEASURED:
         assert table.tuning.seed not in table.seeds
         for recipe in table.recipes:
             assert "method.learning_rate" in Recipe.load(recipe).search
@@ -281,7 +283,7 @@ def test_a_search_contains_what_the_recipe_says(name: str) -> None:
 
 
 def test_every_method_of_digits_is_in_a_table() -> None:
-    methods = {name.split("/")[0] for table in table_names() for name in Table.load(table).recipes}
+    methods = {name.split("/")[0] for table in MEASURED for name in table.recipes}
     from baselines.methods import METHODS
 
     assert methods == set(METHODS)
@@ -299,7 +301,11 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
     ("arguments", "sentence"),
     [
         (["tune"], "expected recipes or a table to tune; fix: name some"),
-        (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of digits"),
+        (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of cc152k, "),
+        (
+            ["tune", "--table", "now"],
+            "--table now is not tuned: it has the options that papers publish; fix: ",
+        ),
         (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
         (
             ["tune", "ncr/digits_sgr", "--study", "sqlite:///x"],

@@ -323,6 +323,13 @@ def audit_runs(
     keep: Annotated[
         Path | None, typer.Option(help="The --keep folder of the training, if it was given one.")
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV file with the columns pair_id and label (matches, partly, wrong, cannot say), for natural noise "
+            "(default for pictograms-web: the labels of the package)."
+        ),
+    ] = None,
     root: Root = None,
     device: Device = "auto",
 ) -> None:
@@ -333,7 +340,7 @@ def audit_runs(
     require("baselines", "torch", "jinja2", needed_by="this command")
     from baselines.audit import write_audit
 
-    result = write_audit(runs, to, root, noise_file=noise_file, keep=keep, device=device)
+    result = write_audit(runs, to, root, noise_file=noise_file, keep=keep, labels=labels, device=device)
     for remark in result.remarks:
         typer.echo(remark)
     for column, found in result.detection.items():
@@ -341,6 +348,13 @@ def audit_runs(
             f"{column.replace('_', ' ')}: AUROC {found.auroc:.3f}; wrong pairs at {found.own.threshold:g}: "
             f"precision {found.own.precision:.3f}, recall {found.own.recall:.3f}"
         )
+    for column, each in result.labelled.detection.items() if result.labelled else ():
+        for other, measured in each.items():
+            auroc = measured.auroc
+            typer.echo(
+                f"{column.replace('_', ' ')}, {other} against matches: AUROC {auroc.value:.3f} "
+                f"({auroc.low:.3f} to {auroc.high:.3f})"
+            )
     if result.first_wrong is not None:
         typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
     typer.echo(f"open {to / 'index.html'}")
@@ -354,19 +368,30 @@ def audit_apply(
     audit: Annotated[Path, typer.Argument(help="Folder that `ncl-bench audit` wrote.")],
     to: Target,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="Keep the pairs whose clean probability is above it.")
-    ] = 0.5,
+        float | None,
+        typer.Option(min=0, max=1, help="Keep the pairs whose clean probability is above it (default: 0.5)."),
+    ] = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep all pairs but those of this list, which the page exports; replaces --threshold."
+        ),
+    ] = None,
 ) -> None:
     """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
 
     The posterior stands in for the clean probability of methods that have none.
 
     Example: ncl-bench audit apply audit --threshold 0.5 --to cleaned
+
+    Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
     """
+    if None not in (threshold, ids):
+        raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
     _require_torch()
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, threshold, to)
+    kept = apply_audit(audit, to, threshold=0.5 if threshold is None else threshold, ids=ids)
     typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
     typer.echo(
         f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"

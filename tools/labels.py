@@ -1,10 +1,11 @@
-"""Label training pairs of ``pictograms-web`` by looking at them, and compare two labellings.
+"""Label training pairs with natural noise by looking at them, and compare two labellings.
 
-    python -m tools.labels page --from PACKAGES --to page.html --order 1    # pictures, captions and buttons
+    python -m tools.labels page --to page.html --order 1                    # pictures, captions and buttons
     python -m tools.labels merge FIRST.csv SECOND.csv --to merged.csv       # kappa, and the pairs to look at again
 
-The page needs the package ``openclipart`` (``python -m tools.pictograms packages``) and no network. It downloads the
-labels as CSV: ``pair_id,label``.
+The pairs are those of ``pictograms-web`` unless ``--dataset`` and ``--root`` name others. A prepared dataset needs its
+images (``ncl-bench add-images``), and ``pictograms-web`` the package ``openclipart`` (``python -m tools.pictograms
+packages``), which ``--from`` names. The page downloads the labels as CSV: ``pair_id,image_id,label``.
 """
 
 import argparse
@@ -13,65 +14,73 @@ import csv
 import html
 import io
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ncl_bench.data.pair_labels import LABELS, read_pair_labels
-from ncl_bench.data.pictograms import WEB, Row, rows
+from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError, NclBenchError
+from ncl_bench.evaluation.pages import Gallery
 
-SHARED = 5
-"""Images that carry a title, from which on the title counts as shared."""
 SEED = 0
 
-Stratum = Literal["shared", "own"]
+
+def captions_of(train: PairedDataset) -> Sequence[str]:
+    """The texts of the training captions.
+
+    Raises:
+        DataError: the dataset has token ids alone.
+    """
+    if train.captions is None:
+        raise DataError(
+            f"{train.name} has token ids in place of captions, which nobody can read; label it elsewhere"
+        )
+    return train.captions
 
 
-def training_pairs() -> list[Row]:
-    """The training pairs of ``pictograms-web``; a pair's position is its ``pair_id``."""
-    return [row for row in rows() if row.web_split == "train"]
-
-
-def strata(captions: Sequence[str]) -> list[Stratum]:
-    """Whether at least ``SHARED`` captions begin with the same title (the words before the first comma)."""
-    titles = [caption.split(",")[0] for caption in captions]
-    count = Counter(titles)
-    return ["shared" if count[title] >= SHARED else "own" for title in titles]
-
-
-def sample(n: int) -> list[int]:
+def sample(train: PairedDataset, n: int) -> list[int]:
     """Draw pairs to label, half of them from each stratum; a larger sample contains the smaller one.
 
     Args:
-        n: even number of pairs.
+        train: the split.
+        n: even number of pairs; a stratum with fewer than half of them gives all that it has.
 
     Returns:
         Their ``pair_id``, ascending.
     """
-    groups = np.array(strata([row.as_it_comes for row in training_pairs()]))
+    groups = np.array(strata(captions_of(train)))
     random = np.random.RandomState(SEED)
     drawn = [random.permutation(np.flatnonzero(groups == group))[: n // 2] for group in ("shared", "own")]
     return sorted(int(pair) for part in drawn for pair in part)
 
 
-def pictures(packages: Path, pairs: Sequence[int]) -> list[NDArray[np.uint8]]:
-    """Draw the pictures of some pairs.
+def pictures(train: PairedDataset, pairs: Sequence[int], packages: Path | None) -> list[str]:
+    """Pictures of some pairs as data URIs.
 
     Args:
-        packages: folder of the downloaded package.
+        train: the split.
         pairs: their ``pair_id``.
-
-    Returns:
-        uint8 ``(160, 160, 3)`` each.
+        packages: folder of the package that ``pictograms-web`` is drawn from; None for images that are prepared.
 
     Raises:
-        DataError: the package is missing or is another version.
+        DataError: there is no picture, or the package is missing or is another version.
     """
+    if packages is None:
+        gallery = Gallery(dataset_spec(train.name), train)
+        found = [gallery.picture(int(train.caption_to_image[pair])) for pair in pairs]
+        if "" in found:
+            missing = train.image_ids[train.caption_to_image[pairs[found.index("")]]]
+            raise DataError(
+                f"{train.name} has no picture of image {missing}; add the images (ncl-bench add-images), or give "
+                "--from for pictograms-web"
+            )
+        return found
+    from PIL import Image
+
     from tools.pictograms.items import Reading, read_openclipart
     from tools.pictograms.packages import read_package
     from tools.pictograms.pictures import draw
@@ -79,8 +88,14 @@ def pictures(packages: Path, pairs: Sequence[int]) -> list[NDArray[np.uint8]]:
     reading = Reading()
     read_openclipart(read_package(packages, "openclipart"), reading)
     drawings = {item.id: item.svg for item in reading.items}
-    drawn = [draw(drawings[training_pairs()[pair].id]) for pair in pairs]
-    return [pixels for pixels in drawn if pixels is not None]  # every shipped picture can be drawn
+    found = []
+    for pair in pairs:
+        pixels = draw(drawings[str(train.image_ids[pair])])
+        assert pixels is not None  # every shipped picture can be drawn
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, "WEBP", lossless=True)
+        found.append(f"data:image/webp;base64,{base64.b64encode(stream.getvalue()).decode()}")
+    return found
 
 
 def kappa(first: Sequence[str], second: Sequence[str]) -> float:
@@ -90,7 +105,9 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float:
     return float(cohen_kappa_score(first, second))
 
 
-def merge(first: Mapping[int, str], second: Mapping[int, str]) -> list[tuple[object, ...]]:
+def merge(
+    train: PairedDataset, first: Mapping[int, str], second: Mapping[int, str]
+) -> list[tuple[object, ...]]:
     """Rows of both labellings; ``label`` is empty where they differ, for a third look.
 
     Raises:
@@ -99,12 +116,11 @@ def merge(first: Mapping[int, str], second: Mapping[int, str]) -> list[tuple[obj
     if first.keys() != second.keys():
         odd = sorted(first.keys() ^ second.keys())
         raise DataError(f"{len(odd)} pairs have one label only, such as pair {odd[0]}; label them twice")
-    pairs = training_pairs()
-    groups = strata([row.as_it_comes for row in pairs])
+    groups = strata(captions_of(train))
     return [
         (
             pair,
-            pairs[pair].id,
+            train.image_ids[train.caption_to_image[pair]],
             groups[pair],
             first[pair],
             second[pair],
@@ -114,26 +130,21 @@ def merge(first: Mapping[int, str], second: Mapping[int, str]) -> list[tuple[obj
     ]
 
 
-def page(packages: Path, pairs: Sequence[int]) -> str:
+def page(train: PairedDataset, pairs: Sequence[int], packages: Path | None) -> str:
     """An HTML page that shows each pair with a button per label; it keeps its state in the browser."""
-    from PIL import Image
-
-    every = training_pairs()
-    blocks = []
-    for pair, pixels in zip(pairs, pictures(packages, pairs), strict=True):
-        stream = io.BytesIO()
-        Image.fromarray(pixels).save(stream, "WEBP", lossless=True)
-        source = base64.b64encode(stream.getvalue()).decode()
-        buttons = "".join(f'<button data-label="{label}">{label}</button>' for label in LABELS)
-        blocks.append(
-            f'<figure data-pair="{pair}"><img src="data:image/webp;base64,{source}" alt="" width="160" height="160">'
-            f"<figcaption>{html.escape(every[pair].as_it_comes)}</figcaption><p>{buttons}</p></figure>"
-        )
+    buttons = "".join(f'<button data-label="{label}">{label}</button>' for label in LABELS)
+    captions = captions_of(train)
+    blocks = [
+        f'<figure data-pair="{pair}" data-image="{html.escape(str(train.image_ids[train.caption_to_image[pair]]))}">'
+        f'<img src="{source}" alt=""><figcaption>{html.escape(captions[pair])}</figcaption><p>{buttons}</p></figure>'
+        for pair, source in zip(pairs, pictures(train, pairs, packages), strict=True)
+    ]
     meanings = "".join(f"<dt>{label}</dt><dd>{text}</dd>" for label, text in LABELS.items())
     return (
         PAGE.replace("@MEANINGS@", meanings)
         .replace("@PAIRS@", "\n".join(blocks))
         .replace("@N@", str(len(pairs)))
+        .replace("@NAME@", train.name)
     )
 
 
@@ -143,7 +154,8 @@ body { font: 16px/1.4 system-ui, sans-serif; margin: 1rem; }
 header { position: sticky; top: 0; background: Canvas; border-bottom: 1px solid; padding: .5rem 0; }
 main { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1rem; }
 figure { margin: 0; padding: .5rem; border: 1px solid #8888; border-radius: .3rem; }
-img { background: white; } button[aria-pressed=true] { background: #069; color: white; }
+img { background: white; max-width: 15rem; max-height: 15rem; }
+button[aria-pressed=true] { background: #069; color: white; }
 </style>
 <h1>Does the caption fit the picture?</h1><dl>@MEANINGS@</dl>
 <header><output></output> of @N@ labelled <button id="save">Download CSV</button></header>
@@ -151,7 +163,7 @@ img { background: white; } button[aria-pressed=true] { background: #069; color: 
 @PAIRS@
 </main>
 <script>
-const labels = JSON.parse(localStorage.getItem("labels") ?? "{}");
+const kept = "labels of @NAME@", labels = JSON.parse(localStorage.getItem(kept) ?? "{}");
 function show() {
   document.querySelectorAll("button[data-label]").forEach(button => button.setAttribute("aria-pressed",
     labels[button.closest("figure").dataset.pair] === button.dataset.label));
@@ -161,11 +173,14 @@ document.querySelector("main").onclick = event => {
   const label = event.target.dataset?.label;
   if (!label) return;
   labels[event.target.closest("figure").dataset.pair] = label;
-  localStorage.setItem("labels", JSON.stringify(labels));
+  localStorage.setItem(kept, JSON.stringify(labels));
   show();
 };
 document.querySelector("#save").onclick = () => {
-  const text = "pair_id,label\\n" + Object.entries(labels).map(row => row.join(",")).join("\\n") + "\\n";
+  const rows = [...document.querySelectorAll("figure")].map(figure => figure.dataset)
+    .filter(row => labels[row.pair])
+    .map(row => `${row.pair},"${row.image.replaceAll('"', '""')}",${labels[row.pair]}\\n`);
+  const text = "pair_id,image_id,label\\n" + rows.join("");
   const link = Object.assign(document.createElement("a"), {download: "labels.csv"});
   link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
   link.click();
@@ -184,13 +199,19 @@ def main() -> None:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("page", help="Write the labelling page.")
-    making.add_argument("--from", dest="packages", type=Path, required=True, help="Folder of the package.")
+    making.add_argument(
+        "--from", dest="packages", type=Path, help="Folder of the package, for pictograms-web."
+    )
     making.add_argument("--n", type=int, default=600, help="Number of pairs (default: 600).")
     making.add_argument("--order", type=int, default=1, help="Seed of the order on the page (default: 1).")
     merging = commands.add_parser("merge", help="Compare two labellings.")
     merging.add_argument("first", type=Path, help="CSV of the first pass.")
     merging.add_argument("second", type=Path, help="CSV of the second pass.")
     for command in (making, merging):
+        command.add_argument(
+            "--dataset", default=WEB.name, help=f"Its train split has the pairs (default: {WEB.name})."
+        )
+        command.add_argument("--root", type=Path, help="Folder of prepared datasets.")
         command.add_argument("--to", type=Path, required=True, help="File to write.")
     chosen = parser.parse_args()
     try:
@@ -200,11 +221,13 @@ def main() -> None:
 
 
 def _run(chosen: argparse.Namespace) -> None:
+    train = load_dataset(chosen.dataset, split="train", root=chosen.root)
     if chosen.command == "page":
-        pairs = np.random.RandomState(chosen.order).permutation(sample(chosen.n)).tolist()
-        chosen.to.write_text(page(chosen.packages, pairs), encoding="utf-8")
+        pairs = np.random.RandomState(chosen.order).permutation(sample(train, chosen.n)).tolist()
+        chosen.to.write_text(page(train, pairs, chosen.packages), encoding="utf-8")
         return
-    merged = merge(read_pair_labels(chosen.first, WEB), read_pair_labels(chosen.second, WEB))
+    spec = dataset_spec(train.name)
+    merged = merge(train, read_pair_labels(chosen.first, spec), read_pair_labels(chosen.second, spec))
     with chosen.to.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerows([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged])

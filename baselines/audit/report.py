@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
 
+from baselines.audit.labelled import LabelledPairs, Labels, labelled_pairs, open_labels, says
 from baselines.audit.page import write_page
 from baselines.audit.pairs import AuditedRuns, clean_probability, open_runs, pair_table
 from baselines.audit.result import RESULT, AuditedRun, AuditResult, EpochDetection, read_result
@@ -21,6 +22,7 @@ from baselines.engine.measures import Detection, detection, hidden_correspondenc
 from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
+from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, write_keep
 from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.files import atomic_path, readable, sole_owner, write_text
@@ -41,6 +43,7 @@ def write_audit(
     *,
     noise_file: Path | None = None,
     keep: Path | None = None,
+    labels: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
 ) -> AuditResult:
@@ -52,6 +55,7 @@ def write_audit(
         root: folder of prepared datasets.
         noise_file: of the training, where its noise came from a file.
         keep: of the training, where it kept some of the pairs alone.
+        labels: CSV file of labels of pairs with natural noise; those of the package by default, for pictograms-web.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: where to draw progress; standard error by default.
 
@@ -62,10 +66,11 @@ def write_audit(
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TrainingError(f"{to} exists already; choose a new folder with --to")
     audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
+    known = open_labels(labels, audited.train)
     with sole_owner(to):
         table = pair_table(audited, device=device, console=console)
         truth = _truth(audited)
-        result = _result(audited, table, truth)
+        result = _result(audited, table, truth, known)
         order = suspicion(table, result.chosen_by)
         with atomic_path(to) as folder:
             folder.mkdir()
@@ -88,49 +93,71 @@ def write_audit(
     return result
 
 
-def apply_audit(audit: Path, threshold: float, to: Path) -> Kept:
-    """Write the pairs of an audit to keep: those whose clean probability, or else posterior, is above a threshold.
+def apply_audit(audit: Path, to: Path, *, threshold: float = THRESHOLD, ids: Path | None = None) -> Kept:
+    """Write the pairs of an audit to keep: those above a threshold, or all but those of a list.
 
-    A pair without such a value, which the method was not trained on, is kept.
+    A pair without a clean probability or posterior, which the method was not trained on, is kept.
 
     Args:
         audit: folder of :func:`write_audit`.
-        threshold: in [0, 1).
         to: folder to write; it must not exist, or be empty.
+        threshold: of the clean probability, or else the posterior, in [0, 1).
+        ids: CSV file with the column ``pair_id``, as the page exports it: pairs to remove, whatever their value.
 
     Raises:
-        TrainingError: the folder holds no audit, the audit tells no pair apart, or fewer than two pairs are left.
-        DataError: ``to`` exists.
+        TrainingError: the folder holds no audit, the audit tells no pair apart, a listed pair is not in it, or fewer
+            than two pairs are left.
+        DataError: ``to`` exists, or the list cannot be read.
     """
     result = read_result(audit)
     path = readable(audit / PAIRS, TrainingError, "the table of an audit")
     try:
         table = pd.read_parquet(path, columns=["pair_id", result.chosen_by])
-        ids = table["pair_id"].to_numpy(np.int64)
+        every = table["pair_id"].to_numpy(np.int64)
         values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
-    except Exception as error:  # pyarrow raises many classes for a damaged file
+    except (OSError, ValueError, KeyError) as error:
         raise TrainingError(f"{path} is damaged ({first_line(error)}); run `ncl-bench audit` again") from None
-    if np.isnan(values).all():
+    if ids is not None:
+        kept, others = _without(every, ids), f"are not in {ids}; list fewer"
+    elif np.isnan(values).all():
         raise TrainingError(f"{audit} tells no pair apart: all losses are equal; audit another run")
-    kept = ids[~(values <= np.float32(threshold))]
+    else:
+        kept = every[~(values <= np.float32(threshold))]
+        others = f"have a {result.chosen_by} above {threshold:g}; choose a lower --threshold"
     if len(kept) < 2:
-        raise TrainingError(
-            f"{len(kept)} of {len(ids):,} pairs have a {result.chosen_by} above {threshold:g}, and training needs two; "
-            "choose a lower --threshold"
-        )
+        raise TrainingError(f"training needs two pairs, but {len(kept)} of {len(every):,} {others}")
     record = Kept(
         dataset=result.dataset,
         fingerprint=result.fingerprint,
         noise=result.noise,
-        n_pairs=len(ids),
+        n_pairs=len(every),
         n_kept=len(kept),
         sha256=noise_sha256(kept),
-        chosen_by=result.chosen_by,
-        threshold=threshold,
+        chosen_by=result.chosen_by if ids is None else "ids",
+        threshold=threshold if ids is None else None,
         runs=tuple(run.folder for run in result.runs),
     )
     write_keep(to, kept, record)
     return record
+
+
+def _without(pair_ids: Int64Array, file: Path) -> Int64Array:
+    """The pairs that a file does not list."""
+    expected = "the list that the page of an audit exports: a column pair_id"
+    path = readable(file, TrainingError, expected)
+    try:
+        header, *lines = path.read_text("utf-8-sig").split() or [""]
+        listed = np.array([int(line) for line in lines], np.int64)
+    except (ValueError, OverflowError):
+        raise TrainingError(f"{file} holds lines that are no pair id; expected {expected}") from None
+    if header != "pair_id" or not len(listed):
+        raise TrainingError(f"{file} lists no pairs; expected {expected}")
+    unknown = np.setdiff1d(listed, pair_ids)
+    if len(unknown):
+        raise TrainingError(
+            f"{file} lists pair {unknown[0]}, which was not audited; give the list of this audit"
+        )
+    return pair_ids[~np.isin(pair_ids, listed)]
 
 
 def suspicion(table: pd.DataFrame, chosen_by: str) -> NDArray[np.int64]:
@@ -145,7 +172,9 @@ def _truth(audited: AuditedRuns) -> NDArray[np.bool_] | None:
     return None if truth is None or truth.all() or not truth.any() else truth
 
 
-def _result(audited: AuditedRuns, table: pd.DataFrame, truth: NDArray[np.bool_] | None) -> AuditResult:
+def _result(
+    audited: AuditedRuns, table: pd.DataFrame, truth: NDArray[np.bool_] | None, labels: Labels | None
+) -> AuditResult:
     runs = [
         AuditedRun(
             folder=str(folder.path),
@@ -163,6 +192,9 @@ def _result(audited: AuditedRuns, table: pd.DataFrame, truth: NDArray[np.bool_] 
     chosen_by = CLEAN_PROBABILITY if own else POSTERIOR
     config = audited.jobs[0].recipe.method_config
     threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
+    order, columns = suspicion(table, chosen_by), [CLEAN_PROBABILITY, POSTERIOR]
+    seed = audited.described[0].seed
+    labelled = None if labels is None else labelled_pairs(labels, audited.train, table, order, columns, seed)
     result = AuditResult(
         dataset=audited.train.name,
         fingerprint=audited.train.fingerprint,
@@ -171,7 +203,8 @@ def _result(audited: AuditedRuns, table: pd.DataFrame, truth: NDArray[np.bool_] 
         runs=tuple(runs),
         chosen_by=chosen_by,
         threshold=threshold,
-        remarks=tuple(_remarks(audited, runs, table, truth)),
+        labelled=labelled,
+        remarks=tuple(_remarks(audited, runs, table, truth, labelled)),
     )
     if truth is None:
         return result
@@ -179,11 +212,10 @@ def _result(audited: AuditedRuns, table: pd.DataFrame, truth: NDArray[np.bool_] 
         column: _detection(table[column].to_numpy(np.float32), truth, limit)
         for column, limit in ((CLEAN_PROBABILITY, threshold), (POSTERIOR, THRESHOLD))
     }
-    first = suspicion(table, chosen_by)[:SUSPICIOUS]
     return result.model_copy(
         update={
             "detection": {column: each for column, each in found.items() if each is not None},
-            "first_wrong": int((~truth[first]).sum()),
+            "first_wrong": int((~truth[order[:SUSPICIOUS]]).sum()),
             "epochs": tuple(_epochs(audited, truth, threshold)),
         }
     )
@@ -222,6 +254,7 @@ def _remarks(
     runs: Sequence[AuditedRun],
     table: pd.DataFrame,
     truth: NDArray[np.bool_] | None,
+    labelled: LabelledPairs | None,
 ) -> list[str]:
     remarks = []
     without = [run.folder for run in runs if not run.has_clean_probability]
@@ -234,8 +267,13 @@ def _remarks(
         remarks.append(f"{', '.join(without)} holds no clean probability of the method: {instead}.")
     if table[POSTERIOR].isna().all():
         remarks.append("All losses are equal, so there is no posterior.")
-    if dataset_spec(audited.train.name).noise == "natural":
-        remarks.append("The noise is natural: nobody knows which pairs are wrong, so nothing is scored.")
+    if labelled is not None:
+        remarks.append(says(labelled))
+    elif dataset_spec(audited.train.name).noise == "natural":
+        remarks.append(
+            "The noise is natural: nobody knows which pairs are wrong, so nothing is scored. "
+            "Labels of some pairs change that (--labels)."
+        )
     elif truth is None:
         remarks.append("All of these pairs are true, or all are wrong, so nothing is scored.")
     return remarks

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from baselines.audit.labelled import LabelledPairs
 from baselines.engine.measures import Detection
 from ncl_bench.errors import TrainingError, first_problem
 from ncl_bench.files import readable
@@ -50,6 +51,7 @@ class AuditResult(Record):
         detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
         first_wrong: how many of the most suspicious pairs on the page are wrong; None where nobody knows.
         epochs: the same for the clean probability of each epoch, as far as it was kept.
+        labelled: what labels say of natural noise; None without labels.
         remarks: what a reader has to know, in sentences.
     """
 
@@ -63,6 +65,7 @@ class AuditResult(Record):
     detection: dict[str, Detection] = Field(default_factory=dict)
     first_wrong: int | None = None
     epochs: tuple[EpochDetection, ...] = ()
+    labelled: LabelledPairs | None = None
     remarks: tuple[str, ...] = ()
 
 

@@ -136,9 +136,14 @@ def _origin(imported: Imported) -> str:
 
 
 def _choice(kept: Kept) -> str:
+    chosen = (
+        "chosen by hand"
+        if kept.threshold is None
+        else f"those with a {kept.chosen_by} above {kept.threshold:g}"
+    )
     return (
-        f"Trained on {kept.n_kept:,} of {kept.n_pairs:,} pairs, those with a {kept.chosen_by} above "
-        f"{kept.threshold:g} in an audit (sha256 of their ids {kept.sha256})."
+        f"Trained on {kept.n_kept:,} of {kept.n_pairs:,} pairs, {chosen} in an audit "
+        f"(sha256 of their ids {kept.sha256})."
     )
 
 

@@ -31,8 +31,8 @@ class Kept(Record):
         n_pairs: number of pairs of the split.
         n_kept: number of kept pairs.
         sha256: hash (hex) of the kept ids in ascending order, little-endian int64.
-        chosen_by: quantity compared with the threshold, ``clean_probability`` or ``posterior``.
-        threshold: pairs above it are kept.
+        chosen_by: column of the audit that was compared with the threshold, or ``ids`` for a list of removed pairs.
+        threshold: pairs above it are kept; None for a list.
         runs: the audited run folders.
     """
 
@@ -43,7 +43,7 @@ class Kept(Record):
     n_kept: int
     sha256: str
     chosen_by: str
-    threshold: float
+    threshold: float | None
     runs: tuple[str, ...]
 
 

@@ -1,12 +1,17 @@
-"""Human labels of training pairs under natural noise: whether a caption fits its picture."""
+"""Labels of training pairs under natural noise: whether a caption fits its picture."""
 
 import csv
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
 from ncl_bench.files import readable
+
+SHARED = 5
+"""Captions that begin with a title, from which on the title counts as shared."""
 
 LABELS: Mapping[str, str] = {
     "matches": "The caption names what the picture shows; further words may be general.",
@@ -16,25 +21,37 @@ LABELS: Mapping[str, str] = {
 }
 """Each label and its definition."""
 
+Stratum = Literal["shared", "own"]
 
-def read_pair_labels(path: Path, spec: DatasetSpec) -> dict[int, str]:
-    """Read a CSV file with the columns ``pair_id`` and ``label``; other columns are ignored.
+
+def strata(captions: Sequence[str]) -> list[Stratum]:
+    """Whether at least ``SHARED`` captions begin with the same title (the words before the first comma)."""
+    titles = [caption.split(",")[0] for caption in captions]
+    count = Counter(titles)
+    return ["shared" if count[title] >= SHARED else "own" for title in titles]
+
+
+def read_pair_labels(
+    path: Path, spec: DatasetSpec, image_ids: Mapping[int, str] | None = None
+) -> dict[int, str]:
+    """Read a CSV file with the columns ``pair_id`` and ``label``; other columns are ignored, but for ``image_id``.
 
     Args:
         path: path of the file.
         spec: dataset with the train split of these pairs.
+        image_ids: pair id to image id; the column ``image_id`` must agree if there is one.
 
     Returns:
         Pair id to label, in the order of the file.
 
     Raises:
-        DataError: the file is missing or not CSV, a column is missing, a label or pair is unknown, or a pair appears
-            twice.
+        DataError: the file is missing or not CSV, a column is missing, a label or pair is unknown, a pair appears
+            twice, or its image is another one.
     """
     n_pairs = spec.n_captions("train")
     try:
         text = readable(path, DataError, "a CSV file with the columns pair_id and label").read_text(
-            encoding="utf-8"
+            encoding="utf-8-sig"
         )
     except UnicodeDecodeError:
         raise DataError(
@@ -52,6 +69,12 @@ def read_pair_labels(path: Path, spec: DatasetSpec) -> dict[int, str]:
         if int(pair) in found:
             raise DataError(
                 f"{path}, line {number}: pair {pair} has a label already; keep one line for each pair"
+            )
+        theirs, ours = line.get("image_id"), (image_ids or {}).get(int(pair))
+        if theirs and ours and theirs != ours:
+            raise DataError(
+                f"{path}, line {number}: pair {pair} has the image {theirs}, but {ours} in {spec.name}; give labels of "
+                "this dataset"
             )
         found[int(pair)] = label
     if not found:

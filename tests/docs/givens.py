@@ -141,6 +141,12 @@ def photographs_of_prepared(folder: Path, patch: pytest.MonkeyPatch) -> None:
             Image.new("RGB", (6, 4)).save(folder / "photographs" / f"{image_id}.jpg")
 
 
+def labels_and_ticked_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Labels of a few pairs, and two pairs that somebody ticked on the page of an audit."""
+    (folder / "labels.csv").write_text("pair_id,label\n0,matches\n1,wrong\n2,partly\n")
+    (folder / "chosen.csv").write_text("pair_id\n3\n17\n")
+
+
 GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "the downloads": downloads,
     "prepared data": prepared,
@@ -154,4 +160,5 @@ GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "photographs and their captions": photographs,
     "OpenCLIP, and tiny recipes": clip_training,
     "prepared data and photographs": photographs_of_prepared,
+    "labels and ticked pairs": labels_and_ticked_pairs,
 }

@@ -2,12 +2,14 @@
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from ncl_bench.data.pair_labels import LABELS, read_pair_labels
+from ncl_bench.data import load_dataset
+from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import FILES, WEB
 from ncl_bench.errors import DataError
 from tools import labels
@@ -26,21 +28,27 @@ def shipped() -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_the_shipped_labels_are_those_of_the_sample(shipped: list[dict[str, str]]) -> None:
+@pytest.fixture(scope="module")
+def train() -> PairedDataset:
+    return load_dataset("pictograms-web", split="train")
+
+
+def test_the_shipped_labels_are_those_of_the_sample(
+    shipped: list[dict[str, str]], train: PairedDataset
+) -> None:
     found = read_pair_labels(SHIPPED, WEB)
-    assert list(found) == labels.sample(1_200)
-    assert set(labels.sample(600)) < set(found)
-    pairs = labels.training_pairs()
-    groups = labels.strata([row.as_it_comes for row in pairs])
+    assert list(found) == labels.sample(train, 1_200)
+    assert set(labels.sample(train, 600)) < set(found)
+    groups = strata(train.captions)
     for row in shipped:
         pair = int(row["pair_id"])
-        assert (row["image_id"], row["stratum"]) == (pairs[pair].id, groups[pair])
+        assert (row["image_id"], row["stratum"]) == (train.image_ids[pair], groups[pair])
         assert row["label"] == row["first"] or row["first"] != row["second"]
 
 
-def test_the_card_counts_them(shipped: list[dict[str, str]]) -> None:
+def test_the_card_counts_them(shipped: list[dict[str, str]], train: PairedDataset) -> None:
     count = Counter((row["stratum"], row["label"]) for row in shipped)
-    size = Counter(labels.strata([row.as_it_comes for row in labels.training_pairs()]))
+    size = Counter(strata(train.captions))
     for label, meaning in LABELS.items():
         assert f"| `{label}` | {meaning} | {count['shared', label]} | {count['own', label]} |" in CARD
     first, second = ([row[name] for row in shipped] for name in ("first", "second"))
@@ -81,19 +89,40 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, expected:
         read_pair_labels(path, WEB)
 
 
-def test_a_merge_leaves_a_difference_open() -> None:
-    assert [row[5] for row in labels.merge({1: "wrong", 2: "partly"}, {1: "wrong", 2: "matches"})] == [
+def test_labels_of_other_data_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("pair_id,image_id,label\n5,this,wrong\n7,that,wrong\n")
+    with pytest.raises(
+        DataError, match="line 3: pair 7 has the image that, but other in pictograms-web; give labels"
+    ):
+        read_pair_labels(path, WEB, {5: "this", 7: "other"})
+
+
+def test_a_merge_leaves_a_difference_open(train: PairedDataset) -> None:
+    assert [row[5] for row in labels.merge(train, {1: "wrong", 2: "partly"}, {1: "wrong", 2: "matches"})] == [
         "wrong",
         "",
     ]
     with pytest.raises(DataError, match="1 pairs have one label only, such as pair 3"):
-        labels.merge({1: "wrong"}, {1: "wrong", 3: "matches"})
+        labels.merge(train, {1: "wrong"}, {1: "wrong", 3: "matches"})
 
 
-def test_the_page_shows_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        labels, "pictures", lambda packages, pairs: [np.zeros((160, 160, 3), np.uint8)] * len(pairs)
-    )
-    text = labels.page(Path(), [4, 7])
+def test_the_page_shows_each_pair(train: PairedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "pictures", lambda train, pairs, packages: ["data:,"] * len(pairs))
+    text = labels.page(train, [4, 7], None)
     assert text.count("<figure data-pair=") == 2
+    assert f'data-pair="7" data-image="{train.image_ids[7]}"' in text
     assert text.count("<button data-label=") == 2 * len(LABELS)
+
+
+def test_pairs_of_another_dataset_are_shown_with_its_pictures() -> None:
+    digits = load_dataset("digits", split="train")
+    assert [source[:15] for source in labels.pictures(digits, [0, 9], None)] == ["data:image/png;"] * 2
+    assert len(labels.sample(digits, 20)) == 20
+
+
+def test_missing_pictures_and_captions_are_named(train: PairedDataset) -> None:
+    with pytest.raises(DataError, match=f"no picture of image {train.image_ids[3]}; add the images"):
+        labels.pictures(train, [3], None)
+    with pytest.raises(DataError, match="has token ids in place of captions"):
+        labels.sample(replace(train, captions=None), 20)

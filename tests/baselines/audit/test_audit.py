@@ -14,6 +14,7 @@ from rich.console import Console
 from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
+import baselines.audit.labelled
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, write_audit
 from baselines.engine.job import TrainingJob
@@ -193,7 +194,7 @@ def test_a_run_without_estimates_is_ordered_by_the_posterior_and_the_page_says_s
     assert result.chosen_by == "posterior"
     assert set(result.detection) == {"posterior"}
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
-    kept = apply_audit(tmp_path / "to", 0.3, tmp_path / "kept")
+    kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3)
     assert kept.n_kept == (table["posterior"] > 0.3).sum()
 
 
@@ -205,20 +206,39 @@ def test_equal_losses_leave_no_posterior_and_nothing_to_keep(
     assert "All losses are equal, so there is no posterior." in result.remarks
     assert result.detection == {}
     with pytest.raises(TrainingError, match="tells no pair apart: all losses are equal"):
-        apply_audit(tmp_path / "to", 0.5, tmp_path / "kept")
+        apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.5)
     assert not (tmp_path / "kept").exists()
 
 
-def test_natural_noise_has_no_score(tmp_path: Path) -> None:
+def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
     content = {"dataset": "pictograms-web", "batch_size": 100, "backbone": TINY, "method": NCR}
     run = train(TrainingJob(Recipe.from_dict(content)), tmp_path / "run")
     assert not any(entry.diagnosis for entry in RunFolder(run).read_history())
-    result = write_audit([run], tmp_path / "to", device="cpu", console=QUIET)
-    assert (result.detection, result.epochs, result.first_wrong) == ({}, (), None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baselines.audit.labelled, "SHIPPED", {})
+        result = write_audit([run], tmp_path / "to", device="cpu", console=QUIET)
+    assert (result.detection, result.epochs, result.first_wrong, result.labelled) == ({}, (), None, None)
     page = (tmp_path / "to" / "index.html").read_text()
     assert "nobody knows which pairs are wrong, so nothing is scored" in page
     assert "truly" not in page.split("<script>")[0]
-    assert pd.read_parquet(tmp_path / "to" / "pairs.parquet")["clean_probability"].notna().all()
+    table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
+    assert table["clean_probability"].notna().all()
+
+    shipped = write_audit([run], tmp_path / "shipped", device="cpu", console=QUIET)
+    page = (tmp_path / "shipped" / "index.html").read_text()
+    assert "Labelled pairs (web_labels.csv): 278, 1 of them wrong and 274 matching." in shipped.remarks[0]
+    assert "A score needs 30 of each, so AUROC, average precision and precision are not given." in page
+    assert "The labelled pairs" in page
+    assert "wrong against matches" not in page
+
+    lines = [f"{pair},{'wrong' if pair < 40 else 'matches'}" for pair in range(200)]
+    (tmp_path / "mine.csv").write_text("\n".join(["pair_id,label", *lines]))
+    mine = write_audit([run], tmp_path / "mine", labels=tmp_path / "mine.csv", device="cpu", console=QUIET)
+    assert set(mine.labelled.detection) == {"clean_probability", "posterior"}
+    page = (tmp_path / "mine" / "index.html").read_text()
+    auroc = mine.labelled.detection["posterior"]["wrong"].auroc
+    assert f"{auroc.value:.3f} ({auroc.low:.3f} to {auroc.high:.3f})" in page
+    assert "too few" in page  # of the partly matching ones
 
 
 def test_a_run_may_keep_no_history(tmp_path: Path) -> None:
@@ -231,7 +251,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pd.read_parquet(audited / "pairs.parquet")
-    kept = apply_audit(audited, 0.5, tmp_path / "cleaned")
+    kept = apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
     expected = table["pair_id"][table["clean_probability"] > 0.5].tolist()
     assert kept.n_kept == len(expected) < kept.n_pairs == 1000
     data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
@@ -250,8 +270,8 @@ def test_kept_pairs_are_a_subset_after_the_noise(
 
 
 def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path: Path) -> None:
-    apply_audit(audited, 0.5, tmp_path / "cleaned")
-    apply_audit(audited, 0.9, tmp_path / "fewer")
+    apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
+    apply_audit(audited, tmp_path / "fewer", threshold=0.9)
     run = train(job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
     train(job(TRIPLET, keep=tmp_path / "cleaned"), run)
     for other in (tmp_path / "fewer", None):
@@ -293,19 +313,43 @@ def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_p
     with pytest.raises(TrainingError, match="exists already; choose a new folder with --to"):
         write_audit([audited], audited)
     with pytest.raises(DataError, match="exists already; choose a new folder with --to"):
-        apply_audit(audited, 0.5, audited)
-    with pytest.raises(TrainingError, match="training needs two; choose a lower --threshold"):
-        apply_audit(audited, 1.0, tmp_path / "none")
+        apply_audit(audited, audited, threshold=0.5)
+    with pytest.raises(
+        TrainingError, match="training needs two pairs, but 0 of 1,000 have a clean_probability above 1;"
+    ):
+        apply_audit(audited, tmp_path / "none", threshold=1.0)
     with pytest.raises(NclBenchError, match="does not exist, expected the result of `ncl-bench audit`"):
-        apply_audit(tmp_path, 0.5, tmp_path / "none")
+        apply_audit(tmp_path, tmp_path / "none", threshold=0.5)
     broken = tmp_path / "broken"
     shutil.copytree(audited, broken)
     (broken / "pairs.parquet").write_bytes(b"PAR1")
     with pytest.raises(TrainingError, match=r"pairs\.parquet is damaged"):
-        apply_audit(broken, 0.5, tmp_path / "none")
+        apply_audit(broken, tmp_path / "none", threshold=0.5)
     (broken / "result.json").write_text("{}")
     with pytest.raises(TrainingError, match=r"result\.json: key 'dataset' is missing"):
-        apply_audit(broken, 0.5, tmp_path / "none")
+        apply_audit(broken, tmp_path / "none", threshold=0.5)
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Path) -> None:
+    (tmp_path / "chosen.csv").write_text("pair_id\n17\n3\n")
+    kept = apply_audit(audited, tmp_path / "cleaned", ids=tmp_path / "chosen.csv")
+    assert (kept.n_kept, kept.chosen_by, kept.threshold) == (998, "ids", None)
+    data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
+    assert set(range(1000)) - set(data.pair_ids.tolist()) == {3, 17}
+    for text, problem in (
+        ("", "lists no pairs; expected the list that the page of an audit exports"),
+        ("image\n3\n", "lists no pairs"),
+        ("pair_id\nthree\n", "holds lines that are no pair id"),
+        ("pair_id\n3\n1000\n", "lists pair 1000, which was not audited; give the list of this audit"),
+        (
+            "pair_id\n" + "\n".join(map(str, range(999))),
+            "training needs two pairs, but 1 of 1,000 are not in",
+        ),
+    ):
+        (tmp_path / "bad.csv").write_text(text)
+        with pytest.raises(TrainingError, match=problem):
+            apply_audit(audited, tmp_path / "none", ids=tmp_path / "bad.csv")
     assert not (tmp_path / "none").exists()
 
 
@@ -331,3 +375,7 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     applied = CliRunner().invoke(app, ["audit", "apply", "audit", "--to", "cleaned"])
     assert "of 1,000 pairs" in applied.output
     assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.csv", "keep.json"]
+    both = ["audit", "apply", "audit", "--threshold", "0.5", "--ids", "chosen.csv", "--to", "none"]
+    refused = CliRunner().invoke(app, both)
+    assert isinstance(refused.exception, NclBenchError)
+    assert "--threshold and --ids each say which pairs to keep; give one of them" in str(refused.exception)

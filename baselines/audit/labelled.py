@@ -1,0 +1,270 @@
+"""Natural noise held against labels: how well the wrong ones among labelled pairs are found.
+
+The labelled pairs are a sample. Each stands for as many pairs of its stratum as were not labelled: its weight is the
+size of the stratum over the number of its labelled pairs (Horvitz-Thompson).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import Field
+
+from baselines.kit.randomness import derive_seed
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.columns import taken
+from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.pictograms import FILES, WEB
+from ncl_bench.errors import TrainingError
+from ncl_bench.schema import Record
+
+FEWEST = 30
+"""Pairs of each of two labels that a score needs."""
+FIRST = (50, 100, 200, 500, 1_000)
+PRECISION_AT = 50
+RESAMPLES = 1_000
+SHIPPED = {WEB.name: FILES / "web_labels.csv"}
+Float64Array = NDArray[np.float64]
+
+
+class Estimate(Record):
+    """A measure in [0, 1] with its 95 % interval (percentile bootstrap within the strata)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class LabelledDetection(Record):
+    """How well an estimate separates pairs of one label from those that match, weighted.
+
+    Attributes:
+        n: pairs of the label.
+        n_matches: pairs that match.
+        auroc: of matching pairs against the others.
+        average_precision: the matching pair is the positive one.
+        average_precision_wrong: the pair of the label is the positive one.
+        precision_at_50: share of the label among the 50 most suspicious of these pairs; of equal estimates, the
+            expected share.
+    """
+
+    n: int
+    n_matches: int
+    auroc: Estimate
+    average_precision: Estimate
+    average_precision_wrong: Estimate
+    precision_at_50: Estimate
+
+
+class Stratum(Record):
+    """Audited pairs of a stratum, and how many of them are labelled."""
+
+    size: int
+    labelled: int
+
+
+class LabelledPairs(Record):
+    """What an audit says of labelled pairs.
+
+    Attributes:
+        file: name of the labels file.
+        labels: label to audited pairs that have it.
+        strata: those that the labels were drawn from.
+        first: number of most suspicious pairs to how many of them have each label.
+        seed: of the bootstrap.
+        detection: column of the table to ``wrong`` and ``partly``, each against the pairs that match; empty where there
+            are fewer than 30 wrong or 30 matching pairs.
+    """
+
+    file: str
+    labels: dict[str, int]
+    strata: dict[str, Stratum]
+    first: dict[int, dict[str, int]]
+    seed: int
+    detection: dict[str, dict[str, LabelledDetection]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of training pairs.
+
+    Attributes:
+        file: that they were read from.
+        by_pair: pair id to label.
+    """
+
+    file: Path
+    by_pair: Mapping[int, str]
+
+
+def open_labels(file: Path | None, train: PairedDataset) -> Labels | None:
+    """Read the labels of a training split.
+
+    Args:
+        file: of the user; where None, that of the package, if it has labels of this dataset.
+        train: the split with its noise, whole.
+
+    Raises:
+        TrainingError: the noise is synthetic.
+        DataError: the file is refused.
+    """
+    if file is not None and train.noise.unit is not None:
+        raise TrainingError(
+            f"{file}: these pairs have synthetic noise, whose truth is known; leave --labels out"
+        )
+    path = SHIPPED.get(train.name) if file is None else file
+    if path is None:
+        return None
+    images = map(str, taken(train.image_ids, train.caption_to_image))
+    image_ids = dict(zip(train.pair_ids.tolist(), images, strict=True))
+    return Labels(path, read_pair_labels(path, dataset_spec(train.name), image_ids))
+
+
+def labelled_pairs(
+    labels: Labels,
+    train: PairedDataset,
+    table: pd.DataFrame,
+    order: NDArray[np.int64],
+    columns: list[str],
+    seed: int,
+) -> LabelledPairs:
+    """Hold the table of an audit against labels.
+
+    Args:
+        labels: of training pairs; those that are not audited are left out.
+        train: the split, whole.
+        table: of the audited pairs.
+        order: int64, its rows, the most suspicious first.
+        columns: of the table to measure; larger means more likely a true pair.
+        seed: of the training.
+
+    Raises:
+        TrainingError: no audited pair has a label.
+    """
+    ids = table["pair_id"].to_numpy(np.int64)
+    label = np.array([labels.by_pair.get(pair, "") for pair in ids.tolist()], object)
+    if not label.any():
+        raise TrainingError(
+            f"{labels.file} labels none of the {len(ids):,} audited pairs; label some of them"
+        )
+    group = _groups(train, ids)
+    size, drawn = Counter(group.tolist()), Counter(group[label != ""].tolist())
+    weight = np.array([size[name] / max(1, drawn[name]) for name in group.tolist()])
+    seed = derive_seed(seed, "audit", "labels")
+    count = Counter(label.tolist())
+    detection: dict[str, dict[str, LabelledDetection]] = {}
+    for column in columns if min(count["wrong"], count["matches"]) >= FEWEST else ():
+        values = table[column].to_numpy(np.float64, na_value=np.nan)
+        for other in ("wrong", "partly"):
+            rows = np.flatnonzero(~np.isnan(values) & np.isin(label, (other, "matches")))
+            wrong = label[rows] == other
+            if min(wrong.sum(), (~wrong).sum()) >= FEWEST:
+                found = _detection(values[rows], wrong, weight[rows], group[rows], seed)
+                detection.setdefault(column, {})[other] = found
+    return LabelledPairs(
+        file=labels.file.name,
+        labels={name: count[name] for name in LABELS},
+        strata={name: Stratum(size=size[name], labelled=drawn[name]) for name in sorted(size)},
+        first={
+            k: {name: int((label[order[:k]] == name).sum()) for name in LABELS}
+            for k in FIRST
+            if k <= len(ids)
+        },
+        seed=seed,
+        detection=detection,
+    )
+
+
+def says(found: LabelledPairs) -> str:
+    """What a reader has to know of the labels, in a sentence or two."""
+    n, wrong, matching = sum(found.labels.values()), found.labels["wrong"], found.labels["matches"]
+    counts = f"{n:,}, {wrong:,} of them wrong and {matching:,} matching"
+    sentence = f"The noise is natural. Labelled pairs ({found.file}): {counts}."
+    if min(wrong, matching) >= FEWEST:
+        return sentence
+    return (
+        f"{sentence} A score needs {FEWEST} of each, so AUROC, average precision and precision are not given."
+    )
+
+
+def _groups(train: PairedDataset, ids: NDArray[np.int64]) -> NDArray[np.object_]:
+    """Stratum of each audited pair; all are of one where captions have no text."""
+    if train.captions is None:
+        return np.full(len(ids), "all", object)
+    every = np.array(strata(list(train.captions)), object)
+    return every[np.flatnonzero(np.isin(train.pair_ids, ids))]
+
+
+def _detection(
+    values: Float64Array,
+    wrong: NDArray[np.bool_],
+    weight: Float64Array,
+    group: NDArray[np.object_],
+    seed: int,
+) -> LabelledDetection:
+    random = np.random.default_rng(seed)
+    drawn = np.zeros((RESAMPLES, len(values)))
+    for name in np.unique(group):
+        rows = np.flatnonzero(group == name)
+        drawn[:, rows] = random.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
+    point = weighted_measures(values, wrong, weight, np.ones((1, len(values))))
+    again = weighted_measures(values, wrong, weight, drawn)
+    return LabelledDetection(
+        n=int(wrong.sum()),
+        n_matches=int((~wrong).sum()),
+        **{
+            name: Estimate(
+                value=float(point[name][0]),
+                **dict(zip(("low", "high"), np.quantile(each, (0.025, 0.975)).tolist(), strict=True)),
+            )
+            for name, each in again.items()
+        },
+    )
+
+
+def weighted_measures(
+    values: Float64Array, wrong: NDArray[np.bool_], weight: Float64Array, drawn: Float64Array
+) -> dict[str, Float64Array]:
+    """The measures of :class:`LabelledDetection` for several resamples at once.
+
+    Args:
+        values: float64 ``(n,)``, larger means more likely to match.
+        wrong: bool ``(n,)``, the pairs to find.
+        weight: float64 ``(n,)``, pairs that each stands for.
+        drawn: float64 ``(resamples, n)``, how often each pair was drawn.
+
+    Returns:
+        Name of the measure to float64 ``(resamples,)``.
+    """
+    order = np.argsort(values, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(values[order]) > 0, True))  # of the pairs with one value
+    counts, weights = drawn[:, order], (drawn * weight)[:, order]
+    n_called = counts.cumsum(axis=1)[:, last]
+    called = weights.cumsum(axis=1)[:, last]
+    found = (weights * wrong[order]).cumsum(axis=1)[:, last]
+    right = called - found
+    new_found, new_right = (np.diff(each, axis=1, prepend=0) for each in (found, right))
+    n_found, n_right = found[:, -1], right[:, -1]
+    later = n_right[:, None] - right  # matching pairs with a larger value
+    from_top, right_from_top = (
+        each[:, -1:] - each + np.diff(each, axis=1, prepend=0) for each in (called, right)
+    )
+    k = min(PRECISION_AT, len(values))
+    at = [
+        np.interp(k, np.append(0, n), np.append(0, f)) / np.interp(k, np.append(0, n), np.append(0, c))
+        for n, f, c in zip(n_called, found, called, strict=True)
+    ]
+    with np.errstate(invalid="ignore"):  # nothing is called where the first values were not drawn
+        precision = np.nan_to_num(found / called)
+        precision_right = np.nan_to_num(right_from_top / from_top)
+    return {
+        "auroc": (new_found * (later + new_right / 2)).sum(axis=1) / (n_found * n_right),
+        "average_precision": (new_right * precision_right).sum(axis=1) / n_right,
+        "average_precision_wrong": (new_found * precision).sum(axis=1) / n_found,
+        "precision_at_50": np.array(at),
+    }

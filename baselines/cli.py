@@ -149,7 +149,7 @@ def show(recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a r
     """
     _refuse_unknown([recipe])
     _require_torch()
-    from baselines.printed import described
+    from baselines.engine.printed import described
 
     typer.echo(described(recipe))
 

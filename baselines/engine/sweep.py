@@ -25,6 +25,7 @@ from rich.table import Column
 from rich.table import Table as PrintedTable
 
 from baselines.engine.job import TrainingJob
+from baselines.engine.printed import printed_row, printed_sum, published_rows
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import RunFolder
@@ -538,8 +539,6 @@ class Mean(NamedTuple):
 
 def means_of(results: Mapping[Cell, float]) -> list[Mean]:
     """Return the mean over seeds of each recipe under each noise, sorted."""
-    from baselines.printed import printed_row, printed_sum, published_rows
-
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
         groups.setdefault((cell.title, str(cell.noise)), []).append(cell)

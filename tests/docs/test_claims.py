@@ -12,7 +12,7 @@ from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from baselines.printed import PUBLISHED
+from baselines.engine.printed import PUBLISHED
 from leaderboard.board import read_content
 from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
 from ncl_bench.cli import app

@@ -9,9 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from baselines.engine.recipe import Recipe
-from baselines.engine.sweep import AND, NoiseCell, Table, table_names
-from baselines.printed import (
+from baselines.engine.printed import (
     AVERAGED,
     PUBLISHED,
     comments,
@@ -20,6 +18,8 @@ from baselines.printed import (
     printed_sum,
     published_rows,
 )
+from baselines.engine.recipe import Recipe
+from baselines.engine.sweep import AND, NoiseCell, Table, table_names
 from baselines.recipes import recipe_names, split_name
 from leaderboard.methods import base_name, read_families
 from leaderboard.published import read_papers, read_published

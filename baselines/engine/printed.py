@@ -23,7 +23,7 @@ from ncl_bench.errors import RecipeError, SubmissionError
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import read_yaml
 
-PUBLISHED = Path(__file__).parents[1] / "leaderboard" / "published"
+PUBLISHED = Path(__file__).parents[2] / "leaderboard" / "published"
 UNITS = ("none", "caption", "image", "natural")
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
 COLUMNS = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"

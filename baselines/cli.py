@@ -567,6 +567,9 @@ def sweep(
             help="Table to train: a shipped one (docs/reproduce.md, docs/measured-tables.md), or a file."
         ),
     ] = "",
+    dataset: Annotated[
+        str, typer.Option(help="With --table: train on this dataset (docs/measured-tables.md).")
+    ] = "",
     noise_files: Annotated[
         Path | None,
         typer.Option(
@@ -577,7 +580,8 @@ def sweep(
     """Train, score and evaluate recipes under several noises and seeds, and print a table of means.
 
     --table sets recipes, means of several runs, noises, seeds and steps; arguments select some of them, by a recipe's
-    name or by a method alone. Beside our means stand the numbers that papers print. The same command resumes.
+    name or by a method alone. Beside our means stand the numbers that papers print; a table ablation_... trains the
+    rows of a paper's ablation. The same command resumes.
 
     Example: ncl-bench sweep ncr/digits_vse_infinity --noise caption-60 --seed 0 --seed 1 --to sweep
     """
@@ -587,33 +591,58 @@ def sweep(
     _require_torch()
     from rich.console import Console
 
-    from baselines.engine.sweep import NOISES, SEEDS, Table, cells_of, table_to_print
+    from baselines.engine.sweep import (
+        NOISES,
+        SEEDS,
+        Table,
+        ablation_to_print,
+        cells_of,
+        cells_of_ablation,
+        table_to_print,
+    )
     from baselines.engine.sweep import sweep as run_sweep
+    from baselines.recipes.ablation import ablations
 
     names: Sequence[str] | Mapping[str, Sequence[str]] = recipe or ()
     noises: Sequence[str] = noise or NOISES
     seeds: Sequence[int] = seed or SEEDS
     chosen = settings or []
-    if table:
+    ablation = ablations().get(table)
+    if dataset and not table:
+        raise NclBenchError(
+            "--dataset moves a table to another dataset; fix: add --table NAME, or leave it out"
+        )
+    if dataset and noise_files:
+        raise NclBenchError("--noise-files holds noise of the table's own dataset; fix: leave --dataset out")
+    if ablation is not None:
+        _narrowed(table, "recipe", recipe, [ablation.recipe])
+        _narrowed(table, "noise", noise, [ablation.noise])
+        seeds = _narrowed(table, "seed", seed, ablation.seeds)
+    elif table:
         found = Table.load(table)
         names = _rows(table, recipe, found.trained())
         noises = _narrowed(table, "noise", noise, list(dict.fromkeys(chain(*names.values()))))
         seeds = _narrowed(table, "seed", seed, found.seeds)
         chosen = [*found.settings, *chosen]
-    cells = cells_of(
-        to,
-        names,
-        noises,
-        seeds,
-        root=root,
-        precision=precision,
-        settings=tuple(chosen),
-        noise_files=noise_files,
-    )
+    if ablation is not None:
+        cells = cells_of_ablation(to, ablation, seeds, root=root, precision=precision, settings=chosen)
+    else:
+        cells = cells_of(
+            to,
+            names,
+            noises,
+            seeds,
+            root=root,
+            precision=precision,
+            settings=tuple(chosen),
+            noise_files=noise_files,
+        )
+    if dataset:
+        cells = list(dict.fromkeys(cell.on(dataset) for cell in cells))
     results = run_sweep(
         to, cells, jobs=jobs, device=device, features=features, slurm=_slurm_options(executor, slurm)
     )
-    Console().print(table_to_print(results))
+    Console().print(table_to_print(results) if ablation is None else ablation_to_print(ablation, results))
     typer.echo(f"next: {command_name()} leaderboard add {quote(str(to / 'submissions'))}/*")
 
 

@@ -9,6 +9,7 @@ The same command resumes: it skips finished cells and continues the others from 
 """
 
 import hashlib
+import json
 import multiprocessing
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,8 @@ from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.slurm import job_pool
 from baselines.kit.batches import Features
-from baselines.recipes import TABLES, recipe_names
+from baselines.recipes import TABLES, on_dataset, recipe_names
+from baselines.recipes.ablation import Ablation
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem
 from ncl_bench.evaluation.evaluate import evaluate_folder
@@ -179,6 +181,7 @@ class Cell:
     Attributes:
         recipe: name of a shipped recipe or a file, or several joined by `` + ``.
         noise_file: noise file of this noise, in place of drawn noise.
+        variant: row of an ablation table.
     """
 
     recipe: str
@@ -189,6 +192,7 @@ class Cell:
     precision: Precision = "32-true"
     settings: tuple[str, ...] = ()
     noise_file: Path | None = None
+    variant: str = ""
     split: ClassVar[str] = "test"
 
     @property
@@ -205,7 +209,23 @@ class Cell:
     def name(self) -> str:
         """Name of the cell's folders."""
         recipes = ("-".join(Path(name).with_suffix("").parts[-2:]) for name in self.recipe.split(AND))
-        return f"{'+'.join(recipes)}-{self.noise}-seed{self.seed}"
+        variant = re.sub("[^a-z0-9]+", "-", self.variant.lower()).strip("-")
+        return "-".join(filter(None, ("+".join(recipes), variant, str(self.noise), f"seed{self.seed}")))
+
+    def on(self, dataset: str) -> Self:
+        """The same cell on another dataset, without added noise where the dataset has its own.
+
+        Raises:
+            NclBenchError: there is no such dataset, or the recipe does not fit it.
+        """
+        noise = NoiseCell("caption", 0) if dataset_spec(dataset).noise == "natural" else self.noise
+        moved = [on_dataset(name, dataset) for name in self.recipe.split(AND)]
+        settings = dict.fromkeys(setting for _, needed in moved for setting in needed)
+        recipe = AND.join(name for name, _ in moved)
+        cell = replace(self, recipe=recipe, noise=noise, settings=(*settings, *self.settings))
+        for member in cell.members:
+            with_settings(Recipe.load(member.recipe), member.settings)
+        return cell
 
     @property
     def run(self) -> RunFolder:
@@ -367,6 +387,35 @@ def image_noise_files(folder: Path, dataset: str, noises: Sequence[NoiseCell]) -
                 "draw the noise"
             )
     return {noise: path for noise, (_, path) in found.items()}
+
+
+def cells_of_ablation(
+    folder: Path,
+    table: Ablation,
+    seeds: Sequence[int],
+    *,
+    root: Path | None = None,
+    precision: Precision = "32-true",
+    settings: Sequence[str] = (),
+) -> list[Cell]:
+    """Return every row of an ablation table, seed by seed.
+
+    Raises:
+        RecipeError: a recipe or setting is unknown or invalid.
+    """
+    cells = []
+    for seed in seeds:
+        for row in table.rows:
+            own = [f"{name}={json.dumps(value)}" for name, value in row.settings.items()]
+            given = (f"steps={table.steps}", *own, *settings)
+            with_settings(Recipe.load(row.recipe or table.recipe), given)
+            noise = NoiseCell.parse(table.noise)
+            cells.append(
+                Cell(
+                    row.recipe or table.recipe, noise, seed, folder, root, precision, given, variant=row.title
+                )
+            )
+    return cells
 
 
 def sweep(
@@ -590,6 +639,24 @@ def _beside(one: Mean | None) -> str:
         return ours
     apart = "" if one.apart is None else f" ({one.apart:+.1f} std)"
     return f"{ours}\n{one.printed:.1f} printed{apart}"
+
+
+def ablation_to_print(table: Ablation, results: Mapping[Cell, float]) -> PrintedTable:
+    """Format the rows of an ablation table: our rSum and what each row loses of the first, beside the paper's."""
+    columns = ("seeds", "rSum, mean ± std", "drop", "printed rSum", "printed drop")
+    shown = PrintedTable(Column(table.title, overflow="fold"), *columns, caption=table.source)
+    of_row = {
+        row.title: [r_sum for cell, r_sum in results.items() if cell.variant == row.title]
+        for row in table.rows
+    }
+    full = mean(of_row[table.rows[0].title])
+    for row in table.rows:
+        values = of_row[row.title]
+        spread = f"{stdev(values):.1f}" if len(values) > 1 else "-"
+        ours = f"{mean(values):.1f} ± {spread}"
+        drops = f"{100 * (full - mean(values)) / full:.1f} %", f"{table.printed_drop(row):.1f} %"
+        shown.add_row(row.title, str(len(values)), ours, drops[0], f"{sum(row.printed):.1f}", drops[1])
+    return shown
 
 
 def _one_digit(number: float | None) -> str:

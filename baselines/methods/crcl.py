@@ -18,6 +18,8 @@ Deviations between paper and published code; we follow the code unless said othe
     of any round.
   * The published region mask for SGR and SAF overwrites the loaded features, so that masks pile up over
     the training. We mask a copy.
+  * Without SCC, as in Table 4, the label is the prediction of the step's own forward pass (section 3.6), unfiltered;
+    the labels stay 1 for ``freeze_epochs`` and there is one round, as long as all of them.
   * An augmented caption or image that would be empty keeps its first word or region.
   * The published training script looks at the test split after every epoch; here it is not opened.
 """
@@ -48,6 +50,9 @@ class CRCLConfig(BaseModel):
     Attributes:
         temperature: tau of Eq. 3, above 0 (supplement, Table 5: 0.05).
         complementary_weight: lambda of Eq. 8, at least 0 (Table 5: 5).
+        active_weight: of L_d in Eq. 8, at least 0 (1; Table 4 without it: 0).
+        exponent: q of Eq. 6 for every pair, in [0, 1]; ``1 - y`` by default (Table 4: 0 and 1).
+        self_refining: SCC; False is Table 4 without it, see Deviations.
         momentum: beta of Eq. 10, in [0, 1] (Table 5: 0.8).
         rounds: epochs e_1 ... e_m of the self-refining rounds, frozen epochs included (Table 5: 7, 7, 7, 32).
         freeze_epochs: e_f of Eq. 11, epochs of each round before labels move, at least 0 (Table 5: 2).
@@ -63,6 +68,9 @@ class CRCLConfig(BaseModel):
 
     temperature: Annotated[float, Field(gt=0)] = 0.05
     complementary_weight: Annotated[float, Field(ge=0)] = 5.0
+    active_weight: Annotated[float, Field(ge=0)] = 1.0
+    exponent: Annotated[float, Field(ge=0, le=1)] | None = None
+    self_refining: bool = True
     momentum: Annotated[float, Field(ge=0, le=1)] = 0.8
     rounds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (7, 7, 7, 32)
     freeze_epochs: Annotated[int, Field(ge=0)] = 2
@@ -219,6 +227,7 @@ class CRCL(Method):
     def plan(self) -> Sequence[EpochPlan]:
         """The self-refining rounds: each opens with a fresh network and forgets the best score so far."""
         c = self.config
+        rounds = c.rounds if c.self_refining else (sum(c.rounds),)
         return [
             EpochPlan(
                 round,
@@ -228,7 +237,7 @@ class CRCL(Method):
                 new_networks=round > 0 and epoch == 0,
                 forget_best=round > 0 and epoch == 0,
             )
-            for round, epochs in enumerate(c.rounds)
+            for round, epochs in enumerate(rounds)
             for epoch, rate in enumerate(stepwise(c.learning_rate, c.lr_decay, c.lr_update, epochs))
         ]
 
@@ -238,16 +247,17 @@ class CRCL(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Algorithm 1, one epoch of one round."""
-        network = cast(Backbone, self.networks[0].train())
+        c, network = self.config, cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("train"):
             images, captions = network.encode(self.augmented(batch))
             similarities = network.compare(images, captions)
-            log_i2t = matching_log_probabilities(similarities, self.config.temperature)
-            log_t2i = matching_log_probabilities(similarities.T, self.config.temperature)
+            log_i2t = matching_log_probabilities(similarities, c.temperature)
+            log_t2i = matching_log_probabilities(similarities.T, c.temperature)
             labels = self.refine_labels(plan, batch.pair_ids, log_i2t, log_t2i)
-            active = active_loss(log_i2t, log_t2i, labels).mean()
-            complementary = complementary_loss(log_i2t, labels) + complementary_loss(log_t2i, labels)
-            weighted = self.config.complementary_weight * complementary.mean()
+            active = c.active_weight * active_loss(log_i2t, log_t2i, labels).mean()
+            trust = labels if c.exponent is None else torch.full_like(labels, 1 - c.exponent)
+            complementary = complementary_loss(log_i2t, trust) + complementary_loss(log_t2i, trust)
+            weighted = c.complementary_weight * complementary.mean()
             auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
             step(network, active + weighted + auxiliary, batch, active=active, complementary=weighted)
 
@@ -256,11 +266,14 @@ class CRCL(Method):
         """Eq. 10-12: the labels of this step's loss, ``(B,)``, written back for the next epoch."""
         c = self.config
         prediction = (log_i2t.diagonal().exp() + log_t2i.diagonal().exp()) / 2
+        if not c.self_refining and plan.epoch >= c.freeze_epochs:
+            self.labels.write(pair_ids, prediction)
+            return prediction
         labels = self.labels.read(pair_ids)
         if plan.epoch >= c.freeze_epochs:
             labels = momentum_label(labels, prediction, c.momentum)
         labels = confident_label(labels, c.confidence_threshold)
-        first_estimate = plan.round == 0 and plan.epoch == c.freeze_epochs - 1
+        first_estimate = c.self_refining and plan.round == 0 and plan.epoch == c.freeze_epochs - 1
         self.labels.write(pair_ids, prediction if first_estimate else labels)
         return labels
 

@@ -15,7 +15,8 @@ Deviations between paper and published code; we follow the code unless said othe
     forward pass of the training step, once per epoch.
   * Eq. 7 weighs the structures by y; the code also weighs each pair's loss by y.
   * The weight of Eq. 9 is called gamma and, in section 4.2, lambda; the scripts set it per dataset.
-  * The published warm-up stops with an error and no script asks for it; there is none here.
+  * The published warm-up stops with an error and no script asks for it; ours keeps all labels at 1, as Algorithm 1
+    does in its first epoch.
   * The published tables of labels have fixed lengths for three datasets and are missing from its
     checkpoints; here they have the dataset's length and are part of the state.
   * The published training script looks at the test split after every epoch; here it is not opened.
@@ -45,8 +46,10 @@ class GSCConfig(StepDecay):
         cross_modal_temperature: tau_1 of Eq. 3 and Eq. 6, above 0 (section 4.2: 0.07).
         intra_modal_temperature: tau_2 of Eq. 7, above 0 (section 4.2: 1).
         intra_modal_weight: gamma of Eq. 9, at least 0 (section 4.2: 0.01).
+        intra_modal: False leaves out L_IM and y_IM, so that y_CM is the label (Table 4).
         cross_modal_momentum: beta_1 of Eq. 10, weight of the new value, in [0, 1] (section 4.2: 0.7).
         intra_modal_momentum: beta_2 of Eq. 10, likewise.
+        warmup_epochs: first epochs, in which all labels are 1, at least 1 (Algorithm 1: 1; Table 4 without momentum: 5).
         epochs: epochs of Algorithm 1 (code: 60).
         learning_rate: of Adam (section 4.2: 2e-4).
         lr_update: epochs between decays (section 4.2: 15).
@@ -56,8 +59,10 @@ class GSCConfig(StepDecay):
     cross_modal_temperature: Annotated[float, Field(gt=0)] = 0.07
     intra_modal_temperature: Annotated[float, Field(gt=0)] = 1.0
     intra_modal_weight: Annotated[float, Field(ge=0)] = 0.01
+    intra_modal: bool = True
     cross_modal_momentum: Annotated[float, Field(ge=0, le=1)] = 0.7
     intra_modal_momentum: Annotated[float, Field(ge=0, le=1)] = 0.7
+    warmup_epochs: Annotated[int, Field(ge=1)] = 1
     epochs: Annotated[int, Field(ge=1)] = 60
     lr_update: Annotated[int, Field(ge=1)] = 15
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.2
@@ -130,7 +135,9 @@ class Indicators(nn.Module):
             (self.intra_modal, intra_modal, config.intra_modal_momentum),
         ):
             memory.write(pair_ids, momentum_update(memory.read(pair_ids), new, momentum))
-        label = torch.minimum(self.cross_modal.read(pair_ids), self.intra_modal.read(pair_ids))
+        label = self.cross_modal.read(pair_ids)
+        if config.intra_modal:
+            label = torch.minimum(label, self.intra_modal.read(pair_ids))
         self.label.write(pair_ids, label)
 
 
@@ -156,6 +163,8 @@ class GSC(Method):
         for batch in batches.shuffled("train"):
             for k in range(self.n_networks):
                 self.train_step(k, batch, step)
+        if plan.epoch + 1 < self.config.warmup_epochs:
+            return
         for k, own in enumerate(self.indicators):
             seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
             own.update(batches.pair_ids, self.config, seed)
@@ -173,7 +182,8 @@ class GSC(Method):
             image_structure, caption_structure, labels, c.intra_modal_temperature
         ).mean()
         auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
-        loss = cross_modal + c.intra_modal_weight * intra_modal + auxiliary
+        intra_modal_weight = c.intra_modal_weight if c.intra_modal else 0.0
+        loss = cross_modal + intra_modal_weight * intra_modal + auxiliary
         indicator = matching_probability(similarities, c.cross_modal_temperature)  # y_CM of Eq. 3
         own.seen_cross_modal.write(batch.pair_ids, indicator)
         own.seen_agreement.write(batch.pair_ids, structural_agreement(image_structure, caption_structure))

@@ -49,6 +49,8 @@ class NCRConfig(WarmUpThenStepDecay):
         curve: how a label becomes a margin; Eq. 7 is ``exponential``, the others are the supplement's.
         curve_base: m of Eq. 7, above 1 (section 4.2: 10).
         label_shape: see Deviations.
+        co_divide: False trains on all pairs alike, each with the second label of Eq. 4 (Table 4).
+        co_rectify: False trains on the clean pairs alone, each with label 1 (Table 4).
         warmup_epochs: epochs with Eq. 2 (code: 5 Flickr30K, 10 COCO and CC152K).
         epochs: epochs of Algorithm 1 (code: 40 Flickr30K and CC152K, 20 COCO).
         learning_rate: of Adam (code: 2e-4).
@@ -62,6 +64,8 @@ class NCRConfig(WarmUpThenStepDecay):
     curve: Curve = "exponential"
     curve_base: Annotated[float, Field(gt=1)] = 10.0
     label_shape: Literal["published", "paper"] = "published"
+    co_divide: bool = True
+    co_rectify: bool = True
     warmup_epochs: Annotated[int, Field(ge=0)] = 5
 
 
@@ -133,16 +137,20 @@ class NCR(CoTeaching):
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Co-rectify and robust matching of network k on its peer's division."""
-        network, peer = self.networks[k], self.networks[1 - k]
-        probability = self.clean_probability[1 - k]
-        train_noisy = plan.epoch >= self.config.epochs // 2
+        c, network, probability = self.config, self.networks[k], self.clean_probability[1 - k]
+        if not c.co_divide:
+            for batch in batches.shuffled("undivided", k):
+                self.train_step(network, batch, self.noisy_label(batch), step)
+            return
+        train_noisy = c.co_rectify and plan.epoch >= c.epochs // 2
         for clean, noisy in self.divided_batches(k, batches, noisy=train_noisy):
             w = probability.read(clean.pair_ids)
-            label = rectified_clean_label(w, self.predict(network, clean), self.config.label_shape)
+            label = torch.ones_like(w)
+            if c.co_rectify:
+                label = rectified_clean_label(w, self.predict(network, clean), c.label_shape)
             labelled = [(clean, label)]
             if noisy is not None:
-                label = rectified_noisy_label(self.predict(network, noisy), self.predict(peer, noisy))
-                labelled.append((noisy, label))
+                labelled.append((noisy, self.noisy_label(noisy)))
             for batch, label in labelled:  # both labels stand before the first step moves the network
                 self.train_step(network, batch, label, step)
 
@@ -157,6 +165,11 @@ class NCR(CoTeaching):
             losses = ncr_triplet(similarities, label, self.config)
             auxiliary = auxiliary * (label.diagonal() if label.dim() == 2 else label)
         step(network, losses.sum() + auxiliary.mean(), batch)
+
+    def noisy_label(self, batch: Batch) -> Tensor:
+        """Eq. 4, second line, from both networks as they are."""
+        first, second = (self.predict(network, batch) for network in self.networks)
+        return rectified_noisy_label(first, second)
 
     @torch.no_grad()
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:

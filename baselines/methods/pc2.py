@@ -9,8 +9,7 @@ images and captions into K invented classes. On clean pairs the caption's class 
 
 Deviations between paper and published code; we follow the code unless said otherwise:
   * Eq. 3 is the entropy of the batch's mean prediction, printed with the sign that would concentrate it;
-    the code raises the entropy of every single image's prediction. ``entropy: per_sample`` keeps that,
-    ``batch_mean`` raises the entropy of the mean, as the text of section 4.2 asks.
+    the code raises the entropy of every single image's prediction, and so do we.
   * The warm-up trains C too; the paper does not say.
   * Eq. 6 and Eq. 9 give pair i the margin alpha_i in both directions. The code puts the label of image i
     into row i of both directions on clean pairs, and that of caption j into column j of both on noisy
@@ -18,13 +17,12 @@ Deviations between paper and published code; we follow the code unless said othe
   * Costs are clamped at 1e-8, not at 0.
   * Eq. 4: the code brings the borrowed words to the length of the noisy batch's longest caption
     (interpolated, or centred between zeros) but keeps the donor's length, so words are lost or zeros
-    counted. ``pseudo_caption: published`` keeps that, ``paper`` takes the donor's words as they are.
+    counted.
   * Eq. 5: the code sets similarities below 0.5 to zero, and lets the gradient pass through the margin.
   * The noisy batch is a second optimiser step, taken from ``noisy_from_epoch`` on; the best score on dev
     is forgotten there. Optimisers are made anew after the warm-up.
   * Eq. 7 compares adjacent epochs. In the code only the warm-up and the noisy step store predictions, in
-    the training pass; ``oscillation: published`` keeps that, ``paper`` stores those of every division.
-    The divergence runs from the present prediction to the stored one.
+    the training pass. The divergence runs from the present prediction to the stored one.
   * The code stores predictions under positions inside either side of the division, which mixes pairs up;
     plainly broken. Here the memory is keyed by position in the full training split.
   * If every probability exceeds the threshold, the lowest hundredth falls below it all the same; if fewer than two do,
@@ -63,20 +61,21 @@ class PC2Config(WarmUpThenStepDecay):
         clean_threshold: tau, of the division and of Eq. 8, in [0, 1) (section 5.2: 0.5).
         classes: K of section 4.2, at least 2 (section 5.2: 128).
         hidden_size: of the pseudo-classifier (code: 256).
-        entropy: see Deviations.
-        pseudo_caption: see Deviations.
+        borrow_by: whether a noisy image takes the caption of the clean image with the nearest ``prediction`` (Eq. 4),
+            or with the nearest ``embedding`` (Table 3 without pseudo-classification).
         similarity_threshold: smaller similarities of Eq. 4 count as zero, in [0, 1] (code: 0.5).
         curve: how a label becomes a margin; Eq. 5 and Eq. 8 are ``exponential``, the others are the code's.
         curve_base: m of Eq. 5 and Eq. 8, above 1 (section 5.2: 10).
         label_shape: see Deviations.
-        oscillation: see Deviations.
+        rectify: labels of clean pairs by Eq. 8; False sets them to 1 (Table 3 without CR).
         noisy_weight: lambda^n of Eq. 10, at least 0 (section 5.2: 1).
         classification_weight: lambda^pse of Eq. 10, at least 0 (section 5.2: 1).
         entropy_weight: lambda^ent of Eq. 10, at least 0 (section 5.2: 10).
         warmup_pairs: ``all`` of a warm-up batch, or the half with the ``lowest`` losses (a mode of the code).
         warmup_epochs: (section 5.2: 5 Flickr30K, 10 COCO and NoW; code: 5 COCO).
         epochs: after the warm-up (section 5.2: 50).
-        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 25).
+        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 25); beyond ``epochs``, none borrows a
+            caption (Table 3 without P-Cap).
         learning_rate: of Adam (code: 2e-4).
         warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
         lr_update: epochs between decays, counted after the warm-up (code: 30).
@@ -87,13 +86,12 @@ class PC2Config(WarmUpThenStepDecay):
     clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
     classes: Annotated[int, Field(ge=2)] = 128
     hidden_size: Annotated[int, Field(ge=1)] = 256
-    entropy: Literal["per_sample", "batch_mean"] = "per_sample"
-    pseudo_caption: Literal["published", "paper"] = "published"
+    borrow_by: Literal["prediction", "embedding"] = "prediction"
     similarity_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     curve: Curve = "exponential"
     curve_base: Annotated[float, Field(gt=1)] = 10.0
     label_shape: Literal["published", "paper"] = "published"
-    oscillation: Literal["published", "paper"] = "published"
+    rectify: bool = True
     noisy_weight: Annotated[float, Field(ge=0)] = 1.0
     classification_weight: Annotated[float, Field(ge=0)] = 1.0
     entropy_weight: Annotated[float, Field(ge=0)] = 10.0
@@ -145,6 +143,13 @@ def classify(network: nn.Module, items: Encoded) -> Tensor:
     return logits
 
 
+def embedding(items: Encoded) -> Tensor:
+    """One vector per image ``(n, dim)``: the backbone's own, or the mean of the regions."""
+    if items.pooled is not None:
+        return items.pooled
+    return items.vectors if items.vectors.dim() == 2 else items.vectors.mean(dim=1)
+
+
 def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 4: cosine and row of the clean prediction nearest to each noisy one ``(B, K)``, both ``(B,)``."""
     cosines = nn.functional.normalize(noisy, dim=1) @ nn.functional.normalize(clean, dim=1).T
@@ -152,17 +157,16 @@ def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
     return nearest.values, nearest.indices
 
 
-def borrowed(captions: Encoded, rows: Tensor, longest: int, form: str) -> Encoded:
-    """T^p of Eq. 4: captions of the clean batch for the noisy images, as published or as in the paper.
+def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
+    """T^p of Eq. 4: captions of the clean batch for the noisy images.
 
     Args:
         captions: of the clean batch.
         rows: int64 ``(B,)``, the caption that each noisy image takes.
         longest: words of the noisy batch's longest caption.
-        form: ``published`` or ``paper``.
     """
     donors = captions.chosen(rows)
-    if donors.vectors.dim() == 2 or form == "paper":
+    if donors.vectors.dim() == 2:
         return donors
     lengths = donors.lengths.clamp(max=longest)
     valid = valid_items(lengths, longest, donors.vectors.device)
@@ -269,8 +273,6 @@ class PC2(CoTeaching):
                 now = classify(network, images).softmax(dim=1)
                 before = self.prediction[k].read(batch.pair_ids)
                 oscillations[k, batch.pair_ids] = oscillation(before, now).double()
-                if self.config.oscillation == "paper":
-                    self.prediction[k].write(batch.pair_ids, now)
         for memories, values, purpose in (
             (self.clean_probability, losses, "mixture"),
             (self.stable_probability, oscillations, "oscillation"),
@@ -286,7 +288,7 @@ class PC2(CoTeaching):
         ids = batches.pair_ids.to(self.prediction[k].values.device)
         w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
         labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
-        labels[ids] = rectified_label(w, w_o, self.is_clean(w_o))
+        labels[ids] = rectified_label(w, w_o, self.is_clean(w_o)) if c.rectify else 1.0
         for batch, noisy in self.divided_batches(k, batches, noisy=plan.epoch >= c.noisy_from_epoch):
             self.matched_step(k, batch, labels[batch.pair_ids], step)
             if noisy is not None:
@@ -308,7 +310,7 @@ class PC2(CoTeaching):
         with torch.no_grad():
             caption_logits = classify(network, captions)
         classification = classification_loss(logits, caption_logits).mean()
-        spread = entropy(probabilities if c.entropy == "per_sample" else probabilities.mean(dim=0)).mean()
+        spread = entropy(probabilities).mean()
         loss = triplet + c.classification_weight * classification - c.entropy_weight * spread
         loss = loss + auxiliary.mean()
         step(network, loss, batch, triplet=triplet, classification=classification, entropy=spread)
@@ -321,9 +323,11 @@ class PC2(CoTeaching):
         donors, predictions = (classify(network, x).softmax(dim=1) for x in (clean_images, images))
         self.prediction[k].write(noisy.pair_ids, predictions)
         self.prediction[k].write(clean.pair_ids, donors)
+        if c.borrow_by == "embedding":
+            predictions, donors = embedding(images), embedding(clean_images)
         likeness, rows = most_alike(predictions, donors)
         labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
-        captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1], c.pseudo_caption)
+        captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1])
         triplet = pc2_triplet(network.compare(images, captions), labels, "column", c).sum()
         step(network, c.noisy_weight * triplet, noisy, pseudo_captioned=triplet)
 

@@ -46,6 +46,16 @@ def split_name(name: str) -> tuple[str, str, str]:
     return method, dataset, ending.removeprefix(f"{dataset}_")
 
 
+def on_dataset(name: str, dataset: str) -> tuple[str, tuple[str, ...]]:
+    """The recipe of another dataset that a recipe corresponds to, and the settings that it needs.
+
+    Where none is shipped, it is the same recipe with the dataset replaced.
+    """
+    method, _, rest = split_name(name)
+    there = f"{method}/{dataset}_{rest}"
+    return (there, ()) if there in _names_of(method) else (name, (f"dataset={dataset}",))
+
+
 def beginning(text: str, names: Iterable[str]) -> str:
     """The longest of some names that a text begins with, up to its end or a ``_``; empty where there is none."""
     return max((name for name in names if f"{text}_".startswith(f"{name}_")), key=len, default="")

@@ -49,7 +49,8 @@ class GSCConfig(StepDecay):
         intra_modal: False leaves out L_IM and y_IM, so that y_CM is the label (Table 4).
         cross_modal_momentum: beta_1 of Eq. 10, weight of the new value, in [0, 1] (section 4.2: 0.7).
         intra_modal_momentum: beta_2 of Eq. 10, likewise.
-        warmup_epochs: first epochs, in which all labels are 1, at least 1 (Algorithm 1: 1; Table 4 without momentum: 5).
+        warmup_epochs: first epochs, in which all labels are 1, at least 1 (Algorithm 1: 1; Table 4 without momentum:
+            5).
         epochs: epochs of Algorithm 1 (code: 60).
         learning_rate: of Adam (section 4.2: 2e-4).
         lr_update: epochs between decays (section 4.2: 15).

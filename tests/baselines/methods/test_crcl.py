@@ -168,6 +168,35 @@ def test_labels_over_two_rounds_follow_the_rules_written_as_a_loop() -> None:
     assert (label == 0).any()
 
 
+def test_without_scc_the_label_is_the_present_prediction_in_one_long_round() -> None:
+    config = CRCLConfig(
+        rounds=(2, 1), self_refining=False, freeze_epochs=1, word_change=0.0, region_change=0.0
+    )
+    method = CRCL(config, Setting(12, 36, 51, lambda: FixedSimilarities(0.1 * torch.rand(12, 12))))
+    plan = method.plan()
+    assert [(each.round, each.epoch, each.new_networks) for each in plan] == [(0, k, False) for k in range(3)]
+    similarities = method.networks[0].weight.detach().double() / 0.05
+    p = (similarities.softmax(1).diagonal() + similarities.softmax(0).diagonal()) / 2
+    for epoch, label in zip(plan, (torch.ones(12), p, p), strict=True):
+        method.train_epoch(epoch, StoredBatches(blank_batch(torch.arange(12))), Steps(method))
+        assert_near(method.labels.values, label.numpy(), 5e-6, scale=1)
+    assert (p < config.confidence_threshold).any()
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0])
+def test_each_part_of_the_loss_can_be_left_out_and_its_exponent_fixed(q: float) -> None:
+    config = CRCLConfig(active_weight=0.0, exponent=q, word_change=0.0, region_change=0.0)
+    method = CRCL(config, Setting(5, 36, 51, lambda: FixedSimilarities(torch.rand(5, 5))))
+    method.labels.values.fill_(0.3)
+    step = Steps(method)
+    method.train_epoch(method.plan()[0], StoredBatches(blank_batch(torch.arange(5))), step)
+    s = method.networks[0].weight.detach().double() / 0.05
+    tangents = [way.softmax(1).tan() for way in (s, s.T)]
+    expected = sum(((t.sum(1) - t.diagonal()) / t.sum(1) ** q).mean() for t in tangents)
+    assert step.losses == pytest.approx([5 * expected.item()], rel=1e-4)
+    assert step.terms["active"] == 0
+
+
 def test_optimiser_is_adamw_with_default_decay() -> None:
     method = method_on(lambda: FixedSimilarities(torch.eye(2)), np.ones(2))
     optimizer = method.make_optimizer(method.networks[0], 3e-4)

@@ -288,3 +288,22 @@ def test_labels_start_at_one_and_those_of_visited_pairs_change_at_the_end_of_an_
     assert (own.label.values[40:] == 1).all()
     assert torch.equal(own.label.values, torch.minimum(own.cross_modal.values, own.intra_modal.values))
     assert_near(own.cross_modal.values[:40], 0.3 + 0.7 * own.seen_cross_modal.values[:40])
+
+
+def test_without_l_im_the_label_is_the_cross_modal_indicator_alone() -> None:
+    method, batch = small_method(GSC, 8, intra_modal=False), random_batch(0, 8)
+    step = Steps(method)
+    method.train_epoch(method.plan()[0], StoredBatches(batch), step)
+    (own,) = method.indicators
+    assert step.losses == pytest.approx([step.terms["cross_modal"]])
+    assert torch.equal(own.label.values, own.cross_modal.values)
+    assert (own.label.values > own.intra_modal.values).any()
+
+
+def test_labels_stay_at_one_for_the_epochs_of_the_warm_up() -> None:
+    method, batch = small_method(GSCPlus, 8, epochs=4, warmup_epochs=3), random_batch(0, 8)
+    still = []
+    for plan in method.plan():
+        method.train_epoch(plan, StoredBatches(batch), Steps(method))
+        still.append(all(bool((own.label.values == 1).all()) for own in method.indicators))
+    assert still == [True, True, False, False]

@@ -174,3 +174,28 @@ def test_clean_and_noisy_labels_are_predicted_before_either_step(
     batches = StoredBatches(*(bare_batch(ids) for ids in torch.arange(8).split(2)))
     method.train_network(0, EpochPlan(0, 0, "train", 1.0), batches, method.count)
     assert [label.max().item() for label in labels] == [0, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("co_rectify", [([0, 1], 1), ([2, 3], 1)]),
+        ("co_divide", [([0, 1], 0), ([2, 3], 1), ([4, 5], 2), ([6, 7], 3)]),
+    ],
+)
+def test_without_a_part_pairs_have_the_labels_of_table_4(
+    option: str, expected: list[tuple[list[int], int]], labels: list[Tensor]
+) -> None:
+    """Clean pairs alone, each with label 1; or all pairs, each with what both networks predict before the step."""
+    method = Counting(NCRConfig(epochs=1, **{option: False}), Setting(8, 1, 1, OwnPairs))
+    method.clean_probability[1].write(torch.arange(8), torch.tensor([1.0] * 4 + [0.0] * 4))
+    seen: list[list[int]] = []
+
+    def step(network: nn.Module, loss: Tensor, batch: Batch) -> None:
+        seen.append(batch.pair_ids.tolist())
+        method.count(network, loss, batch)
+
+    batches = StoredBatches(*(bare_batch(ids) for ids in torch.arange(8).split(2)))
+    method.train_network(0, EpochPlan(0, 0, "train", 1.0), batches, step)
+    assert seen == [ids for ids, _ in expected]
+    assert [label.tolist() for label in labels] == [[value] * 2 for _, value in expected]

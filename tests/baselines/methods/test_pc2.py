@@ -1,6 +1,7 @@
 """PC2 against the published code's numbers, and what its configuration changes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from support.parity import (
 from support.rounding import assert_near
 from torch import Tensor, nn
 
+import baselines.methods.pc2
 from baselines.backbones import BACKBONES
 from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch
@@ -229,7 +231,7 @@ def test_borrowed_captions_match_the_published_code(size: str, golden: Golden) -
     assert_near(likeness.where(likeness >= 0.5, 0.0), stored[f"{case}.labels_after"], 5e-6)
     captions = network.encode_captions(clean.caption_tokens, clean.caption_lengths)
     longest = noisy.caption_tokens.shape[1]
-    pseudo = borrowed(captions, rows, longest, "published")
+    pseudo = borrowed(captions, rows, longest)
     within = np.arange(longest)[:, None] < pseudo.lengths.numpy()[:, None, None]
     assert_near(pseudo.vectors, stored[f"{case}.cap_embs_after"] * within, 5e-6)
     assert pseudo.lengths.tolist() == np.minimum(stored[f"{case}.cap_lens_after"], longest).tolist()
@@ -311,13 +313,6 @@ def test_warm_up_stores_predictions_under_the_number_of_their_pair() -> None:
     assert (method.prediction[0].values == 0).all()
 
 
-@pytest.mark.parametrize(("oscillation", "stores"), [("published", False), ("paper", True)])
-def test_the_division_stores_predictions_as_configured(oscillation: str, stores: bool) -> None:
-    method, batches = small(oscillation=oscillation), twenty_pairs()
-    method.co_divide(EpochPlan(0, 0, "train", 1.0), batches)
-    assert (method.prediction[0].values.sum(dim=1) > 0).all().item() == stores
-
-
 def test_pairs_without_a_stored_prediction_do_not_oscillate() -> None:
     now = torch.tensor([[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]])
     before = torch.tensor([[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]])
@@ -325,32 +320,48 @@ def test_pairs_without_a_stored_prediction_do_not_oscillate() -> None:
     assert oscillation(before, now).tolist() == pytest.approx([expected, 0, 0], abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["per_sample", "batch_mean"])
-def test_entropy_is_raised_as_configured(kind: str) -> None:
-    method, batch = small(entropy=kind), random_batch([0, 1, 2, 3])
+def test_the_loss_raises_the_entropy_of_every_prediction() -> None:
+    method, batch = small(), random_batch([0, 1, 2, 3])
     step = Steps(method)
     method.matched_step(0, batch, None, step)
     probabilities = method.prediction[0].read(batch.pair_ids).double()
-    single = -(probabilities * probabilities.log()).sum(dim=1).mean().item()
-    mean = probabilities.mean(dim=0)
-    whole = -(mean * mean.log()).sum().item()
-    assert step.terms["entropy"] == pytest.approx(single if kind == "per_sample" else whole, rel=1e-5)
+    spread = -(probabilities * probabilities.log()).sum(dim=1).mean().item()
+    assert step.terms["entropy"] == pytest.approx(spread, rel=1e-5)
     parts = step.terms["triplet"] + step.terms["classification"] - 10 * step.terms["entropy"]
     assert step.losses == pytest.approx([parts], rel=1e-5)
 
 
-def test_paper_captions_are_borrowed_as_they_are() -> None:
-    captions = Encoded(torch.rand(3, 7, 2), torch.tensor([7, 2, 4]), torch.rand(3, 2))
-    rows = torch.tensor([2, 2, 0, 1])
-    taken = borrowed(captions, rows, 5, "paper")
-    assert torch.equal(taken.vectors, captions.vectors[rows])
-    assert taken.lengths.tolist() == [4, 4, 7, 2]
-    assert torch.equal(taken.pooled, captions.pooled[rows])
+def test_without_rectification_clean_pairs_have_label_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, seen = small(rectify=False, noisy_from_epoch=9), list[float]()
+    method.clean_probability[1].write(torch.arange(20), torch.full((20,), 0.9))
+    monkeypatch.setattr(method, "matched_step", lambda k, batch, labels, step: seen.extend(labels.tolist()))
+    method.train_network(0, EpochPlan(0, 5, "train", 1.0), twenty_pairs(), Steps(method))
+    assert len(seen) > 1
+    assert set(seen) == {1.0}
+
+
+@pytest.mark.parametrize("backbone", ["vse_infinity", "sgr", "scan"])
+def test_captions_are_borrowed_by_the_nearest_embedding(
+    backbone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, batch = small(backbone, borrow_by="embedding"), random_batch(list(range(8)))
+    clean, noisy = rows_of(batch, torch.arange(4)), rows_of(batch, torch.tensor([2, 0]))
+    noisy = replace(noisy, pair_ids=torch.tensor([18, 19]))
+    chosen: list[list[int]] = []
+
+    def recording(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
+        chosen.append(rows.tolist())
+        return borrowed(captions, rows, longest)
+
+    monkeypatch.setattr(baselines.methods.pc2, "borrowed", recording)
+    method.eval()
+    method.pseudo_captioned_step(0, clean, noisy, Steps(method))
+    assert chosen == [[2, 0]]
 
 
 def test_pooled_captions_are_borrowed_whole() -> None:
     pooled = torch.rand(3, 2)
-    taken = borrowed(Encoded(pooled, torch.tensor([7, 2, 4]), pooled), torch.tensor([1, 0]), 5, "published")
+    taken = borrowed(Encoded(pooled, torch.tensor([7, 2, 4]), pooled), torch.tensor([1, 0]), 5)
     assert torch.equal(taken.vectors, pooled[[1, 0]])
     assert torch.equal(taken.pooled, pooled[[1, 0]])
 

@@ -165,7 +165,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(method={"name": "ncr", "margin": -1}), "margin is -1"),
         (changed(method={"name": "ncr", "epochs": 0}), "epochs is 0"),
         (changed(method={"name": "pc2", "classes": 1}), "classes is 1"),
-        (changed(method={"name": "pc2", "entropy": "none"}), "entropy is 'none'"),
+        (changed(method={"name": "pc2", "borrow_by": "name"}), "borrow_by is 'name'"),
         (changed(method={"name": "rcl", "penalty": "cos"}), "penalty is 'cos'"),
         (changed(batch_size=1), "batch_size is 1"),
         (changed(gradient_clip=0), "gradient_clip is 0"),

@@ -512,7 +512,10 @@ def tune(
     from baselines.engine.sweep import Table, Tuning
     from baselines.engine.tune import trials_of
     from baselines.engine.tune import tune as run_tune
+    from baselines.recipes.ablation import ablations
 
+    if table in ablations():
+        raise NclBenchError(f"--table {table} is an ablation, which is not tuned; fix: choose another table")
     said = {"trials": trials, "noise": noise, "seed": seed}
     said = {option: value for option, value in said.items() if value is not None}
     names: Sequence[str] = recipe or ()

@@ -224,6 +224,7 @@ class Entry(Record):
             does not say. An entry chosen on ``test`` takes no rank.
         precision: arithmetic of the training; empty where it was not recorded.
         settings: what was changed in the recipe, such as ``method.epochs=10``.
+        ablation: table and row of a paper's ablation that it repeats; empty for none.
         recipe: whether it was trained by a recipe as we ship it, or with the values of `ncl-bench tune`; empty where
             it names none of ours.
         budget: optimiser steps that the recipe gave the networks, in their mean; None where its epochs decided.
@@ -264,6 +265,7 @@ class Entry(Record):
     selection: Selection = ""
     precision: Precision | Literal[""] = ""
     settings: tuple[Setting, ...] = ()
+    ablation: tuple[str, ...] = ()
     recipe: Literal["default", "tuned", ""] = ""
     budget: Annotated[int, Field(ge=1)] | None = None
     pairs_seen: Annotated[float, Field(ge=0)] | None = None

@@ -5,6 +5,7 @@ that a method loses under noise.
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -173,7 +174,7 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
     """All measured tables, sorted by dataset; empty if nothing was trained at equal compute."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for entry in content.entries:
-        if entry.budget is not None and entry.status != "reported":
+        if entry.budget is not None and entry.status != "reported" and entry.kind != "ablation":
             cell = entry.cell
             key = (cell.dataset, cell.protocol, cell.text, entry.backbone, entry.budget)
             groups.setdefault(key, []).append(entry)
@@ -181,6 +182,9 @@ def measured_tables(content: Content) -> list[MeasuredTable]:
 
 
 def _table(entries: Sequence[Entry], content: Content) -> MeasuredTable:
+    families = Counter(cell for cell, _ in {(entry.cell, entry.family) for entry in entries})
+    # a noise under which one method alone was trained, for its ablation, compares nothing
+    entries = [entry for entry in entries if families[entry.cell] > 1] or entries
     cells = tuple(sorted({entry.cell for entry in entries}, key=lambda cell: cell.order))
     lines: dict[str, dict[Cell, Entry]] = {}
     for entry in entries:

@@ -3,11 +3,14 @@
 import hashlib
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from baselines.recipes import on_dataset
+from baselines.recipes.ablation import Row, ablations
 from leaderboard.cells import (
     Header,
     Results,
@@ -42,6 +45,7 @@ from ncl_bench.progress import Progress, silent
 
 ORACLE = " (clean pairs only)"
 """Ends the name of a method that was told which pairs are wrong."""
+shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
 Run = tuple[str, str, str]
 """Name of a cell, key of a seed, and protocol."""
 
@@ -208,7 +212,8 @@ def _facts(header: Header, protocol: str, families: dict[str, Family], name: str
         "noise_ratio": noise.ratio,
         "text": text_of(header),
     }
-    cell = checked(Cell, facts, name)
+    cell, ablation = checked(Cell, facts, name), ablation_of(header)
+    kind = "ablation" if ablation is not None and ablation[1].settings else "method"
     return {
         "method": header.method,
         "family": family_of(header.method, families) or own_key(header.method),
@@ -217,7 +222,8 @@ def _facts(header: Header, protocol: str, families: dict[str, Family], name: str
         "encoder": header.pretrained_encoder,
         "networks": _networks(header),
         "extra": header.extra_clean_data,
-        "kind": "oracle" if header.method.endswith(ORACLE) else "method",
+        "kind": "oracle" if header.method.endswith(ORACLE) else kind,
+        "ablation": () if ablation is None else (ablation[0], ablation[1].title),
         "cell": cell,
         "source": "submission",
         "paper": header.paper,
@@ -230,6 +236,20 @@ def _facts(header: Header, protocol: str, families: dict[str, Family], name: str
         "settings": changed_settings(header),
         "budget": training.budget if training else None,
     }
+
+
+def ablation_of(header: Header) -> tuple[str, Row] | None:
+    """Name and row of the ablation table that a cell belongs to: its recipe, settings and noise; None if to none."""
+    noise, settings = header.noise, dict(header.training.settings if header.training else {})
+    dataset = settings.pop("dataset", None)
+    for name, table in shipped_ablations().items():
+        if noise.unit != "natural" and table.noise != f"{noise.unit}-{100 * (noise.ratio or 0):g}":
+            continue
+        for row in (row for row in table.rows if row.settings == settings):
+            recipe, moved = shipped_on(row.recipe or table.recipe, header.dataset)
+            if header.recipes == (recipe,) and bool(moved) == (dataset is not None):
+                return name, row
+    return None
 
 
 def _backbone(header: Header) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from leaderboard.ablations import ablation_tables
 from leaderboard.board import Board, Content, Division, boards_of
 from leaderboard.entries import RECALL_TITLES, STATUSES, Cell, Entry
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
@@ -82,6 +83,10 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
         ),
         "downloads.html": ("downloads.html", {"cells": [board.cell for board in content.boards]}),
         "submit.html": ("submit.html", {}),
+        "ablations.html": (
+            "ablations.html",
+            {"tables": ablation_tables(content.entries, content.told_apart)},
+        ),
         **_measured(content),
     }
     for key in used:

@@ -33,7 +33,7 @@ from baselines.engine.run_folder import RunFolder
 from baselines.engine.slurm import job_pool
 from baselines.kit.batches import Features
 from baselines.recipes import TABLES, on_dataset, recipe_names
-from baselines.recipes.ablation import Ablation
+from baselines.recipes.ablation import Ablation, ablations
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem
 from ncl_bench.evaluation.evaluate import evaluate_folder
@@ -118,7 +118,8 @@ class Table(Record):
         """
         path = Path(source) if Path(source).is_file() else TABLES / f"{source}.yaml"
         if not path.is_file():
-            raise RecipeError(f"no table {source!r}: neither a file nor one of {', '.join(table_names())}")
+            known = ", ".join([*table_names(), *ablations()])
+            raise RecipeError(f"no table {source!r}: neither a file nor one of {known}")
         try:
             return cls.model_validate(read_yaml(path))
         except ValidationError as error:
@@ -143,8 +144,8 @@ class Table(Record):
 
 
 def table_names() -> list[str]:
-    """Names of the shipped tables, sorted."""
-    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+    """Names of the shipped tables, sorted; those of ablations are others."""
+    return sorted({path.stem for path in TABLES.glob("*.yaml")} - ablations().keys())
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,18 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from baselines.engine.sweep import Cell, NoiseCell, Table, cells_of, sweep, table_as_csv, table_to_print
+from baselines.engine.sweep import (
+    Cell,
+    NoiseCell,
+    Table,
+    cells_of,
+    cells_of_ablation,
+    sweep,
+    table_as_csv,
+    table_to_print,
+)
 from baselines.methods import METHODS
+from baselines.recipes.ablation import ablations
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError
@@ -328,3 +338,56 @@ def _wait(condition, seconds: float = 120) -> None:
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_every_row_of_an_ablation_is_a_cell_of_its_own_on_any_dataset() -> None:
+    for name, table in ablations().items():
+        cells = cells_of_ablation(Path("to"), table, [0, 1], settings=["batch_size=64"])
+        assert len({cell.name for cell in cells}) == 2 * len(table.rows), name
+        assert [cell.variant for cell in cells] == [row.title for row in table.rows] * 2
+        assert {cell.job.recipe.steps for cell in cells} == {table.steps}
+        assert {cell.on("digits").job.recipe.dataset for cell in cells} == {"digits"}
+        unchanged = [cell.variant for cell in cells if set(cell.job.settings) <= {"steps", "batch_size"}]
+        assert unchanged[0] == table.rows[0].title
+
+
+def test_a_table_moves_to_another_dataset() -> None:
+    (cell,) = cells_of(Path("to"), ["ncr/pictograms_vse_infinity"], ["caption-60"], [0], settings=["steps=7"])
+    assert cell.on("digits").recipe == "ncr/digits_vse_infinity"
+    web = cell.on("pictograms-web")  # which has no recipes of its own, and natural noise
+    assert (web.recipe, str(web.noise)) == ("ncr/pictograms_vse_infinity", "none")
+    assert web.job.settings == {"dataset": "pictograms-web", "steps": 7}
+    with pytest.raises(NclBenchError, match="unknown dataset 'mnist'"):
+        cell.on("mnist")
+
+
+def test_an_ablation_is_trained_and_printed_beside_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(folder: Path, cells: list[Cell], **options: object) -> dict[Cell, float]:
+        return {cell: 400.0 - 40 * (cell.variant != "full") + cell.seed for cell in cells}
+
+    monkeypatch.setattr("baselines.engine.sweep.sweep", trained)
+    command = ["sweep", "--table", "ablation_ncr", "--dataset", "digits", "--to", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*command, "--seed", "0", "--seed", "2"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    (line,) = (line for line in result.output.splitlines() if "without co-divide" in line)
+    assert re.findall(r"[\d.]+", line) == ["2", "361.0", "1.4", "10.0", "192.9", "60.0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sweep", "ncr/digits_sgr", "--table", "ablation_ncr"], "has no recipe ncr/digits_sgr"),
+        (["sweep", "--table", "ablation_ncr", "--noise", "none"], "has no noise none; fix: .* caption-50"),
+        (["sweep", "ncr/digits_sgr", "--dataset", "digits"], "--dataset moves a table .* add --table NAME"),
+        (["sweep", "--table", "ablation_rcl"], "no table 'ablation_rcl': .*ablation_crcl, ablation_gsc"),
+        (["tune", "--table", "ablation_ncr"], "is an ablation, which is not tuned"),
+    ],
+)
+def test_what_an_ablation_does_not_have_is_refused(
+    arguments: list[str], sentence: str, tmp_path: Path
+) -> None:
+    found = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "out")])
+    assert found.exit_code != 0
+    assert re.search(sentence, str(found.exception))

@@ -1,0 +1,84 @@
+"""The page of ablations: which rows stand on it, what they lose here and in print, and where they do not stand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baselines.recipes.ablation import ablations
+from leaderboard.ablations import ablation_tables
+from leaderboard.add import add
+from leaderboard.board import read_content
+from leaderboard.build import build
+from leaderboard.measured import measured_tables
+from ncl_bench.evaluation.statement import Training
+
+
+def training(**settings: Any) -> Training:
+    return Training(precision="32-true", torch="2", device="CPU", budget=600, steps=600, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Path:
+    """NCR whole and without two of its parts at 50 %, and whole at 60 % beside CRCL."""
+    folder = tmp_path_factory.mktemp("ablations")
+    for number, (method, ratio, settings) in enumerate(
+        (
+            ("NCR", 0.5, {}),
+            ("NCR", 0.5, {"method.co_rectify": False}),
+            ("NCR", 0.5, {"method.co_divide": False}),
+            ("NCR", 0.5, {"method.co_divide": False, "method.epochs": 3}),
+            ("NCR", 0.6, {}),
+            ("CRCL", 0.6, {}),
+        )
+    ):
+        for seed in (0, 1):
+            made = make(
+                folder / f"{number}-{seed}",
+                difficulty=1.0 + number,
+                seed=10 * number + seed,
+                ratio=ratio,
+                method=method,
+                training_seeds=(seed,),
+                recipes=(f"{method.lower()}/digits_vse_infinity",),
+                training=training(**settings),
+            )
+            (folder / "root" / "results").mkdir(parents=True, exist_ok=True)
+            add(made, folder / "root")
+    return folder / "root"
+
+
+def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_path: Path) -> None:
+    content = read_content(root, published=False)
+    (table,) = ablation_tables(content.entries, content.told_apart)
+    assert table.title == "NCR: Digits, 200 test images, 50 % caption noise, VSE∞, 600 steps per network"
+    sums = [None if line.entry is None else line.entry.r_sum for line in table.lines]
+    assert [line.row.title for line in table.lines if line.entry] == [
+        "full",
+        "without co-rectify",
+        "without co-divide",
+    ]
+    assert table.lines[1].drop == pytest.approx(100 * (sums[0] - sums[1]) / sums[0])
+    assert [round(line.printed_drop, 1) for line in table.lines] == [0.0, 0.8, 60.0, 99.2]
+    assert table.lines[2].differs is True
+    ranked = [(entry.settings, rank) for board in content.boards for rank, entry in board.ranks]
+    assert {
+        rank for settings, rank in ranked if "method.co_divide=false" in settings and len(settings) == 1
+    } == {None}
+    assert {rank for settings, rank in ranked if len(settings) == 2} != {None}  # no paper's row
+    (measured,) = measured_tables(content)
+    assert [cell.percent for cell in measured.cells] == ["60"]
+    build(root, tmp_path, published=False)
+    page = (tmp_path / "ablations.html").read_text(encoding="utf-8")
+    assert "without co-divide" in page
+    assert "ncl-bench sweep --table ablation_ncr --dataset digits --to ablation_ncr" in page
+
+
+def test_the_printed_sums_are_those_of_the_papers() -> None:
+    """CRCL and PC2 print them; GSC and NCR are added up, GSC's as printed beside."""
+    found = {name: [round(sum(row.printed), 1) for row in table.rows] for name, table in ablations().items()}
+    assert found["ablation_crcl"] == [476.1, 471.2, 471.6, 267.2, 451.7, 451.3, 451.3]
+    assert found["ablation_pc2"] == [493.8, 489.8, 479.8, 476.9, 471.1]
+    assert found["ablation_gsc"] == pytest.approx([497.3, 491.1, 482.9, 489.0], abs=0.11)
+    assert found["ablation_ncr"] == [482.8, 478.8, 192.9, 3.7]

@@ -327,7 +327,7 @@ def audit_runs(
         Path | None,
         typer.Option(
             help="CSV file with the columns pair_id and label (matches, partly, wrong, cannot say), for natural noise "
-            "(default for pictograms-web: the labels of the package)."
+            "(default: the labels of the dataset, if it has some)."
         ),
     ] = None,
     root: Root = None,

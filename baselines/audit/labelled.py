@@ -19,7 +19,6 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import taken
 from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.pictograms import FILES, WEB
 from ncl_bench.errors import TrainingError
 from ncl_bench.schema import Record
 
@@ -28,7 +27,6 @@ FEWEST = 30
 FIRST = (50, 100, 200, 500, 1_000)
 PRECISION_AT = 50
 RESAMPLES = 1_000
-SHIPPED = {WEB.name: FILES / "web_labels.csv"}
 Float64Array = NDArray[np.float64]
 
 
@@ -106,7 +104,7 @@ def open_labels(file: Path | None, train: PairedDataset) -> Labels | None:
     """Read the labels of a training split.
 
     Args:
-        file: of the user; where None, that of the package, if it has labels of this dataset.
+        file: of the user; the dataset's own by default, if it has one.
         train: the split with its noise, whole.
 
     Raises:
@@ -117,12 +115,13 @@ def open_labels(file: Path | None, train: PairedDataset) -> Labels | None:
         raise TrainingError(
             f"{file}: these pairs have synthetic noise, whose truth is known; leave --labels out"
         )
-    path = SHIPPED.get(train.name) if file is None else file
+    spec = dataset_spec(train.name)
+    path = file or spec.pair_labels
     if path is None:
         return None
     images = map(str, taken(train.image_ids, train.caption_to_image))
     image_ids = dict(zip(train.pair_ids.tolist(), images, strict=True))
-    return Labels(path, read_pair_labels(path, dataset_spec(train.name), image_ids))
+    return Labels(path, read_pair_labels(path, spec, image_ids))
 
 
 def labelled_pairs(

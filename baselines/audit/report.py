@@ -55,7 +55,7 @@ def write_audit(
         root: folder of prepared datasets.
         noise_file: of the training, where its noise came from a file.
         keep: of the training, where it kept some of the pairs alone.
-        labels: CSV file of labels of pairs with natural noise; those of the package by default, for pictograms-web.
+        labels: CSV file of labels of pairs with natural noise; the dataset's own by default.
         device: ``auto``, ``cpu`` or ``cuda``.
         console: where to draw progress; standard error by default.
 

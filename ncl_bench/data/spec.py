@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
@@ -206,6 +207,7 @@ class DatasetSpec:
         all_captions: split to its number of captions including those that the protocol leaves out, because their image
             already has ``captions_per_image``.
         labels: split to labels with more true matches than the pairs of the dataset.
+        pair_labels: CSV file of labels of training pairs with natural noise (:mod:`ncl_bench.data.pair_labels`).
     """
 
     name: str
@@ -225,6 +227,7 @@ class DatasetSpec:
     best_published: Mapping[str, float] = field(default_factory=dict)
     all_captions: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, LabelSource] = field(default_factory=dict)
+    pair_labels: Path | None = None
 
     embedded: ClassVar[bool] = False
     """Whether the dataset comes with the package and needs no prepared files."""

@@ -10,11 +10,11 @@ import pytest
 from ncl_bench.data import load_dataset
 from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.pictograms import FILES, WEB
+from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError
 from tools import labels
 
-SHIPPED = FILES / "web_labels.csv"
+SHIPPED = WEB.pair_labels
 CARD = " ".join(
     (Path(labels.__file__).parents[1] / "dataset_cards" / "pictograms-web.md")
     .read_text(encoding="utf-8")

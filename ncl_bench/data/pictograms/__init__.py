@@ -233,6 +233,7 @@ WEB = PictogramsWeb(
     },
     languages=("en",),
     tokenizers={"en": "word"},
+    pair_labels=FILES / "web_labels.csv",
     origin=_origin(
         "The clip art of Pictograms with the original titles and keywords, many of which name a batch of pictures. Dev "
         "and test are the clip art of Pictograms, whose captions passed its rules.",

@@ -14,7 +14,6 @@ from rich.console import Console
 from support.few_digits import TINY, load_few
 from typer.testing import CliRunner
 
-import baselines.audit.labelled
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, write_audit
 from baselines.engine.job import TrainingJob
@@ -24,7 +23,8 @@ from baselines.engine.run_folder import RunFolder
 from baselines.engine.submit import chosen_method
 from baselines.engine.train import Trainer
 from ncl_bench.cli import app
-from ncl_bench.data import load_dataset, true_correspondence
+from ncl_bench.data import DATASETS, load_dataset, true_correspondence
+from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError, NclBenchError, TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.002}
@@ -215,7 +215,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
     run = train(TrainingJob(Recipe.from_dict(content)), tmp_path / "run")
     assert not any(entry.diagnosis for entry in RunFolder(run).read_history())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baselines.audit.labelled, "SHIPPED", {})
+        patch.setitem(DATASETS, "pictograms-web", replace(WEB, pair_labels=None))
         result = write_audit([run], tmp_path / "to", device="cpu", console=QUIET)
     assert (result.detection, result.epochs, result.first_wrong, result.labelled) == ({}, (), None, None)
     page = (tmp_path / "to" / "index.html").read_text()

@@ -1,4 +1,4 @@
-"""The leaderboard: entries that were submitted or published, ranked on boards, and shown on a site."""
+"""The leaderboard: submitted and published entries, ranked on boards and shown on a site."""
 
 from typing import TYPE_CHECKING
 
@@ -7,14 +7,15 @@ if TYPE_CHECKING:
 
 
 def load_results() -> "pd.DataFrame":
-    """All rows of the leaderboard, printed and measured, as a table.
+    """Load all rows of the leaderboard, printed and measured, as a frame.
 
-    An installed package holds the printed rows alone, and a warning says so; a clone of the repository holds all.
+    An installed package holds only the printed rows and warns about it; a clone of the repository holds all.
 
     Returns:
         One row per printed number, and one per seed and protocol of a measured cell. Columns: the cell (``dataset``,
-        ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), then what :class:`leaderboard.entries.Entry` holds
-        of it. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum`` are in percent, NaN where a paper does not print one.
+        ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), then the fields of
+        :class:`leaderboard.entries.Entry`. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum`` are in percent, NaN if a
+        paper does not print one.
     """
     import warnings
     from pathlib import Path
@@ -26,12 +27,12 @@ def load_results() -> "pd.DataFrame":
     root = Path(__file__).parent
     if not (root / "results").is_dir():
         warnings.warn(
-            "an installed package holds the printed rows alone; for measured rows use a clone of the repository",
+            "an installed package holds only the printed rows; use a clone of the repository for measured rows",
             stacklevel=2,
         )
     rows = []
     for entry in read_content(root, published=True).unmerged:
-        facts = dict(entry)  # models and tuples stay what they are
+        facts = dict(entry)  # unlike model_dump, keeps nested models and tuples
         del facts["cell"], facts["recalls"], facts["spread"]
         rows.append({**dict(entry.cell), **facts, **entry.recalls.values, "r_sum": entry.r_sum})
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""Add submissions: check and evaluate each again, then write its seed into the file of its cell, with its ranks."""
+"""Add submissions: check and evaluate each again, then write its seed and ranks into the files of its cell."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ from ncl_bench.progress import Progress, silent
 
 
 class RowStands(SubmissionError):
-    """The same submission has its row already.
+    """The same submission already has a row.
 
     Attributes:
         cell: name of the row's cell.
@@ -44,12 +44,12 @@ class RowStands(SubmissionError):
 
 
 class NewRow(NamedTuple):
-    """A submission that was evaluated again, and is not written yet.
+    """A re-evaluated submission that is not written yet.
 
     Attributes:
-        folder: of the submission.
-        header: what it says of all its seeds.
-        record: of its seed.
+        folder: the submission folder.
+        header: facts shared by all seeds of the cell.
+        record: facts of this seed.
         counted: ranks of its test split.
     """
 
@@ -60,17 +60,17 @@ class NewRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its cell."""
+        """Name of the cell."""
         return cell_name(self.header)
 
 
 def add(folder: Path, root: Path, submitter: str = "") -> Path:
-    """Write the result of one submission below ``root/results``, and return the path of its cell's file.
+    """Write the result of one submission to ``root/results``; return the path of its cell file.
 
     Raises:
-        RowStands: as :func:`new_row`.
-        SubmissionError: as :func:`new_row` and :func:`write_rows`.
-        ScoresError: as :func:`new_row`.
+        RowStands: see :func:`new_row`.
+        SubmissionError: see :func:`new_row` and :func:`write_rows`.
+        ScoresError: see :func:`new_row`.
     """
     row = new_row(folder, root, submitter=submitter)
     write_rows([row], root)
@@ -85,17 +85,17 @@ def new_row(
     submitter: str = "",
     progress: Progress = silent,
 ) -> NewRow:
-    """Check a submission and evaluate it again; nothing is written.
+    """Check a submission and evaluate it again, without writing.
 
     Args:
         folder: the submission folder.
-        root: the leaderboard's folder.
-        data_root: folder of prepared datasets; fingerprints are compared where the dataset is there.
-        submitter: name or account of who submits it; empty for the maintainers.
-        progress: reports the images whose scores are counted.
+        root: folder of the leaderboard.
+        data_root: folder of prepared datasets; fingerprints are compared if the dataset is prepared there.
+        submitter: name or account of the submitter; empty for the maintainers.
+        progress: reports the images counted.
 
     Raises:
-        RowStands: the same submission has its row already.
+        RowStands: the same submission already has a row.
         SubmissionError: the submission is refused.
         ScoresError: its scores are refused.
     """
@@ -123,7 +123,7 @@ def new_row(
 
 
 def scores_sha256(submission: Submission) -> str:
-    """Hash of the scores of the test split; of several files that of their hashes."""
+    """Hash of the scores of the test split; for several files, the hash of their hashes."""
     hashes = [array.sha256 for array in submission.scores["test"].files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
@@ -150,18 +150,18 @@ def _record(submission: Submission, evaluation: Evaluation) -> SeedRecord:
 def write_rows(
     rows: Sequence[NewRow], root: Path, *, reproduced: bool = False, progress: Progress = silent
 ) -> None:
-    """Write results; where one is refused, none is written.
+    """Write results; if one is refused, write none.
 
-    A seed that is added leaves the text of the others in its file as it is.
+    Adding a seed leaves the text of the other seeds in the file unchanged.
 
     Args:
-        rows: of :func:`new_row`.
-        root: the leaderboard's folder.
+        rows: from :func:`new_row`.
+        root: folder of the leaderboard.
         reproduced: for maintainers: list the results in ``reproduced.yaml``.
-        progress: reports the standing results whose ranks are read.
+        progress: reports the existing results whose ranks are read.
 
     Raises:
-        SubmissionError: another result has the cell's name, the training run, the scores or the ranks of one of them.
+        SubmissionError: another result has the cell name, the training run, the scores or the ranks of one of the rows.
     """
     with sole_owner(root):
         results = read_results(root)
@@ -185,7 +185,7 @@ def write_rows(
 def _standing_ranks(
     results: Results, rows: Iterable[NewRow], root: Path, progress: Progress
 ) -> dict[str, dict[str, Counted]]:
-    """Ranks of all results of the datasets that the rows are about, by cell and seed."""
+    """Ranks of all existing results on the datasets of the new rows, by cell and seed."""
     datasets = {row.header.dataset for row in rows}
     cells = {name: file for name, file in results.cells.items() if file.header.dataset in datasets}
     ranks = {}
@@ -200,7 +200,7 @@ def _standing_ranks(
 
 
 def _with_row(standing: CellFile | None, row: NewRow, root: Path) -> CellFile:
-    """The content of a cell's file with one seed more."""
+    """Content of a cell file with one more seed."""
     if standing is None:
         return CellFile(header=row.header, seeds=(row.record,))
     path = root / "results" / f"{row.name}.yaml"

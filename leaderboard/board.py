@@ -1,6 +1,6 @@
 """Boards: one per cell, divided so that only comparable entries are ranked against each other.
 
-``read_content`` reads all entries of a leaderboard and makes the boards, from which every output is written.
+``read_content`` reads all entries of a leaderboard and makes the boards; every output is written from them.
 """
 
 import math
@@ -48,12 +48,12 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Division:
-    """Entries that may be ranked against each other, best first.
+    """Comparable entries, best first.
 
     Attributes:
-        key: in ``DIVISIONS``.
-        encoder: the pre-trained encoder of all its entries; empty in other divisions.
-        ranked: the entries.
+        key: key in ``DIVISIONS``.
+        encoder: pre-trained encoder of all entries; empty in other divisions.
+        ranked: entries with their ranks.
     """
 
     key: str
@@ -67,18 +67,18 @@ class Division:
 
     @property
     def best(self) -> Entry | None:
-        """The entry of rank 1, a reproduced one if there is any; None if nothing is ranked."""
+        """An entry of rank 1, a reproduced one if possible; None if nothing is ranked."""
         leaders = [ranked.entry for ranked in self.ranked if ranked.rank == 1]
         return max(leaders, key=lambda entry: STATUSES.index(entry.status), default=None)
 
     @property
     def not_told_apart(self) -> list[Entry]:
-        """The other entries of rank 1: they do not differ significantly from ``best``."""
+        """Other entries of rank 1, which do not differ significantly from ``best``."""
         return [one.entry for one in self.ranked if one.rank == 1 and one.entry != self.best]
 
     @property
     def best_of_ours(self) -> Entry | None:
-        """The best entry that we reproduced; None where there is none."""
+        """Best entry reproduced by this project; None if there is none."""
         ours = (one.entry for one in self.ranked if one.rank is not None)
         return next((entry for entry in ours if entry.status == "reproduced"), None)
 
@@ -92,7 +92,7 @@ class Board:
 
     @property
     def ranks(self) -> list[tuple[int | None, Entry]]:
-        """Rank and entry, division by division; entries with the same numbers share a rank."""
+        """Rank and entry, by division; entries with the same numbers share a rank."""
         ranked = (one for division in self.divisions for one in division.ranked)
         return [(one.rank, entry) for one in ranked for entry in (one.entry, *one.also)]
 
@@ -108,7 +108,7 @@ class Board:
 
 
 def division_of(entry: Entry) -> str:
-    """Key in ``DIVISIONS`` of the division an entry belongs to."""
+    """Key in ``DIVISIONS`` of an entry's division."""
     if entry.kind != "method":
         return "controls"
     if entry.features != "region":
@@ -119,20 +119,20 @@ def division_of(entry: Entry) -> str:
 
 
 TellApart = Callable[[Sequence[Entry]], NDArray[np.bool_]]
-"""Tells which pairs of entries of one cell differ significantly, bool ``(n, n)``."""
+"""Test which pairs of entries of one cell differ significantly, bool ``(n, n)``."""
 
 
 def by_r_sum_alone(entries: Sequence[Entry]) -> NDArray[np.bool_]:
-    """Treat every pair as different, as for reported entries, which have no scores to test."""
+    """Treat all pairs as different, for reported entries, which have no scores to test."""
     return np.ones((len(entries), len(entries)), np.bool_)
 
 
 def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) -> list[Board]:
-    """All boards, in the order of ``Cell.order``.
+    """Make all boards, in the order of ``Cell.order``.
 
     Args:
-        entries: of any cells.
-        told_apart: which pairs differ significantly, such as :class:`~leaderboard.significance.ToldApart`.
+        entries: entries of any cells.
+        told_apart: tests which pairs differ significantly, such as :class:`~leaderboard.significance.ToldApart`.
     """
     cells: dict[Cell, dict[tuple[int, str], list[Entry]]] = {}
     keys = list(DIVISIONS)
@@ -155,8 +155,8 @@ def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) 
 def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...]:
     """Sort entries best first; a rank is one more than the number of better entries that differ significantly.
 
-    A rank is never better than the rank above it. Entries that do not differ significantly from an entry do not
-    push it down: if A and B, and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
+    Ranks never improve down the list. An entry is pushed down only by entries that differ significantly from it: if A
+    and B, and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
     """
     ordered = sorted(
         entries,
@@ -170,7 +170,7 @@ def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...
     rank = place = above = 0
     for lead, *also in folded:
         if lead.ranked:
-            if shown[place] != shown[place - 1]:  # entries that show the same sum stand together
+            if shown[place] != shown[place - 1]:  # entries with equal printed sums share a rank
                 above = place
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
@@ -200,8 +200,8 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
     """Merge the seeds of a cell file into one entry: mean, standard deviation, and the seeds.
 
-    Reported entries do not change. A merged entry has the weakest status of its parts and no intervals, since each
-    belongs to one trained model. Its rSum is the sum of the mean recalls.
+    Reported entries do not change. A merged entry has the weakest status of its parts. It has no intervals, because
+    each belongs to one trained model. Its rSum is the sum of the mean recalls.
     """
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
@@ -236,7 +236,7 @@ def _merged(entries: list[Entry]) -> Entry:
 
 
 def _means(values: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean by name; empty if one of them is empty."""
+    """Mean by name; empty if any part is empty."""
     return {name: math.fsum(one[name] for one in values) / len(values) for name in values[0] if all(values)}
 
 
@@ -248,14 +248,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Content:
-    """What a leaderboard shows.
+    """Everything that a leaderboard shows.
 
     Attributes:
-        unmerged: every entry before seeds are merged.
-        entries: every entry as shown.
-        boards: the entries by cell, ranked.
-        families: the methods by key.
-        papers: the papers of reported entries by key; empty without published results.
+        unmerged: all entries, one per seed.
+        entries: all entries as shown, with seeds merged.
+        boards: entries by cell, ranked.
+        families: methods by key.
+        papers: papers of reported entries by key; empty without published results.
         told_apart: tests whether two entries differ significantly, and gives the interval of one.
     """
 
@@ -271,9 +271,9 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     """Read and check every entry.
 
     Args:
-        root: folder that holds ``results/``, and perhaps ``published/``.
+        root: folder with ``results/`` and optionally ``published/``.
         published: include the numbers that papers print.
-        progress: shows which rows are read and evaluated.
+        progress: reports the rows read and evaluated.
 
     Raises:
         SubmissionError: a file or field is refused.
@@ -297,7 +297,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
 
 
 def published_folder(root: Path) -> Path:
-    """The folder of published results: the leaderboard's own if it has one, else this repository's."""
+    """Folder of published results: the leaderboard's own, or else this repository's."""
     own = root / "published"
     return own if own.is_dir() else PUBLISHED
 

@@ -1,4 +1,4 @@
-"""Build the leaderboard: read and check entries, write the site, and the tables of README.md."""
+"""Build the leaderboard: check entries, write the site and the tables of README.md."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ CARDS = HERE.parent / "dataset_cards"
 PLOT = "rsum_vs_noise.svg"
 README = "README.md"
 DOCS = "docs/index.html"
-"""Where the documentation site lies below the site's folder, if it was built first."""
+"""Folder of the documentation in the site, if it was built first."""
 _TITLE = "# Leaderboard\n"
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a build found.
+    """Outcome of a build.
 
     Attributes:
-        entries: how many are shown, seeds merged.
-        files: every page and download, below the site's folder.
+        entries: number of entries shown, seeds merged.
+        files: pages and downloads, by path in the site's folder.
         behind: whether rows changed since the tables of README.md were written.
     """
 
@@ -43,15 +43,15 @@ def build(
 ) -> Built:
     """Check every entry and write the site.
 
-    Two builds of the same entries give the same bytes on every machine. The header links to the documentation if
-    it lies in ``to/docs``.
+    Two builds of the same entries give the same bytes on every machine. The header links to the documentation if it
+    is in ``to/docs``.
 
     Args:
-        root: the leaderboard's folder; ``root/results`` is read.
-        to: the site's folder.
-        published: show the numbers that papers print too.
-        tables: write the tables of ``root/README.md`` as well.
-        progress: reports the rows that are read and evaluated.
+        root: folder of the leaderboard; ``root/results`` is read.
+        to: folder of the site.
+        published: also show the numbers that papers print.
+        tables: also write the tables of ``root/README.md``.
+        progress: reports the rows read and evaluated.
 
     Raises:
         SubmissionError: an entry is refused.
@@ -68,13 +68,13 @@ def build(
 
 
 def check(root: Path = HERE, *, published: bool = True, progress: Progress = silent) -> Built:
-    """Check every entry and the tables of ``root/README.md``, and write nothing.
+    """Check every entry and the tables of ``root/README.md``, without writing.
 
-    Tables that were written from other entries than those that are there now are behind and are not looked at: a
-    change that adds an entry brings no tables, so that two of them never conflict.
+    Tables written from other entries than the current ones are outdated and are not compared. So a change that adds an
+    entry brings no tables, and two such changes never conflict.
 
     Raises:
-        SubmissionError: an entry is refused, or the tables are not those of the entries that they were written from.
+        SubmissionError: an entry is refused, or the tables differ from those of their entries.
     """
     with sole_owner(root):
         content = read_content(root, published=published, progress=progress)
@@ -114,7 +114,7 @@ def _behind(root: Path) -> bool:
 
 
 def rows_sha256(root: Path) -> str:
-    """Hash (hex) of all that the tables are written from: the measured and the published results."""
+    """Hash (hex) of everything the tables are written from: measured and published results."""
     measured = [path for path in (root / "results").rglob("*") if path.is_file()]
     names = {
         path: path.relative_to(root).as_posix() for path in [*measured, root / REPRODUCED] if path.is_file()

@@ -1,10 +1,10 @@
-"""Measured results on disk: per cell one YAML file with all its seeds, and the ranks of every query beside it.
+"""Measured results on disk: one YAML file per cell with all its seeds, and the ranks of every query beside it.
 
-    results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].yaml    statement, and a record for each seed
+    results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].yaml    statement, and one record per seed
     results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].npz     ranks (leaderboard/evidence.py)
     reproduced.yaml                                                   cells and seeds that the maintainers trained
 
-Recalls, intervals and ranks on the board stand in no file: every build computes them from the ranks of the queries.
+Recalls, intervals and board ranks are in no file: every build computes them from the ranks of the queries.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ from ncl_bench.evaluation.submission import Submission
 from ncl_bench.schema import Record, Sha256, Text, read_yaml
 
 LARGEST_CELL = 2 * 1024 * 1024
-"""Bytes of a cell's YAML file: 100 seeds with long curves."""
+"""Maximum size of a cell's YAML file in bytes: enough for 100 seeds with long curves."""
 
 Submitter = Annotated[str, StringConstraints(pattern=r"^([\w][\w .@()+'-]*)?$", max_length=80)]
 
 
 class Header(Statement):
-    """What all seeds of a cell share.
+    """Facts shared by all seeds of a cell.
 
     Attributes:
-        submitter: name or account of who submitted it; empty for the maintainers.
-        training: how this repository's engine was told to train; null for other code.
+        submitter: name or account of the submitter; empty for the maintainers.
+        training: training options of this repository's engine; null for other code.
     """
 
     submitter: Submitter = ""
@@ -54,16 +54,16 @@ class Header(Statement):
 
 
 class SeedRecord(Record):
-    """What belongs to one result of a cell.
+    """One result of a cell.
 
     Attributes:
-        training_seeds: one, or those of the runs whose similarities were averaged.
-        scores_sha256: of the scores that the ranks were counted on; of several files, of their hashes.
-        hardware: where it was trained.
-        hours: of training, all networks together; null if unknown.
-        training: what this repository's engine recorded; null for other code.
-        eccv, cxc: COCO 5K by the labels of ECCV Caption and CxC, in percent; ranks cannot give them.
-        tied_queries: image and caption queries whose rank depends on ties, where the ranks do not say which.
+        training_seeds: one seed, or those of the runs whose similarities were averaged.
+        scores_sha256: hash of the scores that the ranks were counted from; for several files, the hash of their hashes.
+        hardware: hardware used for training.
+        hours: training time of all networks together; null if unknown.
+        training: training record of this repository's engine; null for other code.
+        eccv, cxc: percentages on COCO 5K by the labels of ECCV Caption and CxC, which ranks cannot give.
+        tied_queries: number of image and caption queries whose rank depends on ties, if the ranks do not say which.
     """
 
     training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
@@ -82,11 +82,11 @@ class SeedRecord(Record):
 
 
 class CellFile(Record):
-    """The content of a cell's YAML file.
+    """Content of a cell's YAML file.
 
     Attributes:
-        header: what all seeds share.
-        seeds: a record per seed, in ascending order.
+        header: facts shared by all seeds.
+        seeds: one record per seed, in ascending order.
     """
 
     header: Header
@@ -107,11 +107,11 @@ class CellFile(Record):
 
     @property
     def name(self) -> str:
-        """Path below ``results/`` without an ending, which follows from the header."""
+        """Path in ``results/`` without an ending; it follows from the header."""
         return cell_name(self.header)
 
     def to_yaml(self) -> str:
-        """Text of the file; a seed's text does not depend on the other seeds."""
+        """Format the file; a seed's text does not depend on the other seeds."""
         header = _plain(self.header)
         header["noise"].setdefault("ratio", None)
         seeds = [_plain(record) for record in sorted(self.seeds, key=lambda one: one.training_seeds)]
@@ -123,7 +123,7 @@ _STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 11
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists of numbers in lines, not one number a line, and no anchors."""
+    """Write lists of numbers on few lines, and no anchors."""
 
     def represent_sequence(
         self, tag: str, sequence: Any, flow_style: bool | None = None
@@ -136,15 +136,15 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _plain(record: Record) -> dict[str, Any]:
-    """Content without what a reader of the file takes by default."""
+    """Content without the defaults of the reader."""
     return record.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
 def header_of(submission: Submission, submitter: str = "", where: str = "") -> Header:
-    """What a submission says of all its seeds; noise files and true correspondence are not kept.
+    """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept.
 
     Raises:
-        SubmissionError: the submitter's name holds markup.
+        SubmissionError: the submitter's name contains markup.
     """
     content = submission.model_dump(include=set(Statement.model_fields))
     content["noise"]["index"] = None
@@ -154,11 +154,11 @@ def header_of(submission: Submission, submitter: str = "", where: str = "") -> H
 
 
 def cell_name(header: Header) -> str:
-    """Path of a cell below ``results/`` without an ending: ``digits/ncr/vse-infinity-2net-caption-60-1500steps``.
+    """Path of a cell in ``results/`` without an ending: ``digits/ncr/vse-infinity-2net-caption-60-1500steps``.
 
-    Recipes of this repository, trained by its maintainers on standard noise, have a plain name. Every other name ends
-    with eight digits of a hash of all that makes the cell: settings, clean data, encoder, selection, noise, paper,
-    code, recipes, plugins and submitter, and the method's and backbone's exact spelling.
+    Recipes of this repository, trained by its maintainers on standard noise, have a plain name. Other names end with
+    eight digits of a hash of everything that defines the cell: settings, clean data, encoder, selection, noise, paper,
+    code, recipes, plugins and submitter, and the exact spelling of method and backbone.
     """
     noise, training = header.noise, header.training
     parts = [slug(header.backbone), f"{header.networks}net", noise.unit]
@@ -174,14 +174,14 @@ def cell_name(header: Header) -> str:
 
 
 def slug(name: str) -> str:
-    """A name in lower-case ASCII letters, digits and hyphens: ``vse-infinity``; empty where it has no letter."""
+    """A name in lower-case ASCII letters, digits and hyphens, such as ``vse-infinity``; empty if it has no letter."""
     text = name.lower().replace("∞", "-infinity").replace("+", " plus ")
     found = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:60].strip("-")
     return found if re.search("[a-z]", found) else ""
 
 
 def is_plain(header: Header) -> bool:
-    """Whether the maintainers trained it with recipes of this repository on standard noise, nothing changed."""
+    """Whether the maintainers trained unchanged recipes of this repository on standard noise."""
     training = header.training
     return (
         not header.submitter
@@ -196,7 +196,7 @@ def is_plain(header: Header) -> bool:
 
 
 def is_standard_noise(header: Header) -> bool:
-    """Whether the noise is the protocol's draw for its unit and ratio, or none was added."""
+    """Whether the noise is the protocol's draw for its unit and ratio, or there is none."""
     noise = header.noise
     if noise.unit == "none" or noise.unit == "natural" or noise.ratio is None:
         return True
@@ -217,14 +217,14 @@ def _hash8(header: Header) -> str:
 
 
 def recipe_kind(header: Header) -> Literal["default", "tuned", ""]:
-    """Whether the recipes hold values that were tuned; empty where none is named."""
+    """Whether the recipes hold tuned values; empty if no recipe is named."""
     if any(name.endswith("_tuned") for name in header.recipes):
         return "tuned"
     return "default" if header.recipes else ""
 
 
 def text_of(header: Header) -> str:
-    """See :class:`~leaderboard.entries.Cell`; a network that splits captions in a way of its own changes nothing."""
+    """See :class:`~leaderboard.entries.Cell`; a tokenizer built into a network is not named."""
     spec = DATASETS[header.dataset]
     own = header.tokenizer not in TOKENIZERS
     usual = own or header.tokenizer == spec.tokenizers[header.language]
@@ -235,10 +235,10 @@ def text_of(header: Header) -> str:
 
 @dataclass(frozen=True)
 class Results:
-    """The files of a leaderboard.
+    """The result files of a leaderboard.
 
     Attributes:
-        cells: by name, sorted.
+        cells: cells by name, sorted.
         reproduced: name of a cell to the seeds that the maintainers trained.
     """
 
@@ -250,10 +250,11 @@ def read_results(root: Path) -> Results:
     """Read and check all YAML files of a leaderboard; ranks are not opened.
 
     Args:
-        root: holds ``results/`` and ``reproduced.yaml``; either may be missing.
+        root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
 
     Raises:
-        SubmissionError: a file is refused, is not named after its content, has no partner, or repeats a result.
+        SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
+            result.
     """
     folder = root / "results"
     paths = _files(folder)
@@ -275,16 +276,16 @@ def read_cell(path: Path) -> CellFile:
     """Read and check the YAML file of a cell.
 
     Raises:
-        SubmissionError: with file and field.
+        SubmissionError: names file and field.
     """
     return checked(CellFile, read_yaml(path, largest=LARGEST_CELL), str(path))
 
 
 def _files(folder: Path) -> list[Path]:
-    """Every file below the folder, sorted; all are YAML and ``.npz`` in pairs.
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs.
 
     Raises:
-        SubmissionError: something else lies there, or a file has no partner.
+        SubmissionError: there is another kind of file, or a file has no partner.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     there = set(paths)
@@ -296,7 +297,7 @@ def _files(folder: Path) -> list[Path]:
         partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
         if partner not in there:
             raise SubmissionError(
-                f"{path} stands alone, {partner.name} is missing; add the submission again with "
+                f"{path} has no {partner.name} beside it; add the submission again with "
                 "`ncl-bench leaderboard add`"
             )
     return paths
@@ -318,7 +319,7 @@ def _refuse_repeated(cells: dict[str, CellFile], folder: Path) -> None:
 
 
 def identities(file: CellFile) -> Iterable[tuple[object, ...]]:
-    """What no two results may share: the same training run by one submitter, or the same scores."""
+    """Keys that no two results may share: training run of one submitter, or scores."""
     header = file.header
     names = {"method", "backbone", "networks", "dataset", "language", "tokenizer", "extra_clean_data"}
     content = header.model_dump(mode="json", include=names | {"pretrained_encoder", "training", "submitter"})
@@ -330,7 +331,7 @@ def identities(file: CellFile) -> Iterable[tuple[object, ...]]:
 
 
 def _read_reproduced(path: Path, cells: dict[str, CellFile]) -> dict[str, tuple[str, ...]]:
-    """Name of a cell to seeds.
+    """Read the reproduced seeds of every cell name.
 
     Raises:
         SubmissionError: a cell or seed has no result.
@@ -348,7 +349,7 @@ def _read_reproduced(path: Path, cells: dict[str, CellFile]) -> dict[str, tuple[
 
 
 def reproduced_yaml(reproduced: Mapping[str, Sequence[str]]) -> str:
-    """Text of ``reproduced.yaml``."""
+    """Format ``reproduced.yaml``."""
     begin = "# Cells and seeds that the maintainers trained from a recipe of this repository.\n"
     plain = {
         name: [int(seed) if seed.isdecimal() else seed for seed in seeds]

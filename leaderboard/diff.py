@@ -1,4 +1,4 @@
-"""What moved between two leaderboards, as Markdown for people who review a change."""
+"""Compare two leaderboards, as Markdown for reviewers of a change."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,22 +15,22 @@ _TEXTS = ("status", "paper", "code", "recipe", "budget", "cost", "extra", "selec
 
 
 def row_key(entry: Entry) -> Key:
-    """What a row keeps when its numbers change: cell file and protocol, or the place of a printed number."""
+    """Identity of a row when its numbers change: cell file and protocol, or the place of a printed number."""
     if entry.file:
         return (entry.file, entry.cell.protocol)
     return (entry.source, entry.table, entry.method, entry.backbone, entry.cell.slug)
 
 
 def diff(base: Path, root: Path, *, published: bool = True) -> str:
-    """New, removed and changed rows, and ranks that moved because of them.
+    """List new, removed and changed rows, and ranks that moved because of them.
 
     Args:
-        base: a leaderboard's folder.
-        root: the leaderboard's folder after the change.
-        published: whether both show published rows.
+        base: folder of a leaderboard.
+        root: folder of the leaderboard after the change.
+        published: whether to include published rows.
 
     Raises:
-        SubmissionError: a folder is no leaderboard, or a row is refused.
+        SubmissionError: a folder is not a leaderboard, or a row is refused.
     """
     before, after = (_rows(folder, published) for folder in (base, root))
     changes = {key: _changes(before[key][1], row[1]) for key, row in after.items() if key in before}
@@ -60,7 +60,7 @@ def _rows(folder: Path, published: bool) -> dict[Key, Row]:
 
 
 def _changes(before: Entry, after: Entry) -> str:
-    """The facts that differ, such as ``r_sum 480.1 → 481.3; seeds 0 1 → 0 1 2``."""
+    """Facts that differ, such as ``r_sum 480.1 → 481.3; seeds 0 1 → 0 1 2``."""
     old, new = _facts(before), _facts(after)
     return "; ".join(
         f"{escape(name)} {_shown(old[name])} → {_shown(new[name])}" for name in old if old[name] != new[name]

@@ -1,4 +1,4 @@
-"""One entry of the leaderboard, shown as a row of a table: one result in one cell, typed and checked."""
+"""One entry of the leaderboard, shown as a table row: one result in one cell, typed and checked."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ SUM_TOLERANCE = (
 Unit = Literal["none", "caption", "image", "similar", "unknown", "natural"]
 Status = Literal["reported", "submitted", "reproduced"]
 STATUSES: tuple[Status, ...] = ("reported", "submitted", "reproduced")
-"""From the weakest claim to the strongest."""
+"""From weakest to strongest claim."""
 Selection = Literal["dev", "test", "train", "none", ""]
 UNITS: dict[Unit, str] = {
     "none": "no added noise",
@@ -40,13 +40,13 @@ UNITS: dict[Unit, str] = {
     "unknown": "noise, unit unknown",
     "natural": "natural noise",
 }
-"""The noise units in words, in the order in which boards are shown."""
+"""Noise units in words, in the order of the boards."""
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Setting = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]+=[\w .,:;+'-]*$", max_length=120)]
 
 
 def _is_plain(name: str) -> str:
-    """Refuse a name that is shown like another one, or over its neighbours."""
+    """Refuse a name that looks like another one or overlaps its neighbours."""
     plain = unicodedata.normalize("NFKC", name)
     plain = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
     marks = [unicodedata.category(letter) in ("Mn", "Me") for letter in plain]
@@ -69,7 +69,7 @@ Model = TypeVar("Model", bound=Record)
 
 
 def checked(model: type[Model], content: Any, where: str) -> Model:
-    """Content as a record.
+    """Validate content as a record.
 
     Raises:
         SubmissionError: it does not fit; the sentence begins with ``where`` and names the field.
@@ -81,15 +81,15 @@ def checked(model: type[Model], content: Any, where: str) -> Model:
 
 
 class Cell(Record):
-    """What must be equal before two numbers may be compared.
+    """Setting within which numbers are comparable.
 
     Attributes:
         dataset: name of the dataset.
         protocol: ``1k``, ``5fold-1k``, ``5k`` or ``200``.
-        noise_unit: ``none`` (ratio 0), ``caption``, ``image``, ``natural``, or ``unknown``: nobody says.
+        noise_unit: ``none`` (ratio 0), ``caption``, ``image``, ``natural``, or ``unknown`` if the source does not say.
         noise_ratio: nominal ratio of synthetic noise in [0, 1); None under natural noise.
-        text: language and tokenizer, named only where they are not the usual ones (always for NoW); a tokenizer that is
-            part of a network, as of CLIP, is not named.
+        text: language and tokenizer, named only if unusual (always for NoW); a tokenizer built into a network, such as
+            CLIP's, is not named.
     """
 
     dataset: str
@@ -159,7 +159,7 @@ class Cell(Record):
 
 
 class Recalls(Record):
-    """The six recalls in percent; None where a source does not give the value."""
+    """The six recalls in percent; None if a source does not give the value."""
 
     i2t_r1: Percent | None = None
     i2t_r5: Percent | None = None
@@ -175,13 +175,13 @@ class Recalls(Record):
 
     @property
     def r_sum(self) -> float | None:
-        """Sum of the six, None when one is missing."""
+        """Sum of the six recalls; None if one is missing."""
         known = [value for value in self.values.values() if value is not None]
         return math.fsum(known) if len(known) == len(RECALLS) else None
 
     @property
     def falling(self) -> str:
-        """The first pair of recalls that falls while K grows, such as ``i2t_r10 < i2t_r5``; else empty."""
+        """First pair of recalls that decreases with K, such as ``i2t_r10 < i2t_r5``; else empty."""
         for small, large in itertools.pairwise(RECALLS):
             low, high = getattr(self, small), getattr(self, large)
             if small[:3] == large[:3] and low is not None and high is not None and high < low:
@@ -193,47 +193,47 @@ class Entry(Record):
     """One result in one cell.
 
     Attributes:
-        method: the name as its source prints it.
+        method: name as printed by its source.
         family: key of the method's page.
-        backbone: network that computes similarities; empty where the source does not say.
+        backbone: network that computes similarities; empty if the source does not say.
         features: ``region`` features, a ``pretrained`` vision-language encoder, or ``unknown``.
         encoder: the pre-trained encoder, such as ``CLIP ViT-B/32``; rows of different encoders are ranked apart.
-        networks: ``single``, or ``ensemble`` when several networks' similarities are averaged at test time.
+        networks: ``single``, or ``ensemble`` if similarities of several networks are averaged at test time.
         extra: help beyond the noisy pairs (extra clean data, a pre-trained filter); empty for none.
         kind: a ``method`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
-        cell: what it may be compared within.
+        cell: cell in which it is compared.
         recalls: the six recalls, averaged over seeds.
-        intervals: 95 % bootstrap interval per recall, where scores were evaluated.
-        spread: standard deviation over training seeds per recall and ``r_sum``, where there are several.
-        seeds: training seeds, where known.
-        printed_r_sum: the sum that the source prints, if any.
-        eccv, cxc: COCO 5K by the labels of ECCV Caption and of CxC in percent, such as ``i2t_map_at_r``, averaged over
-            seeds; as evaluated when the entry was added, since its evidence is about the dataset's own pairs alone.
+        intervals: 95 % bootstrap interval per recall, if scores were evaluated.
+        spread: standard deviation over training seeds per recall and ``r_sum``, if there are several.
+        seeds: training seeds, if known.
+        printed_r_sum: sum printed by the source, if any.
+        eccv, cxc: percentages on COCO 5K by the labels of ECCV Caption and CxC, such as ``i2t_map_at_r``, averaged over
+            seeds; computed when the entry was added, because ranks only cover the dataset's own pairs.
         status: ``reported``: printed; ``submitted``: its recalls follow from the ranks of every query; ``reproduced``:
             the maintainers also trained it, from a recipe of this repository.
         source: key of the paper in published/sources.yaml, or ``submission``.
-        own: whether the source is the one that introduces the method.
-        table: where in the source.
-        file: name of its cell below ``results/``; empty for a printed number.
-        runs: keys of its seeds in that file; several where seeds are merged.
-        command: what reproduces it; empty where unknown.
-        paper, code: links that a submitter gives.
-        noise: which noise: named where it is not the cell's standard draw, and under image noise always, because
-            papers share image files that no seed draws.
-        selection: split on which the checkpoint was chosen, ``none`` for the last epoch; empty where the source
-            does not say. An entry chosen on ``test`` takes no rank.
-        precision: arithmetic of the training; empty where it was not recorded.
-        settings: what was changed in the recipe, such as ``method.epochs=10``.
-        ablation: table and row of a paper's ablation that it repeats; empty for none.
-        recipe: whether it was trained by a recipe as we ship it, or with the values of `ncl-bench tune`; empty where
-            it names none of ours.
-        budget: optimiser steps that the recipe gave the networks, in their mean; None where its epochs decided.
+        own: whether the source introduces the method.
+        table: place in the source.
+        file: name of its cell in ``results/``; empty for a printed number.
+        runs: keys of its seeds in that file; several if seeds are merged.
+        command: command that reproduces it; empty if unknown.
+        paper, code: links given by a submitter.
+        noise: the noise, named if it is not the cell's standard draw. Always named under image noise, because papers
+            share image files that no seed draws.
+        selection: split on which the checkpoint was chosen, ``none`` for the last epoch; empty if the source does not
+            say. An entry chosen on ``test`` is not ranked.
+        precision: arithmetic of the training; empty if not recorded.
+        settings: overridden recipe options, such as ``method.epochs=10``.
+        ablation: table and row of the paper's ablation that it repeats; empty for none.
+        recipe: whether it was trained by a recipe as shipped, or with values of `ncl-bench tune`; empty if it names no
+            recipe of this repository.
+        budget: gradient steps that the recipe sets, averaged over networks; None if its epochs decide.
         pairs_seen: captions that each network encoded in training; None if unknown.
         cost: training time relative to the same number of plain triplet steps; None if it was not timed.
-        last_epoch: rSum of the last epoch's networks, as the engine recorded it; None where it did not.
-        curves: what was measured after each epoch, one per training seed.
-        trained_on: versions of torch and devices, as the engine recorded them.
-        notes: remarks. doubts: reasons not to trust the number; an entry with one takes no rank.
+        last_epoch: rSum of the last epoch, as recorded by the engine; None if it was not.
+        curves: measurements after each epoch, one curve per training seed.
+        trained_on: versions of torch and devices, as recorded by the engine.
+        notes: remarks. doubts: reasons not to trust the number; an entry with doubts is not ranked.
     """
 
     method: Name
@@ -284,18 +284,18 @@ class Entry(Record):
 
     @property
     def label(self) -> str:
-        """The method, with a reduced precision and changed settings: ``NCR (bf16-mixed, method.epochs=10)``."""
+        """The method, with reduced precision and changed settings: ``NCR (bf16-mixed, method.epochs=10)``."""
         return f"{self.method} ({', '.join(self.differs)})" if self.differs else self.method
 
     @property
     def quoted_as(self) -> tuple[object, ...]:
-        """What the rows of several papers about one model share; a backbone that ends the name is no part of it."""
+        """Key shared by rows of several papers about one model; a backbone at the end of the name is ignored."""
         name = self.method.removesuffix(f"-{self.backbone}")
         return (name, self.family, self.backbone, self.features, self.networks, self.kind, self.cell)
 
     @property
     def differs(self) -> tuple[str, ...]:
-        """How the training differs from the recipe as we ship it, in float32."""
+        """Differences from the shipped recipe trained in float32."""
         precision = (self.precision,) if self.reduced else ()
         tuned = ("tuned",) if self.recipe == "tuned" else ()
         steps = (f"{self.budget:,} steps",) if self.budget else ()
@@ -303,18 +303,18 @@ class Entry(Record):
 
     @property
     def reduced(self) -> bool:
-        """Whether it was trained in a precision below that of float32."""
+        """Whether it was trained in a precision below float32."""
         return self.precision not in ("", "32-true")
 
     @property
     def r_sum(self) -> float | None:
-        """Sum of the six recalls; the printed one where recalls are missing; None where that is, too."""
+        """Sum of the six recalls, or the printed sum if recalls are missing; None without either."""
         computed = self.recalls.r_sum
         return self.printed_r_sum if computed is None else computed
 
     @property
     def printed_gap(self) -> float | None:
-        """Printed rSum minus the recomputed one, where that is more than rounding explains; else None."""
+        """Printed rSum minus the recomputed one, if rounding does not explain it; else None."""
         computed = self.recalls.r_sum
         if computed is None or self.printed_r_sum is None:
             return None
@@ -323,6 +323,6 @@ class Entry(Record):
 
     @property
     def ranked(self) -> bool:
-        """Whether the entry takes a rank: a method with a trusted sum, chosen on dev, whose noise unit is known."""
+        """Whether the entry is ranked: a method with a trusted sum, chosen on dev, with a known noise unit."""
         trusted = not self.doubts and self.selection != "test" and self.cell.noise_unit != "unknown"
         return self.kind == "method" and trusted and self.r_sum is not None

@@ -1,7 +1,7 @@
-"""What a result rests on: the rank of every query, all seeds of a cell in one ``.npz`` file.
+"""Evidence of a result: the rank of every query, for all seeds of a cell in one ``.npz`` file.
 
-``s0_whole_i2t`` holds the ranks of seed 0 among all items, ``s0_folds_i2t`` those within folds. Where the scores were
-known, ``s0_whole_i2t_ties`` says by how much ties raise each rank. No array is unpacked before its size is checked.
+``s0_whole_i2t`` holds the ranks of seed 0 among all items, ``s0_folds_i2t`` the ranks within folds. If the scores were
+known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Sizes are checked before an array is decompressed.
 """
 
 import io
@@ -24,14 +24,14 @@ from ncl_bench.npy import parse_header
 
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 _HEADER = 1_024
-"""More bytes than the header of an array in the file has."""
+"""Upper bound on the bytes of an array's header in the file."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The time that stands in the file, so that the same ranks give the same bytes."""
+"""Fixed time stamp, so that the same ranks give the same bytes."""
 _AGAIN = "add the submission again with `ncl-bench leaderboard add`"
 
 
 def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
-    """Write the ranks of a cell; the same ranks give the same bytes, whatever was there before.
+    """Write the ranks of a cell; the same ranks always give the same bytes.
 
     Args:
         path: the ``.npz`` file.
@@ -43,7 +43,7 @@ def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
             for name, array in arrays_of(ranks):
                 member = zipfile.ZipInfo(f"s{seed}_{name}.npy", _EPOCH)
                 member.compress_type = zipfile.ZIP_DEFLATED
-                member.create_system = 3  # Unix, on every system
+                member.create_system = 3  # Unix, on every system, for equal bytes
                 content = io.BytesIO()
                 np.save(content, array.astype(_DTYPES[int(array.max() > 0xFFFF)]), allow_pickle=False)
                 archive.writestr(member, content.getvalue())
@@ -51,7 +51,7 @@ def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
 
 
 def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Names and arrays of one seed in the file, without the seed: ``whole_i2t`` and its ranks."""
+    """Names and arrays of one seed in the file, without the seed prefix, such as ``whole_i2t``."""
     for kind, ranks in (("whole", counted.whole), ("folds", counted.folds)):
         if ranks is None:
             continue
@@ -69,11 +69,11 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
 
     Args:
         path: the ``.npz`` file.
-        seeds: keys of the seeds that the YAML file beside it holds.
+        seeds: keys of the seeds in the YAML file beside it.
         spec: the dataset.
 
     Raises:
-        SubmissionError: the file is damaged or larger than its ranks can be, an array is missing, extra or of another
+        SubmissionError: the file is damaged or larger than its ranks can be, an array is missing, extra or of the wrong
             length, or a rank is out of range.
     """
     fold = split_fold_size(spec, "test")
@@ -105,7 +105,7 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
 
 
 class _Arrays:
-    """The arrays of an archive by name; ``left`` holds the names that were not asked for."""
+    """Arrays of an archive by name; ``left`` holds the names not read yet."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path, self.archive = path, archive
@@ -118,7 +118,7 @@ class _Arrays:
         return f"{name}.npy" in self.members
 
     def read(self, name: str, n: int) -> NDArray[np.int64]:
-        """Unsigned integers ``(n,)`` as int64; not a byte more than they have is unpacked."""
+        """Read unsigned integers ``(n,)`` as int64; decompress no more bytes than they can have."""
         info = self.members.get(f"{name}.npy")
         if info is None:
             raise SubmissionError(f"{self.path} lacks {name}, the ranks of a seed of the YAML file; {_AGAIN}")
@@ -170,7 +170,7 @@ def _check_range(values: NDArray[np.int64], low: int, high: NDArray[np.int64], n
 
 
 def hits_of(counted: Counted, spec: DatasetSpec) -> dict[str, Hits]:
-    """Per protocol, what was answered of each test image."""
+    """Hits of each test image, per protocol."""
     hits = {}
     for protocol in spec.protocols:
         ranks = ranks_under(counted, protocol)

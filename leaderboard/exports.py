@@ -1,4 +1,4 @@
-"""The entries as CSV and BibTeX, and as the Markdown tables of README.md."""
+"""Export entries as CSV and BibTeX, and as the Markdown tables of README.md."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 
 def csv_text(boards: Iterable[Board]) -> str:
-    """One line per entry: its cell, what it is, six recalls, rSum, rank, seeds and remarks."""
+    """One line per entry: its cell, its facts, six recalls, rSum, rank, seeds and remarks."""
     sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
     columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes")
     return as_csv([columns, *(_csv_line(rank, entry) for board in boards for rank, entry in board.ranks)])
@@ -61,12 +61,12 @@ def _csv_line(rank: int | None, entry: Entry) -> list[str]:
 
 
 def _text(value: str) -> str:
-    """A text that a spreadsheet shows and does not compute."""
+    """Text that a spreadsheet shows instead of computing."""
     return f"'{value}" if value.startswith(("=", "@", "+", "-")) else value
 
 
 def bibtex_text(papers: Mapping[str, Paper]) -> str:
-    """BibTeX of the papers; first authors only, as the collection names no others."""
+    """BibTeX of the papers, with the first author only, because the collection names no others."""
     items = []
     for key, paper in sorted(papers.items()):
         fields = {
@@ -107,18 +107,18 @@ _MOST = 12
 
 
 def rows_in(text: str) -> str:
-    """Hash of the entries that a page's tables were written from; empty where it has none."""
+    """Hash of the entries that a page's tables were written from; empty if the page has no tables."""
     found = _ROWS.search(text)
     return found[1] if found else ""
 
 
 def with_tables(text: str, tables: str, sha256: str) -> str:
-    """A page with the part between the markers replaced, or appended where the markers are missing.
+    """Replace the part of a page between the markers, or append it if they are missing.
 
     Args:
         text: the page.
-        tables: of :func:`tables`.
-        sha256: of what they were written from; it stands above them.
+        tables: from :func:`tables`.
+        sha256: hash of the entries of the tables, written above them.
     """
     block = f"{BEGIN}\n<!-- rows: {sha256} -->\n\n{tables.strip()}\n{END}"
     if BEGIN in text and END in text:
@@ -127,7 +127,7 @@ def with_tables(text: str, tables: str, sha256: str) -> str:
 
 
 def tables(content: Content) -> str:
-    """The main tables: per dataset, protocol and noise unit, rSum of the best entries at every ratio."""
+    """Main tables: per dataset, protocol and noise unit, rSum of the best entries at every ratio."""
     groups: dict[tuple[str, str, Unit, str], list[Board]] = {}
     for board in content.boards:
         cell = board.cell
@@ -171,7 +171,7 @@ def _table(entries: Sequence[Entry], content: Content) -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str]) -> str:
-    """A table in Markdown, without the last line end; ``numbers`` names the columns to align at the right."""
+    """Format a Markdown table without the last line end; ``numbers`` names the right-aligned columns."""
     rules = ["---:" if column in numbers else "---" for column in columns]
     return "\n".join(f"| {' | '.join(words)} |" for words in (columns, rules, *rows))
 
@@ -179,7 +179,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], number
 def _quoted_once(
     lines: Mapping[tuple[str, ...], dict[float, Entry]],
 ) -> dict[tuple[str, ...], dict[float, Entry]]:
-    """Lines of several papers with the same numbers as one, which names all of the papers."""
+    """Merge lines of several papers with the same numbers into one that names all papers."""
     groups: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
     for key, points in lines.items():
         numbers = tuple(sorted((ratio, _value(entry)) for ratio, entry in points.items()))
@@ -207,5 +207,5 @@ def _value(entry: Entry | None) -> str:
 
 
 def escape(text: str) -> str:
-    """Text in which nothing is read as Markdown or HTML."""
+    """Escape Markdown and HTML."""
     return "".join(f"\\{character}" if character in "|*_<>`[]" else character for character in text)

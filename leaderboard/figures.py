@@ -19,7 +19,7 @@ _LONGEST_NAME = 26
 
 
 def method_charts(boards: Iterable[Board], papers: Mapping[str, Paper]) -> Charts:
-    """One chart per dataset, protocol and noise unit: a curve per name and paper of a method."""
+    """One chart per dataset, protocol and noise unit, with one curve per name and paper of a method."""
     return _charts(boards, lambda entry: _with_paper(entry, papers), lambda entry: entry.kind == "method")
 
 
@@ -34,7 +34,7 @@ def overview_charts(boards: Iterable[Board], papers: Mapping[str, Paper]) -> Cha
 
 
 def best_curves(entries: Sequence[Entry], name: Callable[[Entry], str]) -> list[Curve]:
-    """The curves of entries of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``."""
+    """Curves of entries of one dataset, protocol and unit that are best at ``REFERENCE_RATIO``."""
     lines: dict[str, dict[float, Entry]] = {}
     for entry in entries:
         if entry.cell.noise_ratio is not None and entry.r_sum is not None:
@@ -62,10 +62,10 @@ def by_reference(lines: Mapping[Key, Mapping[float, Entry]]) -> list[Key]:
 
 
 def plain_chart(boards: Sequence[Board], papers: Mapping[str, Paper]) -> str:
-    """The plot that stands in README.md, as a file of its own: of measured entries where there are some.
+    """The plot of README.md as a file of its own; of measured entries if there are any.
 
     Returns:
-        SVG text; empty where no method has entries at two noise ratios.
+        SVG text; empty if no method has entries at two noise ratios.
     """
 
     def wanted(entry: Entry) -> bool:
@@ -117,7 +117,7 @@ def _series(
 
 
 def _with_paper(entry: Entry, papers: Mapping[str, Paper]) -> str:
-    """The method's name, and the paper that prints the number where that is not the method's own."""
+    """The method's name, with the paper that prints the number if it is not the method's own."""
     paper = papers.get(entry.source)
     foreign = paper is not None and paper.method != entry.family
     return f"{entry.label} (in {paper.short.split(',')[0]})" if paper and foreign else entry.label
@@ -139,7 +139,7 @@ def _measured(entries: Iterable[Entry]) -> bool:
 
 
 def forest(table: MeasuredTable, cell: Cell) -> object:
-    """All rows of a measured table under one noise: mean, interval, last epoch, and bars over rows that are alike."""
+    """All rows of a measured table under one noise: mean, interval, last epoch, and bars over similar rows."""
     rows = table.places[cell]
     return markup(
         forest_chart(
@@ -152,10 +152,10 @@ def forest(table: MeasuredTable, cell: Cell) -> object:
 
 
 def epoch_curves(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"]) -> list[tuple[str, object]]:
-    """Under one noise, over the steps: AUROC of the detection in per cent, or rSum on dev; of the best lines with one.
+    """Curves over the steps under one noise, of the best lines: detection AUROC in percent, or rSum on dev.
 
     Returns:
-        For the default and the tuned recipes, if there are any: which, and the markup.
+        Label and markup, for the default and the tuned recipes, if there are any.
     """
     return [
         (kind, picture)
@@ -172,7 +172,7 @@ def _epoch_curve(table: MeasuredTable, cell: Cell, of: Literal["auroc", "dev"], 
         points = mean_curve(place.entry.curves, attrgetter(of))
         if points and line.tuned == tuned:
             name = line.method
-            # variants of a method differ in how their names end
+            # names of a method's variants differ at their ends, so cut the middle
             short = name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
             series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
     if not series:

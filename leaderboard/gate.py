@@ -1,6 +1,6 @@
-"""What a pull request with results may do: add cells and seeds under its submitter's name, and nothing else.
+"""Check a pull request with results: it may only add cells and seeds under its submitter's name.
 
-Files are compared after parsing, by cell and seed, so that no edit of a standing result passes as layout.
+Files are compared after parsing, by cell and seed, so that no edit of an existing result passes as layout.
 """
 
 from collections.abc import Iterable
@@ -24,13 +24,13 @@ _ALLOWED = "a change may add cells and seeds of its own, and maintainers label a
 
 
 def refuse_mixed(changed: Iterable[str]) -> None:
-    """Refuse a change of both results and code: the code that checks results is then not the one that was reviewed.
+    """Refuse a change of both results and code, because unreviewed code would then check the results.
 
     Args:
-        changed: paths of the changed files below the repository; Markdown is no code.
+        changed: paths of the changed files in the repository; Markdown does not count as code.
 
     Raises:
-        SubmissionError: naming a file of each kind.
+        SubmissionError: names a file of each kind.
     """
     paths = [path for path in changed if path]
     results = [path for path in paths if path.startswith(RESULTS)]
@@ -43,14 +43,14 @@ def refuse_mixed(changed: Iterable[str]) -> None:
 
 
 def refuse_touched(base: Path, root: Path) -> None:
-    """Refuse a leaderboard in which something that stood in another one is changed or gone.
+    """Refuse a leaderboard in which an existing result is changed or gone.
 
     Args:
-        base: the leaderboard's folder before the change.
-        root: the leaderboard's folder after it.
+        base: folder of the leaderboard before the change.
+        root: folder of the leaderboard after the change.
 
     Raises:
-        SubmissionError: naming the first file and field that was touched, or a file that cannot be read.
+        SubmissionError: names the first changed file and field, or a file that cannot be read.
     """
     link = next((path for path in (root, *root.rglob("*")) if path.is_symlink()), None)
     if link is not None:
@@ -64,7 +64,7 @@ def refuse_touched(base: Path, root: Path) -> None:
     for name, cell in after.cells.items():
         known = {record.key for record in before.cells[name].seeds} if name in before.cells else set()
         new = next((record.key for record in cell.seeds if record.key not in known), None)
-        if new is not None and not cell.header.submitter:  # it would join the maintainers' own cell
+        if new is not None and not cell.header.submitter:  # it would count as the maintainers' own result
             raise SubmissionError(
                 f"{root / 'results' / name}.yaml: seed {new} is new and names no submitter; add it with "
                 "`ncl-bench leaderboard add DIR --submitter NAME`"
@@ -115,7 +115,7 @@ def _compare_published(base: Path, root: Path) -> None:
 
 
 def _printed(folder: Path) -> list[Entry]:
-    """Rows without the remark on other papers, which a new row may give to a standing one."""
+    """Rows without the remark on other papers, which a new row may add to an existing one."""
     entries = read_published(read_families(), folder)
     kept = ([note for note in entry.notes if not note.startswith(DISAGREEMENT)] for entry in entries)
     return [

@@ -1,6 +1,6 @@
-"""Measured tables: rows that this repository trained at equal compute (docs/measured-tables.md).
+"""Measured tables: rows that this project trained at equal compute (docs/measured-tables.md).
 
-A table holds one dataset, backbone and number of steps. From papers it quotes one thing: the share of its clean score
+A table holds one dataset, backbone and number of steps. It quotes one number from papers: the share of its clean score
 that a method loses under noise.
 """
 
@@ -38,7 +38,7 @@ class Line:
 
     @property
     def first(self) -> Entry:
-        """One of the entries, to read what all of them share."""
+        """One of the entries, for facts shared by all."""
         return next(iter(self.entries.values()))
 
     @property
@@ -59,7 +59,7 @@ class Line:
 
     @property
     def detects(self) -> bool:
-        """Whether the method estimates for every pair how likely it is to be true."""
+        """Whether the method estimates a clean probability for every pair."""
         return any(detection(entry) is not None for entry in self.entries.values())
 
     @property
@@ -81,7 +81,7 @@ class Place:
         rank: from 1; None for a control.
         line: number of the method's line in its table.
         entry: the entry.
-        interval: 95 % interval of the mean rSum over seeds and images; None if there are no ranks of queries.
+        interval: 95 % interval of the mean rSum over seeds and images; None without ranks of queries.
     """
 
     rank: int | None
@@ -96,7 +96,7 @@ class Drop:
 
     Attributes:
         label: dataset, backbone, noise and source.
-        percent: of the clean rSum.
+        percent: share of the clean rSum.
     """
 
     label: str
@@ -110,7 +110,7 @@ class Drops:
     Attributes:
         title: the method.
         here, tuned: with the default and the tuned recipe, in percent of the clean rSum; None if a row is missing.
-        printed: in papers.
+        printed: drops printed in papers.
     """
 
     title: str
@@ -137,7 +137,7 @@ class MeasuredTable:
 
     @property
     def budget(self) -> int:
-        """Optimiser steps per network, averaged over a method's networks."""
+        """Gradient steps per network, averaged over a method's networks."""
         return self.lines[0].first.budget or 0
 
     @property
@@ -147,7 +147,7 @@ class MeasuredTable:
 
     @property
     def slug(self) -> str:
-        """Its name in links."""
+        """Name in links."""
         cell = self.cells[0]
         parts = (cell.dataset, cell.protocol, cell.text, self.backbone, str(self.budget))
         return "-".join(filter(None, parts)).lower().replace("∞", "-infinity").replace(" ", "-")
@@ -166,7 +166,7 @@ class MeasuredTable:
         return [place.entry for place in self.places[cell]]
 
     def rank(self, entry: Entry) -> int | None:
-        """Rank of an entry among those of its noise; None for a control."""
+        """Rank of an entry within its noise; None for a control."""
         return next(place.rank for place in self.places[entry.cell] if place.entry == entry)
 
 
@@ -235,7 +235,7 @@ def alike(apart: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
         before = np.flatnonzero(apart[first:last, last])
         begin = (
             first + int(before[-1]) + 1 if len(before) else first
-        )  # after the nearest one that is told apart
+        )  # start after the nearest entry that differs significantly
         if begin > first and last - 1 > first:
             runs.append((first, last - 1))
         first = begin
@@ -245,14 +245,14 @@ def alike(apart: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def drop(clean: Entry, noisy: Entry) -> float:
-    """The share of the clean rSum that is lost under noise, in percent."""
+    """Share of the clean rSum lost under noise, in percent."""
     assert clean.r_sum is not None
     assert noisy.r_sum is not None
     return 100 * (clean.r_sum - noisy.r_sum) / clean.r_sum
 
 
 def drops(table: MeasuredTable, content: Content) -> list[Drops]:
-    """The drop of every method of a table that was trained without noise and under the reference noise."""
+    """Drops of all methods in a table that were trained both without noise and under the reference noise."""
     found: dict[str, dict[bool, Line]] = {}
     for line in table.lines:
         if drop_here(line) is not None:
@@ -302,8 +302,8 @@ class Detection:
     """How well a method separates true pairs from wrong ones after training, mean over seeds, in [0, 1].
 
     Attributes:
-        auroc, average_precision: of its clean probability.
-        best_auroc: AUROC of the epoch where it is highest.
+        auroc, average_precision: of the clean probability.
+        best_auroc: highest AUROC of any epoch.
     """
 
     auroc: float

@@ -20,7 +20,7 @@ METHODS_FILE = Path(__file__).parent / "methods.yaml"
 
 
 class Reference(Record):
-    """A paper by its first author; ``link`` uses the first address that is known."""
+    """A paper by its first author; ``link`` is its first known address."""
 
     authors: str
     title: str
@@ -32,27 +32,28 @@ class Reference(Record):
 
     @property
     def link(self) -> str:
-        """Address of the paper; empty where none is known."""
+        """Address of the paper; empty if unknown."""
         if self.doi:
             return f"https://doi.org/{self.doi}"
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
 
 
 class Family(Record):
-    """One page: a method in all its published spellings.
+    """A method with all its published spellings; one page of the site.
 
     Attributes:
         title, summary: for readers.
         names: its names in results.
-        single, ensemble: names of results of one network, and of an average of several.
+        single, ensemble: names of single-network results, and of averages of several networks.
         source: key in ``published/sources.yaml`` of the paper that introduced it; empty if none of its tables is
             copied.
         paper: that paper, if ``source`` is empty.
         recipes: folder of its recipes; empty if it has none.
         ensemble_recipes: folder of its recipes for an average of several networks.
         recipe_suffixes: name to the ending of its recipe; None if it has no recipe.
-        backbones: for a plain model: only recipes with these backbones are its own.
-        settings: ``--set`` of the printed rows at some noise ratios, such as ``{"coco 0.6": "method.epochs=2"}``.
+        backbones: for a plain model: backbones of its own recipes.
+        settings: ``--set`` options of the printed rows at some noise ratios, such as ``{"coco 0.6":
+            "method.epochs=2"}``.
     """
 
     title: Annotated[str, Field(max_length=120)]
@@ -69,7 +70,7 @@ class Family(Record):
     settings: dict[str, str] = Field(default_factory=dict)
 
     def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
-        """Whether a result is of one network, of an average of several, or not stated."""
+        """Whether a result uses one network, an average of several, or does not say."""
         if backbone == "SGRAF":
             return "ensemble"
         for name in (method, base_name(method)):
@@ -81,12 +82,12 @@ class Family(Record):
 
 
 def base_name(method: str) -> str:
-    """A method's name without the text in brackets after it."""
+    """A method's name without a bracketed suffix."""
     return method.split(" (")[0]
 
 
 def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
-    """The families of methods.yaml by key, in the file's order.
+    """Read the families of methods.yaml by key, in the file's order.
 
     Raises:
         SubmissionError: an entry does not fit the schema, or two families claim one name.
@@ -116,7 +117,7 @@ def family_of(method: str, families: dict[str, Family]) -> str:
 
 
 def own_key(method: str) -> str:
-    """Key of the page of a method that no family claims; two names share it only if letter case differs."""
+    """Page key of a method that no family claims; two names share it only if they differ in letter case alone."""
     name = method.lower()
     plain = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -127,11 +128,11 @@ _LATIN = str.maketrans(
     "АВЕЅІЈКМНОРСТУХаеѕіјорсухһԁԛԝӏ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυκχ",
     "ABESIJKMHOPCTYXaesijopcyxhdqwl" + "ABEZHIKMNOPTYXaivopukx",
 )
-"""Maps Cyrillic and Greek letters to the Latin letters that they look like."""
+"""Maps Cyrillic and Greek letters to similar Latin letters."""
 
 
 def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:
-    """Add a remark to entries whose name looks like another method's but is spelt in other letters."""
+    """Add a remark to entries whose name looks like another method's name in other letters."""
     entries = list(entries)
     standing = [entry.method for entry in entries if entry.method.translate(_LATIN) == entry.method]
     standing += [name for family in families.values() for name in family.names]
@@ -141,7 +142,7 @@ def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -
         like = looks.get(entry.method.translate(_LATIN).lower())
         if like is None or like.lower() == entry.method.lower():
             return entry
-        remark = f"The name looks like {like}, but is spelt with other letters: this is another method."
+        remark = f"The name looks like {like}, but uses other letters: this is another method."
         return entry.model_copy(update={"notes": (remark, *entry.notes)})
 
     return [remarked(entry) for entry in entries]
@@ -156,14 +157,14 @@ def commands(
     *,
     printed: bool = False,
 ) -> tuple[str, ...]:
-    """The command lines that train, score and evaluate an entry with the recipes of this repository.
+    """Commands that train, score and evaluate an entry with the recipes of this repository.
 
     Args:
-        family: the method's family.
-        method: the method's name in the entry.
-        backbone: the backbone's name in the entry.
+        family: family of the method.
+        method: name of the method in the entry.
+        backbone: name of the backbone in the entry.
         networks: ``single``, ``ensemble`` or ``unknown``.
-        cell: the entry's cell.
+        cell: cell of the entry.
         printed: whether a paper prints the number. Its image noise then comes from a file that no seed draws.
 
     Returns:
@@ -189,7 +190,7 @@ def known_recipes() -> tuple[str, ...]:
 
 
 def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
-    """The repository's recipes of a method by name, each with the commands that use it.
+    """Recipes of a method in this repository by name, each with the commands that use it.
 
     The commands use 40 % caption noise as an example.
     """
@@ -205,7 +206,7 @@ def family_recipes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _recipe_names(family: Family, method: str, backbone: str, networks: str, cell: Cell) -> list[str]:
-    """Names that the recipes of an entry would have; a bracketed variant needs an entry in ``recipe_suffixes``."""
+    """Names of the recipes that would reproduce an entry; a bracketed variant needs an entry in ``recipe_suffixes``."""
     suffix = family.recipe_suffixes.get(method, "" if method == base_name(method) else None)
     folder = (networks == "ensemble" and family.ensemble_recipes) or family.recipes
     if suffix is None or not folder:
@@ -213,8 +214,8 @@ def _recipe_names(family: Family, method: str, backbone: str, networks: str, cel
     text = f"_{cell.text}" if cell.text not in ("", "jieba") else ""
     name = (
         base_name(backbone).lower().removesuffix(" vit-b/32").replace("∞", "_infinity")
-    )  # CLIP's by default
-    parts = ("sgr", "saf") if name == "sgraf" else (name,)  # SGRAF averages the similarities of the two
+    )  # CLIP's own tokenizer
+    parts = ("sgr", "saf") if name == "sgraf" else (name,)  # SGRAF averages the similarities of SGR and SAF
     return [f"{folder}/{cell.dataset}_{part}{text}{suffix}" for part in parts]
 
 
@@ -226,13 +227,13 @@ def drawn_noise(ratio: float, unit: str) -> str:
 def command_lines(
     names: Sequence[str], options: str, target: str, plugins: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The command lines that train recipes, score them together and evaluate the scores.
+    """Commands that train recipes, score them together and evaluate the scores.
 
     Args:
-        names: of the recipes.
-        options: of ``ncl-bench train``, with a space in front.
-        target: ends the name of the submission folder.
-        plugins: files that register a method or dataset of the submitter's own.
+        names: names of the recipes.
+        options: options of ``ncl-bench train``, with a leading space.
+        target: end of the submission folder's name.
+        plugins: files that register the submitter's method or dataset.
     """
     command = " ".join(["ncl-bench", *(f"--plugin {shlex.quote(plugin)}" for plugin in plugins)])
     runs = [f"runs/{name.replace('/', '-')}" for name in names]

@@ -1,7 +1,7 @@
-"""The numbers that papers print: published/results.csv with our remarks, as entries of status ``reported``.
+"""Numbers printed in papers: published/results.csv with our remarks, as entries of status ``reported``.
 
-``import_published`` copies them from a collected table as printed, in its order; remarks are not copied: ours stand
-in published/notes.yaml.
+``import_published`` copies the numbers from a collected table as printed, in its order, without remarks. Our remarks
+are in published/notes.yaml.
 """
 
 import csv
@@ -18,7 +18,7 @@ from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 DISAGREEMENT = "Other papers print another rSum"
-"""Begins the remark on papers that print other numbers for the same row."""
+"""Start of the remark on papers that print other numbers for the same row."""
 
 
 class Paper(Reference):
@@ -39,9 +39,10 @@ class Original(Record):
 
 
 class Rule(Record):
-    """A remark and the lines of results.csv that it is about.
+    """A remark and the lines of results.csv it applies to.
 
-    ``same_as`` names another paper's row: the remark is then only about lines that repeat its six recalls in its cell.
+    ``same_as`` names another paper's row: the remark then applies only to lines that repeat its six recalls in its
+    cell.
     """
 
     where: dict[str, Any]
@@ -55,7 +56,7 @@ class Rule(Record):
     noise: str = ""
 
     def applies(self, facts: dict[str, str]) -> bool:
-        """Whether a line of results.csv has all the values under ``where``."""
+        """Whether a line of results.csv matches all values under ``where``."""
         wanted = (
             (facts[key], value if isinstance(value, list) else [value]) for key, value in self.where.items()
         )
@@ -63,21 +64,20 @@ class Rule(Record):
 
 
 def read_papers(folder: Path = PUBLISHED) -> dict[str, Paper]:
-    """The papers by key."""
+    """Read the papers by key."""
     path = folder / "sources.yaml"
     return {key: checked(Paper, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
 
 
 def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> list[Entry]:
-    """The reported entries, in the file's order.
+    """Read the reported entries, in the file's order.
 
     Args:
-        families: the methods, from ``read_families``.
+        families: methods, from ``read_families``.
         folder: holds results.csv, notes.yaml and sources.yaml.
 
     Raises:
-        SubmissionError: a line does not fit the schema, names an unknown method or source, or a rule fits no
-            line.
+        SubmissionError: a line does not fit the schema, names an unknown method or source, or a rule matches no line.
     """
     papers, path = read_papers(folder), folder / "results.csv"
     rules_path = folder / "notes.yaml"
@@ -129,7 +129,7 @@ def _repeats(facts: dict[str, str], original: Original, lines: list[dict[str, st
 
 
 def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[Entry]:
-    """The entries, each with a remark on papers that print other numbers for the same row."""
+    """Add a remark to entries for which other papers print other numbers."""
     rows: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         rows.setdefault(entry.quoted_as, []).append(entry)
@@ -257,7 +257,7 @@ def import_published(collected: Path, target: Path) -> int:
         The number of rows.
 
     Raises:
-        SubmissionError: a column is missing or a row stands twice.
+        SubmissionError: a column is missing or a row is repeated.
     """
     rows = [_facts(row, f"{collected}:{line}") for line, row in enumerate(_read_csv(collected), start=2)]
     seen: dict[tuple[str, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Text into pages: templates in which everything is escaped and nothing undefined, and dataset cards."""
+"""Render pages: templates with everything escaped and nothing undefined, and dataset cards."""
 
 import base64
 import re
@@ -13,7 +13,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(template: str, **values: Any) -> str:
-    """Text of a template; every value is HTML-escaped unless it is marked safe."""
+    """Render a template; every value is HTML-escaped unless marked safe."""
     return _environment().get_template(template).render(**values)
 
 
@@ -34,23 +34,23 @@ def _environment() -> "Environment":
 
 
 def format_recall(value: float | None) -> str:
-    """A recall or sum with one decimal; a dash where it is not known."""
+    """Format a recall or sum with one decimal; a dash if unknown."""
     return "–" if value is None else f"{value:.1f}"
 
 
 def markup(text: str) -> object:
-    """Text of ours that templates take as it is, such as a figure."""
+    """Mark our own text, such as a figure, as safe for templates."""
     from markupsafe import Markup
 
     return Markup(text)
 
 
 def card_html(path: Path) -> object:
-    """A card's Markdown as markup that templates take as safe; raw HTML in it is shown as text.
+    """Render a card's Markdown as safe markup; raw HTML in it is shown as text.
 
     Returns:
-        Markup, empty where the card does not exist; without the YAML block at the top and the first heading, and with
-        the pictures that lie beside the card in it, so that a page is one file.
+        Markup; empty if the card does not exist. The YAML block at the top and the first heading are left out, and
+        pictures beside the card are embedded, so that a page is one file.
     """
     from markdown_it import MarkdownIt
 

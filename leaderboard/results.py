@@ -1,4 +1,4 @@
-"""Rows of measured results: every build evaluates the ranks of ``results/`` again and checks what is stated."""
+"""Rows of measured results: every build evaluates the ranks of ``results/`` again and checks the statements."""
 
 import hashlib
 import shlex
@@ -44,7 +44,7 @@ from ncl_bench.noise.files import find_known_noise
 from ncl_bench.progress import Progress, silent
 
 ORACLE = " (clean pairs only)"
-"""Ends the name of a method that was told which pairs are wrong."""
+"""Suffix of a method that was told which pairs are wrong."""
 shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
 Run = tuple[str, str, str]
 """Name of a cell, key of a seed, and protocol."""
@@ -53,15 +53,15 @@ Run = tuple[str, str, str]
 def read_measured(
     root: Path, families: dict[str, Family], progress: Progress = silent
 ) -> tuple[list[Entry], dict[Run, Hits]]:
-    """The entries of a leaderboard's results, one per seed and protocol.
+    """Read the entries of a leaderboard's results, one per seed and protocol.
 
     Args:
-        root: the leaderboard's folder.
+        root: folder of the leaderboard.
         families: the methods.
-        progress: reports the results that are evaluated.
+        progress: reports the results evaluated.
 
     Returns:
-        The entries, and by run and protocol what was answered.
+        The entries, and the hits by run and protocol.
 
     Raises:
         SubmissionError: a result is refused.
@@ -97,10 +97,10 @@ def entries_of(
     status: Status,
     name: str,
 ) -> Iterator[tuple[Entry, Hits]]:
-    """Evaluate the ranks of one seed: an entry for each protocol, and what was answered.
+    """Evaluate the ranks of one seed: one entry per protocol, and the hits.
 
     Raises:
-        SubmissionError: as :func:`entry_of`.
+        SubmissionError: see :func:`entry_of`.
     """
     for protocol, answered in hits_of(counted, dataset_spec(header.dataset)).items():
         ranks = ranks_under(counted, protocol)
@@ -109,7 +109,7 @@ def entries_of(
 
 
 def run_name(name: str, seed: str) -> str:
-    """What a result is called in messages and pages: ``digits/ncr/vse-infinity-2net-caption-60, seed 0``."""
+    """Name of a result in messages and pages: ``digits/ncr/vse-infinity-2net-caption-60, seed 0``."""
     return f"{name}, seed {seed}"
 
 
@@ -118,10 +118,10 @@ def _status(results: Results, name: str, record: SeedRecord) -> Status:
 
 
 def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
-    """Compare what a cell states of its data with the dataset.
+    """Compare what a cell states about its data with the dataset.
 
     Raises:
-        SubmissionError: order or noise is another, or a recipe is not known here.
+        SubmissionError: order or noise differ, or a recipe is unknown.
     """
     ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint["test"]
     if ours not in (None, stated):
@@ -143,15 +143,15 @@ def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
 
 
 def refuse_copies(name: str, counted: Mapping[str, Counted], owners: dict[str, str]) -> None:
-    """Refuse results whose ranks are those of another one, query for query, whatever they are called.
+    """Refuse results whose ranks equal those of another result for every query, whatever their names.
 
     Args:
-        name: of the cell.
+        name: name of the cell.
         counted: key of a seed to its ranks.
-        owners: digest of ranks to the result that has them; filled here.
+        owners: digest of ranks to the result that has them; updated here.
 
     Raises:
-        SubmissionError: naming the two.
+        SubmissionError: names both results.
     """
     for seed, one in counted.items():
         ranks = one.whole
@@ -172,17 +172,17 @@ def entry_of(
     status: Status,
     name: str,
 ) -> Entry:
-    """The entry of one seed of a cell under one protocol.
+    """Make the entry of one seed of a cell under one protocol.
 
     Raises:
-        SubmissionError: a value cannot stand on the leaderboard, such as markup in a name.
+        SubmissionError: a value is not allowed on the leaderboard, such as markup in a name.
     """
     facts = _facts(header, protocol, families, name)
     cell, values = facts["cell"], result.recalls()
     content = {
         "recalls": {name: values[name] for name in RECALLS},
         "intervals": _intervals(result),
-        "eccv": record.eccv if protocol not in IMAGES_PER_FOLD else {},  # labels are about the whole split
+        "eccv": record.eccv if protocol not in IMAGES_PER_FOLD else {},  # the labels cover the whole split
         "cxc": record.cxc if protocol not in IMAGES_PER_FOLD else {},
         "seeds": record.training_seeds,
         "status": status,
@@ -203,7 +203,7 @@ def entry_of(
 
 
 def _facts(header: Header, protocol: str, families: dict[str, Family], name: str) -> dict[str, Any]:
-    """What the seeds of a cell share of an entry."""
+    """Fields of an entry shared by the seeds of a cell."""
     noise, training = header.noise, header.training
     facts = {
         "dataset": header.dataset,
@@ -284,23 +284,23 @@ def _notes(header: Header) -> list[str]:
 
 
 def changed_settings(header: Header) -> tuple[str, ...]:
-    """What was changed in the recipes, such as ``method.epochs=10``, by name."""
+    """Overridden recipe options, such as ``method.epochs=10``, sorted by name."""
     settings = header.training.settings if header.training else {}
     texts = {name: yaml.safe_dump(value).removesuffix("...\n").strip() for name, value in settings.items()}
     return tuple(f"{name}={text}" for name, text in sorted(texts.items()))
 
 
 def noise_used(header: Header) -> str:
-    """Which noise: as :func:`other_noise`, and under image noise the standard draw too.
+    """Name of the noise: as :func:`other_noise`, and under image noise also for the standard draw.
 
-    No seed draws the image files that papers share, so rows on them and rows on our draw have other noise.
+    No seed draws the image files that papers share, so rows on those files and rows on our draw have different noise.
     """
     other, seed = other_noise(header), header.noise.seed
     return other or (f"our draw, seed {seed}" if header.noise.unit == "image" else "")
 
 
 def other_noise(header: Header) -> str:
-    """What the noise is, where it is not the cell's standard draw: a shared file, a seed, or a hash."""
+    """Name of the noise if it is not the cell's standard draw: a shared file, a seed, or a hash."""
     noise = header.noise
     if is_standard_noise(header):
         return ""
@@ -311,7 +311,7 @@ def other_noise(header: Header) -> str:
 
 
 def recipe_commands(header: Header, seed: int, cell: Cell) -> tuple[str, ...]:
-    """The command lines of a cell that states its recipes: on its noise, with its settings and a training seed."""
+    """Commands of a cell that states its recipes, with its noise, settings and a training seed."""
     noise, training = header.noise, header.training
     options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
     if noise.unit not in ("none", "natural") and noise.seed is None:

@@ -1,4 +1,4 @@
-"""Which entries of the leaderboard can be told apart, by the test of ``ncl_bench.evaluation.difference``."""
+"""Test which entries of the leaderboard differ, by ``ncl_bench.evaluation.difference``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,11 +11,11 @@ from ncl_bench.evaluation.difference import Hits, difference_interval, told_apar
 
 
 class ToldApart:
-    """Which measured entries of a cell a test tells apart; every pair of a cell is tested once.
+    """Tests which measured entries of a cell differ significantly; every pair of a cell is tested once.
 
     Args:
-        hits: of every measured entry before seeds are merged, by cell file, seed and protocol.
-        entries: all that may be asked about, of any cells.
+        hits: hits of every measured entry before seeds are merged, by cell file, seed and protocol.
+        entries: all entries that may be compared, of any cells.
     """
 
     def __init__(self, hits: Mapping[Run, Hits], entries: Iterable[Entry]) -> None:
@@ -33,7 +33,7 @@ class ToldApart:
             self._apart[cell] = told_apart_pairs(groups, models[0][0].images_per_fold)
 
     def __call__(self, entries: Sequence[Entry]) -> NDArray[np.bool_]:
-        """Bool ``(n, n)``, of each pair of entries of one cell; True where one of the two has no evidence."""
+        """Bool ``(n, n)`` over the entries of one cell; True if either entry of a pair has no evidence."""
         apart = np.ones((len(entries), len(entries)), np.bool_)
         measured = [number for number, entry in enumerate(entries) if self._models(entry)]
         if measured:
@@ -45,7 +45,7 @@ class ToldApart:
     def interval(self, entry: Entry) -> tuple[float, float] | None:
         """95 % interval of an entry's mean rSum, over seeds and images together; None without evidence.
 
-        It is that of the difference from models that answer nothing, whatever the seed and the image.
+        It is the interval of the difference from models that answer nothing, for any seed and image.
         """
         models = self._models(entry)
         if not models:

@@ -1,4 +1,4 @@
-"""The static site: pages from templates, one style sheet, one script; no server, no external request."""
+"""The static site: pages from templates, one style sheet and one script; no server, no external request."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,14 +28,14 @@ _ANSWERED = ("single", "ensemble", "pretrained")
 
 @dataclass(frozen=True)
 class Gap:
-    """A number measured here beside the number that the method's own paper prints for the same cell."""
+    """A number measured here beside the one that the method's own paper prints for the same cell."""
 
     paper: Entry
     ours: Entry
 
     @property
     def remarks(self) -> list[str]:
-        """What explains the gap, as far as the two entries say."""
+        """Explanations of the gap, as far as the two entries give them."""
         chosen = self.paper.selection == "test" != self.ours.selection
         remarks = ["The printed checkpoint was chosen on the test split."] if chosen else []
         if self.paper.noise != self.ours.noise:
@@ -54,12 +54,12 @@ class Line:
 
 
 def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Text of every page, by path below the site's folder.
+    """Render every page, by path in the site's folder.
 
     Args:
-        content: all entries and what they refer to.
-        cards: folder with the dataset cards.
-        links: label and address of further links in the header; an address on the site is relative to its folder.
+        content: everything that the leaderboard shows.
+        cards: folder of the dataset cards.
+        links: label and address of more links in the header; addresses on the site are relative to its folder.
     """
     families, of_family = content.families, Counter(entry.family for entry in content.entries)
     of_dataset = Counter(entry.cell.dataset for entry in content.entries)
@@ -98,7 +98,7 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
 
 
 def repository_link() -> list[tuple[str, str]]:
-    """Label and address of the source code, from ``[project.urls]`` of pyproject.toml; empty where it names none."""
+    """Label and address of the source code, from ``[project.urls]`` of pyproject.toml; empty if it has none."""
     try:
         urls = [line.partition(", ") for line in metadata("ncl-bench").get_all("Project-URL", [])]
     except PackageNotFoundError:
@@ -107,7 +107,7 @@ def repository_link() -> list[tuple[str, str]]:
 
 
 def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The pages of the measured tables and of what their methods detect."""
+    """Pages of the measured tables and of detection."""
     tables = measured_tables(content)
     noisy = [
         (table, [cell for cell in table.cells if any(map(detection, table.entries(cell)))])
@@ -190,7 +190,7 @@ def _without_common_word(cells: Iterable[Cell]) -> dict[str, float]:
 
 
 def _copied(boards: Sequence[Board]) -> list[str]:
-    """Titles of the datasets whose rows all come from papers."""
+    """Titles of the datasets with rows from papers only."""
     statuses: dict[str, set[str]] = {}
     for board in boards:
         statuses.setdefault(board.cell.dataset, set()).update(entry.status for entry in board.entries)
@@ -198,7 +198,7 @@ def _copied(boards: Sequence[Board]) -> list[str]:
 
 
 def _shown_first(boards: Sequence[Board]) -> str:
-    """The cell that most readers ask for: 40 % caption noise on the first dataset, else the fullest one."""
+    """The most requested cell: 40 % caption noise on the first dataset, else the fullest one."""
     wanted = [
         board for board in boards if board.cell.noise_unit == "caption" and board.cell.noise_ratio == 0.4
     ]
@@ -256,7 +256,7 @@ def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
 
 
 def _gaps(entries: Sequence[Entry], family: Family) -> list[Gap]:
-    """Entries of the method's own paper, paired with ours of the same cell, backbone and number of networks."""
+    """Pair entries of the method's own paper with ours of the same cell, backbone and number of networks."""
     printed = [
         entry
         for entry in entries

@@ -1,8 +1,8 @@
 """Charts as SVG text: lines over an axis, and rows with intervals.
 
-They are SVG from our own templates rather than matplotlib's, because they stand inside the pages: their colours
-follow the page's light or dark theme through its style sheet, every point has a title for screen readers and the
-pointer, no two of them share an element's id, and another version of a library changes no byte.
+They use our own templates instead of matplotlib because they are part of the pages: their colours follow the page's
+light or dark theme, every point has a title for screen readers and the pointer, no two charts share an element id, and
+library versions change no byte.
 """
 
 import math
@@ -21,11 +21,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 176, 16, 44
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure: a name and ``(x, y, spread)`` points; spread 0 draws no whisker.
+    """A line of a figure: a name and ``(x, y, spread)`` points; spread 0 draws no whisker.
 
     Attributes:
-        solid: dashed otherwise.
-        marks: draw the points, as measured ones are.
+        solid: draw a solid line instead of a dashed one.
+        marks: draw the points, as for measured ones.
     """
 
     name: str
@@ -37,14 +37,14 @@ class Curve:
 def curves(
     series: Sequence[Curve], *, title: str, x_title: str, y_title: str, standalone: bool = False
 ) -> str:
-    """A line chart as SVG text. A curve that falls below the axis ends at its edge, and its name says so by ↓.
+    """Draw a line chart as SVG text. A curve below the axis is cut at its edge, and its name has a ↓.
 
     Args:
         series: at least one curve; colours and dashes repeat after ``N_COLOURS``.
         title: read by screen readers and shown on hover.
         x_title: axis title.
         y_title: axis title.
-        standalone: write a file that carries its own style, rather than a figure inside a page.
+        standalone: write a file with its own style, instead of a figure inside a page.
     """
     xs = sorted({point[0] for curve in series for point in curve.points})
     ends = [y + sign * spread for curve in series for _, y, spread in curve.points for sign in (-1, 1)]
@@ -91,14 +91,14 @@ def curves(
 def forest_chart(
     places: Sequence[Place], names: Sequence[str], groups: Sequence[tuple[int, int]], *, title: str
 ) -> str:
-    """Rows from top to bottom as SVG text, with bars on the right over runs of rows that do not differ significantly.
+    """Draw rows from top to bottom as SVG text; bars on the right join rows that do not differ significantly.
 
-    The axis shows how the best rows differ; a row below it is marked.
+    The axis is scaled to the best rows; a row below it is marked.
 
     Args:
         places: best first.
-        names: of the rows.
-        groups: first and last row of each run.
+        names: names of the rows.
+        groups: first and last row of each bar.
         title: read by screen readers and shown on hover.
     """
     left, width, step, top = 16 + 7 * max(map(len, names)), 300, 22, 8
@@ -107,7 +107,7 @@ def forest_chart(
     ends = [end for place in places for end in (place.interval or ())]
     ends += [place.entry.last_epoch for place in places if place.entry.last_epoch is not None]
     worst, best = min([*sums, *ends]), max(sums)
-    focus = best - 3 * (best - float(np.median(sums)))  # at least the better half is in sight
+    focus = best - 3 * (best - float(np.median(sums)))  # shows at least the better half
     scale = ticks(max(worst, focus, 0.0), min(max([*sums, *ends]), 600.0))
 
     def x(value: float) -> str:
@@ -157,9 +157,9 @@ def forest_chart(
 
 
 def without_outliers(values: Sequence[float]) -> float:
-    """The smallest value that is no low outlier, so that an axis which starts there shows how the best differ.
+    """Smallest value that is not a low outlier; an axis from there shows how the best rows differ.
 
-    An outlier lies more than three times the interquartile range below the first quartile (Tukey's outer fence).
+    An outlier is more than three interquartile ranges below the first quartile (Tukey's outer fence).
     """
     first, third = np.quantile(values, [0.25, 0.75])
     return min(value for value in values if value >= first - 3 * (third - first))
@@ -175,12 +175,12 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _few(xs: list[float]) -> list[float]:
-    """The values of an axis where they are few, else round ones between them."""
+    """The values of an axis if they are few, else round ones between them."""
     return xs if len(xs) <= 10 else [value for value in ticks(xs[0], xs[-1]) if xs[0] <= value <= xs[-1]]
 
 
 def _place_labels(lines: list[dict[str, object]]) -> None:
-    """Put each curve's name beside its last point, moved apart so that names do not overlap."""
+    """Put each curve's name beside its last point, moved so that names do not overlap."""
     step = 15.0
     wanted = sorted(lines, key=lambda line: float(line["points"][-1][1]))  # type: ignore[index]
     placed: list[float] = []

@@ -1,4 +1,4 @@
-"""Tables for a paper: the rows of one board as LaTeX, Markdown or CSV, a table for each of its divisions."""
+"""Tables for a paper: the rows of one board as LaTeX, Markdown or CSV, one table per division."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,12 +38,12 @@ _LATEX = {character: f"\\{character}" for character in "&%#_{}$"} | {
 
 @dataclass(frozen=True)
 class Line:
-    """One row as it is printed.
+    """One printed row.
 
     Attributes:
-        rank: such as ``1``, or ``1=`` if shared; empty for a row that takes none.
+        rank: such as ``1``, or ``1=`` if shared; empty for an unranked row.
         method: its name and marks.
-        backbone: empty where the source does not say.
+        backbone: empty if the source does not say.
         values: six recalls and rSum with one decimal, perhaps with a standard deviation; ``–`` for a missing one.
         best: which values are the best among the ranked rows.
         papers: keys of the papers that print it; empty for a measured row.
@@ -68,16 +68,16 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """What the marks of its rows mean."""
+        """Meaning of the marks in its rows."""
         shown = "".join(line.rank + line.method for line in self.lines)
         return [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in shown]
 
 
 def tables_of(board: Board, mine: Collection[str] = ()) -> list[Table]:
-    """The tables of a board.
+    """Make the tables of a board.
 
     Args:
-        board: its divisions are never mixed, since their rows cannot be compared.
+        board: the board; its divisions become separate tables, because their rows are not comparable.
         mine: :attr:`Entry.file` of the user's own rows.
     """
     return [
@@ -114,7 +114,7 @@ def _line(one: Ranked, shared: bool, best: Sequence[float | None], mine: Collect
 
 
 def _rounded(entry: Entry) -> list[float | None]:
-    """The values with one decimal, so that rows which print the same best number are all bold."""
+    """Values with one decimal, so that all rows which print the best number are bold."""
     values = (*entry.recalls.values.values(), entry.r_sum)
     return [None if value is None else round(value, 1) for value in values]
 
@@ -125,7 +125,7 @@ def _shown(value: float | None, deviation: float | None) -> str:
 
 
 def latex_text(tables: Iterable[Table]) -> str:
-    r"""LaTeX; needs booktabs. A printed row cites the papers that print it by their keys in the BibTeX export."""
+    r"""Format as LaTeX; needs booktabs. A printed row cites its papers by their keys in the BibTeX export."""
     return "\n".join(map(_latex_table, tables))
 
 
@@ -155,7 +155,7 @@ def _latex(text: str) -> str:
 
 
 def markdown_text(tables: Iterable[Table], papers: Mapping[str, Paper]) -> str:
-    """Markdown. A printed row links to the papers that print it."""
+    """Format as Markdown. A printed row links to the papers that print it."""
     return "\n".join(_markdown_table(table, papers) for table in tables)
 
 
@@ -178,7 +178,7 @@ def _link(paper: Paper) -> str:
 
 
 def csv_text(tables: Iterable[Table]) -> str:
-    """CSV: a line per row; the first column says which table it belongs to, ``best`` names the bold columns."""
+    """Format as CSV: one line per row; the first column names its table, ``best`` names the bold columns."""
     rows = [["table", "rank", "method", "backbone", *VALUES, "best", "source"]]
     for table in tables:
         for line in table.lines:
@@ -196,18 +196,18 @@ def cited(tables: Iterable[Table], papers: Mapping[str, Paper]) -> dict[str, Pap
 
 
 def noise_name(cell: Cell) -> str:
-    """What ``--noise`` calls the noise of a cell: ``caption-40``, ``image-60``, ``natural`` or ``none``."""
+    """Value of ``--noise`` for a cell: ``caption-40``, ``image-60``, ``natural`` or ``none``."""
     return f"{cell.noise_unit}-{cell.percent}" if cell.noise_ratio else cell.noise_unit
 
 
 def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -> list[Board]:
-    """The boards of one dataset and noise; several where it has several protocols or tokenizers.
+    """Find the boards of one dataset and noise; several if the dataset has several protocols or tokenizers.
 
     Args:
         content: all rows.
-        dataset: its name.
-        noise: of :func:`noise_name`.
-        protocol: such as ``5k``; empty for all of the dataset.
+        dataset: name of the dataset.
+        noise: see :func:`noise_name`.
+        protocol: such as ``5k``; empty for all.
 
     Raises:
         NclBenchError: the dataset or protocol is unknown, or no row has this noise.
@@ -239,17 +239,16 @@ def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -
 def with_mine(
     content: Content, folders: Iterable[Path], root: Path, progress: Progress = silent
 ) -> tuple[Content, set[str]]:
-    """The rows of the leaderboard and those of the user's submissions, ranked together.
+    """Rank the rows of the leaderboard together with the user's submissions.
 
     Args:
         content: all rows.
-        folders: of submissions; several seeds of one method make one row.
-        root: the leaderboard's folder, which is not changed.
-        progress: reports the images whose scores are counted.
+        folders: submission folders; several seeds of one method make one row.
+        root: folder of the leaderboard, which is not changed.
+        progress: reports the images counted.
 
     Returns:
-        The content, and :attr:`Entry.file` of the user's rows. A submission that is on the board already is its row
-        there.
+        The content, and :attr:`Entry.file` of the user's rows. A submission already on the board keeps its row there.
 
     Raises:
         SubmissionError: a submission is refused.
@@ -264,7 +263,7 @@ def with_mine(
         except RowStands as stands:
             files.add(stands.cell)
             continue
-        name = f"mine/{row.name}"  # another run of the same method may have its name on the board
+        name = f"mine/{row.name}"  # the board may already have this name, from another run of the same method
         for entry, answered in entries_of(
             row.header, row.record, row.counted, read_families(), "submitted", name
         ):
@@ -285,15 +284,15 @@ def with_mine(
 
 
 def only_mine(boards: Iterable[Board], files: Collection[str], content: Content) -> list[Board]:
-    """The divisions that hold the user's rows.
+    """Divisions that contain the user's rows.
 
     Args:
-        boards: of :func:`boards_for`.
-        files: of :func:`with_mine`.
-        content: likewise.
+        boards: from :func:`boards_for`.
+        files: from :func:`with_mine`.
+        content: from :func:`with_mine`.
 
     Raises:
-        SubmissionError: a row of the user's has another dataset or noise.
+        SubmissionError: a row of the user has another dataset or noise.
     """
     boards = list(boards)
     asked = boards[0].cell

@@ -154,7 +154,7 @@ def test_an_unknown_name_of_a_shared_noise_file_is_refused(make: Maker, tmp_path
 def test_a_file_without_its_partner_is_refused(first_entry: Path, board: Path, suffix: str) -> None:
     path = first_entry.with_suffix(suffix)
     path.unlink()
-    with pytest.raises(SubmissionError, match=f"stands alone, {path.name} is missing"):
+    with pytest.raises(SubmissionError, match=f"has no {path.name} beside it"):
         read_results(board)
 
 

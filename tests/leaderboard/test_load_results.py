@@ -23,6 +23,6 @@ def test_without_measured_results_the_printed_rows_come_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaderboard, "__file__", str(tmp_path / "__init__.py"))
-    with pytest.warns(UserWarning, match="an installed package holds the printed rows alone"):
+    with pytest.warns(UserWarning, match="an installed package holds only the printed rows"):
         table = leaderboard.load_results()
     assert set(table["status"]) == {"reported"}

@@ -145,6 +145,7 @@ def assert_weights(
     *,
     relative: float,
     absolute: float = 0.0,
+    of_all: float = 0.0,
     noise: float | None = None,
     vanishing: Sequence[str] = (),
     some: bool = False,
@@ -152,7 +153,8 @@ def assert_weights(
 ) -> None:
     """Compare numbers of every parameter, gradients for example, with arrays under published names.
 
-    An array may deviate by ``relative`` times its largest entry, or by ``absolute``.
+    An array may deviate by ``relative`` times its largest entry, by ``of_all`` times the largest entry of all wanted
+    arrays, or by ``absolute``.
 
     Args:
         found: our name to tensor.
@@ -161,6 +163,7 @@ def assert_weights(
         wanted: published name to tensor; where none is stored there must be none.
         relative: of the largest entry.
         absolute: suffices, however small the entries are.
+        of_all: see above.
         noise: allowed, and nothing else, where no entry is above :data:`NOISE`.
         vanishing: ends of names of what is zero in exact arithmetic.
         some: what ``wanted`` lacks is not compared.
@@ -170,6 +173,7 @@ def assert_weights(
     floats = {name: x.to(dtype) for name, x in base.items() if x.is_floating_point()}
     names = list(floats)
     assert wanted.keys() <= floats.keys()
+    absolute = max(absolute, of_all * max(x.abs().max().item() for x in wanted.values()))
     rest = {name: x for name, x in base.items() if name not in floats}
     expected, owners = (
         dict(build(rest | values).named_parameters())
@@ -216,6 +220,13 @@ def assert_gradients(
         return network_of(backbone, state, **options or {})
 
     assert_weights(gradients_of(network), build, base, wanted, **allowed)
+
+
+def gradients_near(dtype: torch.dtype, single: float, double: float = 0.0) -> dict[str, float]:
+    """What gradients of a whole network may deviate by, see :func:`assert_weights`; relative in either precision."""
+    if dtype == torch.float64:
+        return {"relative": double, "of_all": 1e-9}
+    return {"relative": single, "absolute": 1e-4}
 
 
 def assert_weights_after_a_step(method: Method, base: State, after: State) -> None:

@@ -16,12 +16,13 @@ from support.parity import (
     assert_matrix_losses,
     assert_weights_after_a_step,
     batch_of,
+    gradients_near,
     names_between,
     network_of,
     state_of,
     tensor,
 )
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 import baselines.methods.bicro as bicro
@@ -194,13 +195,13 @@ def test_steps_to_a_label_match_the_published_code(case: str, golden: Golden) ->
         captions = overall(Encoded(batch.caption_tokens, batch.caption_lengths))
         if side == "l":
             of_anchors = [images[anchors], captions[anchors]]
-            assert_near(images, stored[f"{case}.img_g_l"], 2e-6, name=f"{case}.img_g_l")
-            assert_near(captions, stored[f"{case}.text_g_l"], 2e-6, name=f"{case}.text_g_l")
+            assert_stored(images, stored, f"{case}.img_g_l", 2e-6)
+            assert_stored(captions, stored, f"{case}.text_g_l", 2e-6)
         alike = [cosines(items, own) for items, own in zip((images, captions), of_anchors, strict=True)]
         for found, name in zip(alike, ("sim_img", "sim_text"), strict=True):
-            assert_near(found, stored[f"{case}.{name}_{side}"], 2e-6, scale=1, name=f"{case}.{name}_{side}")
+            assert_stored(found, stored, f"{case}.{name}_{side}", 2e-6, scale=1)
         for found, name in ((agreement(*alike), "img2text"), (agreement(*alike[::-1]), "text2img")):
-            assert_near(found[:, None], stored[f"{case}.{name}_{side}"], 1e-4, name=f"{case}.{name}_{side}")
+            assert_stored(found[:, None], stored, f"{case}.{name}_{side}", 1e-4)
 
 
 @pytest.mark.parametrize("case", ["similar", "opposed", "tied"])
@@ -259,22 +260,10 @@ def test_labels_of_a_network_match_the_published_code(dtype: torch.dtype, golden
     np.testing.assert_array_equal(anchors, stored[f"B.predict.anchors{suffix}"])
     np.testing.assert_array_equal(others, stored[f"B.predict.others{suffix}"])
     labels, noisy_labels = method.labels(peer, batches["l0"], batches["u0"])
-    assert_near(
-        similarities,
-        stored[f"B.predict.sims{suffix}"],
-        1e-9 if suffix else 5e-6,
-        scale=1,
-        name=f"B.predict.sims{suffix}",
-    )
-    assert_near(labels, stored[f"B.predict.c_y{suffix}"], near, scale=1, name=f"B.predict.c_y{suffix}")
-    assert_near(noisy_labels, stored[f"B.predict.n_y{suffix}"], near, scale=1, name=f"B.predict.n_y{suffix}")
-    assert_near(
-        mean_triplet(similarities, MARGIN),
-        stored[f"B.eval_loss{suffix}"],
-        near,
-        scale=1,
-        name=f"B.eval_loss{suffix}",
-    )
+    assert_stored(similarities, stored, f"B.predict.sims{suffix}", 1e-9 if suffix else 5e-6, scale=1)
+    assert_stored(labels, stored, f"B.predict.c_y{suffix}", near, scale=1)
+    assert_stored(noisy_labels, stored, f"B.predict.n_y{suffix}", near, scale=1)
+    assert_stored(mean_triplet(similarities, MARGIN), stored, f"B.eval_loss{suffix}", near, scale=1)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -302,9 +291,7 @@ def test_one_step_on_a_network_matches_the_published_code(
         key = "n_y" if mode == "unlabelled" else "c_y"
         given = tensor(stored[f"B.predict.{key}{suffix}"], dtype)
         step(own, bicro_triplet(own.train()(batch), given, method.config).sum(), batch)
-    assert_near(
-        seen[0].detach(), stored[f"A.{mode}.sims{suffix}"], near, scale=1, name=f"A.{mode}.sims{suffix}"
-    )
+    assert_stored(seen[0].detach(), stored, f"A.{mode}.sims{suffix}", near, scale=1)
     assert step.losses[0] == pytest.approx(float(stored[f"A.{mode}.loss{suffix}"]), rel=value)
     assert step.norms[0] == pytest.approx(
         float(stored[f"A.{mode}.grad_norm{suffix}"]), rel=max(value, 2e-4 * (not suffix))
@@ -329,9 +316,7 @@ def test_gradients_and_the_step_on_a_network_match_the_published_code(
         given = tensor(stored[f"B.predict.c_y{suffix}"], dtype)
         step(own, bicro_triplet(own.train()(batch), given, method.config).sum(), batch)
     gradients = state_of(stored, f"A.{mode}.grad.", dtype, suffix)
-    largest = max(x.abs().max().item() for x in gradients.values())
-    relative, absolute = {"": (2e-4, 1e-4), "__f64": (0, 1e-9 * largest)}[suffix]
-    assert_gradients(own, "sgr", base, gradients, relative=relative, some=True, absolute=absolute)
+    assert_gradients(own, "sgr", base, gradients, some=True, **gradients_near(dtype, 2e-4))
     if mode == "labelled" and suffix:
         assert_weights_after_a_step(method, base, state_of(stored, "A.labelled.after.", dtype, suffix))
 
@@ -360,9 +345,7 @@ def test_trajectory_matches_the_published_code(
     assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network{suffix}"].tolist()
     assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size{suffix}"].tolist()
     for k, found in enumerate(labels):
-        assert_near(
-            found, stored[f"{name}.labels{k}{suffix}"], label_near, scale=1, name=f"{name}.labels{k}{suffix}"
-        )
+        assert_stored(found, stored, f"{name}.labels{k}{suffix}", label_near, scale=1)
     assert_near(step.losses, stored[f"{name}.loss{suffix}"], loss_near)
 
 

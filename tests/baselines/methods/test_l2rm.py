@@ -20,7 +20,7 @@ from support.parity import (
     state_of,
     tensor,
 )
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch
@@ -110,12 +110,10 @@ def test_transport_and_its_loss_match_the_published_code(
             assert found.rounds == stored[f"{start}.n_iter{suffix}"]
             np.testing.assert_array_equal(plan, found.plan[:-1, :-1].float())
             if double:
-                assert_near(
-                    found.plan[:-1, :-1], stored[f"{start}.plan__f64"], 1e-8, name=f"{start}.plan__f64"
-                )
+                assert_stored(found.plan[:-1, :-1], stored, f"{start}.plan__f64", 1e-8)
             else:
-                assert_near(plan, stored[f"{start}.plan"], 1e-4, name=f"{start}.plan")
-                assert_near(costs, stored[f"{matrix}.{state}.cost"], 1e-6, name=f"{matrix}.{state}.cost")
+                assert_stored(plan, stored, f"{start}.plan", 1e-4)
+                assert_stored(costs, stored, f"{matrix}.{state}.cost", 1e-6)
                 assert found.change == pytest.approx(float(stored[f"{start}.err"]), rel=1e-3)
             loss = rematching_loss(scores, plan, TAU)
             loss.backward()
@@ -125,16 +123,16 @@ def test_transport_and_its_loss_match_the_published_code(
             # labels and their logarithms are float32 in the float64 run too
             near, rounding = 1e-7 if double else 1e-3, 2**-24 / (TAU * n_captions)
             key = f"{start}.grad{suffix}"
-            assert_near(scores.grad, stored[key], near, scale=rounding / near, name=key)
+            assert_stored(scores.grad, stored, key, near, scale=rounding / near)
             if f"{start}.u" in stored and not double:
-                assert_near(found.plan, stored[f"{start}.plan_full"], 1e-4, name=f"{start}.plan_full")
-                assert_near(found.rows, stored[f"{start}.u"], 1e-5, name=f"{start}.u")
-                assert_near(found.columns, stored[f"{start}.v"], 1e-5, name=f"{start}.v")
-                assert_near(costs.max(), stored[f"{start}.A"], 1e-6, name=f"{start}.A")
-                assert_near(100 * costs.max(), stored[f"{start}.xi"], 1e-6, name=f"{start}.xi")
+                assert_stored(found.plan, stored, f"{start}.plan_full", 1e-4)
+                assert_stored(found.rows, stored, f"{start}.u", 1e-5)
+                assert_stored(found.columns, stored, f"{start}.v", 1e-5)
+                assert_stored(costs.max(), stored, f"{start}.A", 1e-6)
+                assert_stored(100 * costs.max(), stored, f"{start}.xi", 1e-6)
             if f"{start}.labels_i2t" in stored and not double:
                 for labels, side in zip(rectified_labels(plan), ("i2t", "t2i"), strict=True):
-                    assert_near(labels, stored[f"{start}.labels_{side}"], 1e-4, name=f"{start}.labels_{side}")
+                    assert_stored(labels, stored, f"{start}.labels_{side}", 1e-4)
     assert compared >= len(names_between(stored, "scores."))
 
 
@@ -220,18 +218,16 @@ def test_training_loop_matches_the_published_code(queue: str, golden: Golden) ->
             np.testing.assert_array_equal(seen[name], stored[s + name])
         cost, losses = (step.calls[2 * k + of][2] for of in (0, 1))
         first = k == 0
-        assert_near(seen["key_sims"], stored[s + "key_sims"], 1e-4 if first else 5e-3, name=s + "key_sims")
+        assert_stored(seen["key_sims"], stored, s + "key_sims", 1e-4 if first else 5e-3)
         assert cost["known_cost"] == pytest.approx(
             float(stored[s + "key_cost_sum"]), rel=1e-4 if first else 2e-2
         )
         for name in ("cost_weight_after", "cost_bias_after"):
-            assert_near(seen[name], stored[s + name], 1e-3, name=s + name)
+            assert_stored(seen[name], stored, s + name, 1e-3)
         for name, found in (("loss_clean", losses["triplet"]), ("loss_noisy", losses["rematching"])):
             assert found == pytest.approx(float(stored[s + name]), rel=1e-4 if first else 1e-2), s + name
-        assert_near(
-            seen["sims_noisy"], stored[s + "sims_noisy"], 1e-4 if first else 1e-2, name=s + "sims_noisy"
-        )
-        assert_near(seen["plan"], stored[s + "plan"], 1e-3 if first else 5e-2, name=s + "plan")
+        assert_stored(seen["sims_noisy"], stored, s + "sims_noisy", 1e-4 if first else 1e-2)
+        assert_stored(seen["plan"], stored, s + "plan", 1e-3 if first else 5e-2)
         costs = CostFunction(batch_size)
         with torch.no_grad():
             costs.map.weight.copy_(seen["cost_weight_after"])
@@ -251,7 +247,7 @@ def test_warm_up_of_a_network_matches_the_published_code(dtype: torch.dtype, gol
         assert_near(network.eval()(batch), stored["inference.sims"], 1e-5, scale=1)
         if dtype == torch.float32:
             losses = mean_triplet(network(batch), MARGIN)
-            assert_near(losses, stored["sgr.eval_loss"], 1e-4, name="sgr.eval_loss")
+            assert_stored(losses, stored, "sgr.eval_loss", 1e-4)
         state = {name: x.clone() for name, x in network.state_dict().items()}
         similarities = network.train()(batch)
         network.load_state_dict(state)
@@ -260,15 +256,8 @@ def test_warm_up_of_a_network_matches_the_published_code(dtype: torch.dtype, gol
     method.train_epoch(WARMUP, StoredBatches(batch), step)
     assert step.losses == pytest.approx([float(stored[f"sgr.warmup.loss{suffix}"])], rel=value)
     gradients = state_of(stored, "sgr.warmup.grad.", dtype, suffix)
-    assert_gradients(
-        network,
-        "sgr",
-        state_of(golden("J_backbone_sgr"), ""),
-        gradients,
-        relative=slope,
-        absolute=least,
-        some=True,
-    )
+    base = state_of(golden("J_backbone_sgr"))
+    assert_gradients(network, "sgr", base, gradients, some=True, relative=slope, absolute=least)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -288,17 +277,10 @@ def test_one_training_step_matches_the_published_code(dtype: torch.dtype, golden
     for name, found in (("loss_clean", terms["triplet"]), ("loss_noisy", terms["rematching"])):
         assert found == pytest.approx(float(stored[f"sgr.train.{name}{suffix}"]), rel=value)
     if suffix:
-        assert_near(method.seen[0]["plan"], stored["sgr.train.plan__f64"], 1e-6, name="sgr.train.plan__f64")
+        assert_stored(method.seen[0]["plan"], stored, "sgr.train.plan__f64", 1e-6)
     gradients = state_of(stored, "sgr.train.grad.", dtype, suffix)
-    assert_gradients(
-        network,
-        "sgr",
-        state_of(golden("J_backbone_sgr"), ""),
-        gradients,
-        relative=slope,
-        absolute=least,
-        some=True,
-    )
+    base = state_of(golden("J_backbone_sgr"))
+    assert_gradients(network, "sgr", base, gradients, some=True, relative=slope, absolute=least)
 
 
 def test_other_divergences_of_the_published_code_come_from_the_same_terms(golden: Golden) -> None:
@@ -318,12 +300,8 @@ def test_other_divergences_of_the_published_code_come_from_the_same_terms(golden
                 terms = middle * (2 * middle.log() - log_p - y.log()) / 2
             total = total + terms.sum() / len(matrix)
         total.backward()
-        assert_near(
-            total, stored[f"alternatives.{name}.value__f64"], 1e-6, name=f"alternatives.{name}.value__f64"
-        )
-        assert_near(
-            scores.grad, stored[f"alternatives.{name}.grad__f64"], 1e-6, name=f"alternatives.{name}.grad__f64"
-        )
+        assert_stored(total, stored, f"alternatives.{name}.value__f64", 1e-6)
+        assert_stored(scores.grad, stored, f"alternatives.{name}.grad__f64", 1e-6)
 
 
 def test_mixtures_match_the_published_code(golden: Golden) -> None:

@@ -19,13 +19,14 @@ from support.parity import (
     assert_matrix_losses,
     assert_weights,
     batch_of,
+    gradients_near,
     gradients_of,
     names_between,
     network_of,
     state_of,
     tensor,
 )
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 import baselines.methods.mscn as mscn
@@ -77,7 +78,7 @@ def assert_meta(
     """Weights or gradients of a meta network."""
     for theirs, ours in META.items():
         key = f"{prefix}{theirs}{suffix}"
-        assert_near(found[ours], stored[key], tolerance, scale=scale, name=key)
+        assert_stored(found[ours], stored, key, tolerance, scale=scale)
 
 
 def values_of(head: nn.Module) -> dict[str, Tensor]:
@@ -108,8 +109,8 @@ def test_meta_network_matches_the_published_code(dtype: torch.dtype, golden: Gol
     found = network(tensor(stored["meta_net.in"], dtype))
     loss = meta_loss(found.squeeze(1), tensor(stored["meta_net.labels"]))
     loss.backward()
-    assert_near(found.sigmoid(), stored[f"meta_net.out{suffix}"], value, name=f"meta_net.out{suffix}")
-    assert_near(loss, stored[f"meta_net.bce{suffix}"], value, name=f"meta_net.bce{suffix}")
+    assert_stored(found.sigmoid(), stored, f"meta_net.out{suffix}", value)
+    assert_stored(loss, stored, f"meta_net.bce{suffix}", value)
     assert_meta(gradients_of(network), stored, "meta_net.grad.", suffix, slope)
 
 
@@ -195,17 +196,9 @@ def test_similarities_match_the_published_code(mode: str, dtype: torch.dtype, go
         blocks = network(batch)
         whole, own = (SinglePass(network)(batch, own=own).sigmoid() for own in (False, True))
     for found in (blocks, whole):
-        assert_near(found, stored[f"{mode}.sims{suffix}"], near, scale=1, name=f"{mode}.sims{suffix}")
-    assert_near(
-        whole.diagonal(),
-        stored[f"{mode}.confidence{suffix}"],
-        near,
-        scale=1,
-        name=f"{mode}.confidence{suffix}",
-    )
-    assert_near(
-        own[:, None], stored[f"{mode}.individual{suffix}"], near, scale=1, name=f"{mode}.individual{suffix}"
-    )
+        assert_stored(found, stored, f"{mode}.sims{suffix}", near, scale=1)
+    assert_stored(whole.diagonal(), stored, f"{mode}.confidence{suffix}", near, scale=1)
+    assert_stored(own[:, None], stored, f"{mode}.individual{suffix}", near, scale=1)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -220,15 +213,8 @@ def test_warm_up_matches_the_published_code(dtype: torch.dtype, golden: Golden) 
     step = Steps(method)
     method.train_epoch(plan, batches, step)
     assert step.losses == pytest.approx([float(stored[f"warmup.loss{suffix}"])] * 2, rel=value)
-    assert_gradients(
-        method.networks[0],
-        "sgr",
-        base_state(stored),
-        gradients,
-        relative=relative,
-        absolute=1e-9 * largest if suffix else 1e-4,
-        some=True,
-    )
+    near = gradients_near(dtype, 2e-4)
+    assert_gradients(method.networks[0], "sgr", base_state(stored), gradients, some=True, **near)
     assert_meta(
         gradients_of(method.head(0)),
         stored,
@@ -289,12 +275,8 @@ def test_meta_step_matches_the_published_code(
         assert_meta(found, stored, start + name, suffix, slope)
     assert_near(method.seen["loss"], stored[f"{start}pseudo_loss{suffix}"], value)
     assert_near(loss.item(), stored[f"{start}meta_loss{suffix}"], value)
-    assert_near(
-        outputs[0].sigmoid()[:, None],
-        stored[f"{start}meta_out{suffix}"],
-        1e-9 if suffix else 2e-5,
-        scale=1,
-        name=f"{start}meta_out{suffix}",
+    assert_stored(
+        outputs[0].sigmoid()[:, None], stored, f"{start}meta_out{suffix}", 1e-9 if suffix else 2e-5, scale=1
     )
     for key, x in network.state_dict().items():
         assert torch.equal(x, before[key]), key
@@ -317,16 +299,7 @@ def test_virtual_step_matches_the_published_code(rates: str, dtype: torch.dtype,
     for name, virtual in method.seen["virtual"].items():
         weights[name].grad = weights[name].detach() - virtual.detach()
     gradients = state_of(stored, key, dtype, suffix)
-    largest = max(x.abs().max().item() for x in gradients.values())
-    assert_gradients(
-        network,
-        "sgr",
-        base,
-        gradients,
-        relative=0 if suffix else 2e-4,
-        absolute=1e-9 * largest if suffix else 1e-4,
-        some=True,
-    )
+    assert_gradients(network, "sgr", base, gradients, some=True, **gradients_near(dtype, 2e-4))
     if rates == "amplified":
         method.loss_after_virtual_step(network, rate, batch, *trusted)
         expected, near = state_of(stored, f"{start}virtual.", dtype, suffix), 1e-8 if suffix else 1e-4
@@ -384,16 +357,7 @@ def test_one_iteration_matches_the_published_code(
     for name, weight in network.named_parameters():
         weight.grad = unclipped[name]
     gradients = state_of(stored, f"{start}grad.", dtype, suffix)
-    largest = max(x.abs().max().item() for x in gradients.values())
-    assert_gradients(
-        network,
-        "sgr",
-        base,
-        gradients,
-        relative=0 if suffix else 2e-4,
-        absolute=1e-9 * largest if suffix else 1e-4,
-        some=True,
-    )
+    assert_gradients(network, "sgr", base, gradients, some=True, **gradients_near(dtype, 2e-4))
     if suffix:
         noise = [name for name, x in unclipped.items() if x.abs().max() <= 1e-9]  # moves as far
         after = state_of(stored, f"{start}after.", dtype, suffix)
@@ -432,13 +396,7 @@ def test_trajectory_matches_the_published_code(gru: str, dtype: torch.dtype, gol
     assert_near(step.losses[::2], stored[f"{start}meta_loss{suffix}"], loss_near)
     for theirs, ours in META.items():
         found = torch.stack([values[ours] for values in after])
-        assert_near(
-            found,
-            stored[f"{start}meta.{theirs}{suffix}"],
-            meta_near,
-            scale=1,
-            name=f"{start}meta.{theirs}{suffix}",
-        )
+        assert_stored(found, stored, f"{start}meta.{theirs}{suffix}", meta_near, scale=1)
 
 
 def test_trusted_items_are_matched_ones_and_as_many_mismatched_ones(golden: Golden) -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.random import RandomState
 from support.doubles import FixedSimilarities, StandIn, Steps, StoredBatches, bare_batch
 from support.parity import PRECISIONS, SUFFIX, Arrays, Golden, names_between, tensor
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from support.towers import assert_rates, fine_tuned, network_of, options_of, pairs_of
 from torch import Tensor
 from torch.nn import functional
@@ -281,9 +281,7 @@ def assert_step(
                     assert np.abs(found[ours].detach().numpy() - stored[name]).max() < 1e-6, name
             else:
                 largest = np.abs(stored[name]).max()
-                assert_near(
-                    found[ours], stored[name], 2e-8 if suffix else 1e-3, scale=0 if largest else 1, name=name
-                )
+                assert_stored(found[ours], stored, name, 2e-8 if suffix else 1e-3, scale=0 if largest else 1)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
 from support.parity import PRECISIONS, SUFFIX, Arrays, Golden, names_between, tensor
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from support.towers import assert_rates, fine_tuned, network_of, options_of, pairs_of
 from torch import Tensor
 
@@ -138,7 +138,7 @@ def assert_weights(stored: Arrays, start: str, suffix: str, method: Any, step: S
                 if part == "after":
                     assert np.abs(found[ours].detach().numpy() - stored[name]).max() < 1e-6, name
                 else:
-                    assert_near(found[ours], stored[name], 2e-8 if suffix else 1e-3, name=name)
+                    assert_stored(found[ours], stored, name, 2e-8 if suffix else 1e-3)
 
 
 def test_schedules_match_the_published_code(golden: Golden) -> None:

@@ -21,7 +21,7 @@ from support.parity import (
     state_of,
     tensor,
 )
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 from baselines.engine.recipe import Recipe
@@ -74,7 +74,7 @@ def test_probabilities_match_the_published_code(golden: Golden) -> None:
         scores = tensor(stored[f"scores.{parts['matrix']}"], DTYPES[parts["precision"]])
         given = scores if parts["direction"] == "i2t" else scores.T
         relative = 1e-12 if parts["precision"] else 1e-5
-        assert_near(matching_probabilities(given, 0.05), stored[name], relative, name=name)
+        assert_stored(matching_probabilities(given, 0.05), stored, name, relative)
 
 
 def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> None:
@@ -88,11 +88,11 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
         if parts["of"] == "value":
             if single:  # the stored float32 run may itself be 1e-6 from the float64 run
                 assert_near(loss, stored[f"{name}__f64"], 1e-4, scale=0.01, name=name)
-            assert_near(loss, stored[name], 1e-4 if single else 1e-9, scale=0.02 * single, name=name)
+            assert_stored(loss, stored, name, 1e-4 if single else 1e-9, scale=0.02 * single)
             continue
         loss.backward()
         double = 1e-9 if parts["tau"] else 1e-8
-        assert_near(scores.grad, stored[name], 1e-3 if single else double, scale=1e-3 * single, name=name)
+        assert_stored(scores.grad, stored, name, 1e-3 if single else double, scale=1e-3 * single)
 
 
 def test_losses_on_some_negatives_match_the_published_code(golden: Golden) -> None:
@@ -103,7 +103,7 @@ def test_losses_on_some_negatives_match_the_published_code(golden: Golden) -> No
         loss = complementary_contrastive(scores, negatives, config_of(parts)).mean()
         loss.backward()
         found = loss.detach() if parts["of"] == "value" else scores.grad
-        assert_near(found, stored[name], 1e-9, name=name)
+        assert_stored(found, stored, name, 1e-9)
 
 
 def test_random_negatives_are_as_many_as_in_the_published_code(golden: Golden) -> None:

@@ -18,7 +18,7 @@ from support.parity import (
     state_of,
     tensor,
 )
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 from baselines.engine.recipe import Recipe
@@ -60,7 +60,7 @@ def test_losses_and_their_gradients_match_the_published_code(
                 (scores.grad, "grad_of_sum", slope, size),
             ):
                 start = f"{matrix}.{name}.{side}.{key}{suffix}"
-                assert_near(found, stored[start], near, scale=scale, name=start)
+                assert_stored(found, stored, start, near, scale=scale)
 
 
 def test_info_nce_matches_the_published_code(golden: Golden) -> None:

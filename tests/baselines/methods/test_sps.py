@@ -16,6 +16,7 @@ from support.parity import (
     assert_gradients,
     assert_weights_after_a_step,
     column,
+    gradients_near,
     names_between,
     network_batches,
     network_of,
@@ -286,10 +287,8 @@ def test_one_step_on_a_network_matches_the_published_code(
         [float(stored[f"A.strict.{term}{suffix}"]) for term in ("loss", "symmetry", "geometry")], rel=value
     )
     gradients = state_of(stored, "A.strict.grad.", dtype, suffix)
-    largest = max(x.abs().max().item() for x in gradients.values())
-    relative, absolute = (1e-7, 1e-9 * largest) if suffix else (1e-3, 1e-4)
     base = state_of(stored, "A.")
-    assert_gradients(network, "sgr", base, gradients, relative=relative, absolute=absolute, some=True)
+    assert_gradients(network, "sgr", base, gradients, some=True, **gradients_near(dtype, 1e-3, 1e-7))
     if suffix:
         assert_weights_after_a_step(method, base, state_of(stored, "A.strict.after.", dtype, suffix))
 

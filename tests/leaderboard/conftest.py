@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from support.submission_folders import statement, write_array
 
+import leaderboard
 from leaderboard.add import add
+from leaderboard.board import Content, read_content
 from ncl_bench.evaluation.submission import Submission, write_submission
 
 Maker = Callable[..., Path]
@@ -47,6 +49,12 @@ def make() -> Maker:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def whole_board() -> Content:
+    """All rows of this repository, which take seconds to read."""
+    return read_content(Path(leaderboard.__file__).parent, published=True)
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from leaderboard.add import add
-from leaderboard.board import read_content
+from leaderboard.board import Content
 from leaderboard.diff import diff, row_key
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
-ROOT = Path(__file__).parents[2] / "leaderboard"
 
 
 @pytest.fixture
@@ -26,10 +25,9 @@ def cell_file(board: Path, words: str) -> Path:
     return path
 
 
-def test_every_row_has_a_key_of_its_own() -> None:
+def test_every_row_has_a_key_of_its_own(whole_board: Content) -> None:
     """Rows were keyed without link, paper, recipe and steps: 98 of 1,287 stood for others, and were not compared."""
-    boards = read_content(ROOT, published=True).boards
-    keys = [row_key(entry) for board in boards for _, entry in board.ranks]
+    keys = [row_key(entry) for board in whole_board.boards for _, entry in board.ranks]
     assert len(keys) > 1200
     assert len(set(keys)) == len(keys)
 

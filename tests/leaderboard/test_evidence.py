@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.damaged import npy
 
 from leaderboard.evidence import read_ranks, write_ranks
 from ncl_bench.data import dataset_spec
@@ -66,12 +67,6 @@ def test_ranks_that_no_scores_give_are_refused(tmp_path: Path, rank: int, messag
 
 def member(name: str, content: bytes) -> Callable[[zipfile.ZipFile], None]:
     return lambda archive: archive.writestr(name, content, zipfile.ZIP_DEFLATED)
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def declaring(shape: tuple[int, ...]) -> bytes:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from leaderboard.board import read_content
+from leaderboard.board import Content
 from leaderboard.entries import Entry
 from leaderboard.methods import read_families
 from leaderboard.results import read_measured
@@ -19,10 +19,9 @@ def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> N
     assert ToldApart({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
 
 
-def test_no_row_of_the_digits_stands_below_rows_whose_seeds_overlap_with_its_own() -> None:
-    boards = read_content(Path(__file__).parents[2] / "leaderboard", published=False).boards
+def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board: Content) -> None:
     overlapping = 0
-    for board in boards:
+    for board in whole_board.boards:
         for division in board.divisions:
             placed = [one for one in division.ranked if one.rank is not None]
             best_of_next = 1

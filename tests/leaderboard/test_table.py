@@ -3,13 +3,12 @@
 import csv
 import io
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from leaderboard.board import boards_of, read_content
 from leaderboard.entries import Entry
@@ -25,6 +24,7 @@ from leaderboard.table import (
     tables_of,
     with_mine,
 )
+from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -211,17 +211,15 @@ def test_coco_has_a_table_for_each_protocol() -> None:
     assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
 
 
-def test_the_command_prints_every_format(small_board: Path, tmp_path: Path) -> None:
+def test_the_command_prints_every_format(
+    small_board: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     begins = {"markdown": "**Digits", "latex": "% Digits", "csv": "table,rank,", "bibtex": ""}
     for form, begin in begins.items():
-        command = [sys.executable, "-m", "ncl_bench", "leaderboard", "table", "--root", str(small_board)]
-        done = subprocess.run(
-            [*command, "--dataset", "digits", "--noise", "caption-40", "--format", form],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=True,
-        )
+        options = ["--dataset", "digits", "--noise", "caption-40", "--format", form]
+        done = CliRunner().invoke(app, ["leaderboard", "table", "--root", str(small_board), *options])
+        assert done.exit_code == 0, done.output
         assert done.stdout.startswith(begin)
         assert not any(tmp_path.iterdir())
 

@@ -4,7 +4,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 import baselines.engine.job
+import baselines.engine.sweep
 import baselines.engine.train
 import ncl_bench.data.digits
 from baselines.engine.progress import TrainingProgress
@@ -20,6 +22,7 @@ from baselines.recipes import recipe_names
 from ncl_bench.cli import main
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import NclBenchError
 
 TINY = {"name": "vse_infinity", "embed_size": 16, "word_dim": 8}
 TINY_SGR = {"name": "sgr", "embed_size": 8, "word_dim": 8, "sim_dim": 8, "sgr_steps": 1}
@@ -93,6 +96,27 @@ def flat(name: str, value: object) -> dict[str, object]:
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return {k: v for key, child in items for k, v in flat(f"{name}.{key}", child).items()}
     return {name: value}
+
+
+class InThisProcess:
+    """In the place of the pool of processes that runs the cells of a sweep."""
+
+    def __init__(self, n_workers: int, initializer: object, arguments: tuple) -> None:
+        baselines.engine.sweep._shares = arguments[0]
+
+    def __enter__(self) -> "InThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        baselines.engine.sweep._shares = None
+
+    def submit(self, function: Callable, *arguments: object) -> Future:
+        future: Future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except NclBenchError as error:
+            future.set_exception(error)
+        return future
 
 
 for _split in ("train", "dev"):  # a server of processes composes them once

@@ -141,6 +141,17 @@ def test_structure_is_square(name: str, variant: Any) -> None:
     assert network.caption_caption_similarities(captions, variant).shape == (4, 4)
 
 
+@pytest.mark.parametrize("variant", ["gsc", "gsc+"])
+@pytest.mark.parametrize("name", ["vse_infinity", "vsrn"])
+def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name: str, variant: Any) -> None:
+    network = small_network(name)
+    images, captions = encoded(network, small_batch(3, LENGTHS))
+    assert_near(network.image_image_similarities(images, variant), images.vectors @ images.vectors.T)
+    assert_near(
+        network.caption_caption_similarities(captions, variant), captions.vectors @ captions.vectors.T
+    )
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(INTRA_MODAL)))
 def test_similarities_within_a_modality_are_refused(name: str) -> None:
     network = small_network(name)

@@ -25,9 +25,8 @@ from support.rounding import assert_equals_loop, assert_near
 from torch import Tensor
 
 from baselines.backbones import pairwise
-from baselines.backbones.encoders import unit_length
-from baselines.backbones.pairwise import attention, mirrored, plan_blocks, within_memory
-from baselines.backbones.squared_difference import attended_difference, positionwise_difference
+from baselines.backbones.pairwise import plan_blocks, within_memory
+from baselines.backbones.squared_difference import attended_difference
 from baselines.kit.backbone import Backbone, Encoded
 
 NAMES = ("sgr", "saf")
@@ -232,46 +231,6 @@ def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:
         assert len(block.anchors) == 1 or 100 * block.longest * len(block.anchors) <= 2000
         if block.valid is not None:
             assert block.valid.sum(dim=1).tolist() == (lengths[block.anchors] + 1).tolist()
-
-
-def test_attention_weights_sum_to_one_and_skip_hidden_keys() -> None:
-    torch.manual_seed(0)
-    valid = torch.tensor([[True, True, False], [True, False, False]])
-    weights = attention(torch.randn(4, 5, 6), torch.randn(2, 3, 6), valid)
-    assert weights.shape == (2, 20, 3)
-    assert_near(weights.sum(dim=-1), torch.ones(2, 20))
-    assert weights.transpose(1, 2)[~valid].eq(0).all()
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_mirrored_joins_blocks_into_a_square(size: int) -> None:
-    full = torch.arange(25.0).view(5, 5)
-    lower = [full[first:, first : first + size] for first in range(0, 5, size)]
-    upper = [full.T[first:, first : first + size] for first in range(0, 5, size)]
-    assert torch.equal(mirrored(5, lower, upper), full)
-
-
-def doubles(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-
-
-def test_gradients_of_the_squared_differences() -> None:
-    torch.manual_seed(0)
-    weight, bias = doubles(3, 4), doubles(3)
-    weights = torch.rand(2, 5, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        attended_difference, (weights, doubles(2, 6, 4), doubles(5, 4), weight, bias)
-    )
-    items, anchors = doubles(4, 2, 4), doubles(3, 2, 4)
-    assert torch.autograd.gradcheck(positionwise_difference, (items, anchors, weight, bias))
-
-
-def test_squared_differences_equal_their_definition() -> None:
-    torch.manual_seed(0)
-    weights, keys, queries = doubles(2, 5, 6), doubles(2, 6, 4), doubles(5, 4)
-    weight, bias = doubles(3, 4), doubles(3)
-    wanted = torch.nn.functional.linear((unit_length(weights @ keys) - queries) ** 2, weight, bias)
-    assert_near(attended_difference(weights, keys, queries, weight, bias), wanted)
 
 
 def test_gradients_stay_finite_where_everything_is_zero() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.parity import FILES, Golden, batch_of, encoded, network_of, small_batch, small_network, state_of
+from support.parity import FILES, Golden, batch_of, encoded, network_of, state_of
 from support.rounding import assert_near
 
 from baselines.backbones.vse_infinity import GeneralizedPooling, VSEInfinity
@@ -40,13 +40,3 @@ def test_pooling_sums_ranked_values() -> None:
             ranked = sorted(features[row, :length, column].tolist(), reverse=True)
             want = sum(w * x for w, x in zip(weights[row].tolist(), ranked, strict=False))
             assert pooling(features, lengths)[row, column].item() == pytest.approx(want, abs=1e-6)
-
-
-def test_intra_modal_similarities_are_inner_products() -> None:
-    network = small_network("vse_infinity")
-    images, captions = encoded(network, small_batch())
-    for variant in ("gsc", "gsc+"):
-        found = network.image_image_similarities(images, variant)
-        assert_near(found, images.vectors @ images.vectors.T)
-        found = network.caption_caption_similarities(captions, variant)
-        assert_near(found, captions.vectors @ captions.vectors.T)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from rich.console import Console
 from support.damaged import JSON, assert_damage_is_refused, assert_refused
-from support.few_digits import TINY, load_few
+from support.few_digits import TINY, InThisProcess, load_few
 from typer.testing import CliRunner
 
 from baselines.engine.job import TrainingJob
@@ -116,7 +116,10 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(
     assert "is already finished" in again.stdout, again.output
 
 
-def test_a_sweep_does_not_take_over_results_of_other_settings(tmp_path: Path) -> None:
+def test_a_sweep_does_not_take_over_results_of_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.engine.sweep.worker_pool", InThisProcess)
     small = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=1000", "backbone.embed_size=4"]
     cells = cells_of(tmp_path, [NAME], ["none"], [0], settings=small)
     sweep(tmp_path, cells, jobs=1, device="cpu")

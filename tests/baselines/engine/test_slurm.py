@@ -107,13 +107,6 @@ def test_the_command_says_what_is_wrong(
     assert sentence in str(found.exception)
 
 
-def test_an_executor_that_is_gone_is_refused(tmp_path: Path) -> None:
-    arguments = ["ncr/digits_vse_infinity", "--executor", "local", "--to", str(tmp_path)]
-    found = CliRunner().invoke(app, ["sweep", *arguments])
-    assert found.exit_code == 2
-    assert "'local' is not one of" in found.output
-
-
 def test_without_submitit_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncl_bench.extras.find_spec", lambda name: None)
     with (

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-import math
 import os
 import signal
 import subprocess
@@ -13,13 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from support.few_digits import TINY, load_few
+from support.few_digits import TINY, InThisProcess, load_few
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import baselines.engine.sweep
 from baselines.engine.recipe import Between, OneOf, Recipe
 from baselines.engine.step import Diverged
 from baselines.engine.sweep import Table, Tuning, table_names
@@ -48,34 +46,11 @@ TUNING = Tuning(trials=3, noise="caption-60", seed=1000)
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A recipe with a search, trained in this process on few pairs."""
     monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-    monkeypatch.setattr(baselines.engine.sweep, "worker_pool", in_this_process)
+    monkeypatch.setattr("baselines.engine.sweep.worker_pool", InThisProcess)
     path = tmp_path / "info_nce" / "few.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(CONTENT))
     return str(path)
-
-
-class in_this_process:
-    """In the place of a pool of processes."""
-
-    def __init__(self, n_workers: int, initializer, arguments) -> None:
-        baselines.engine.sweep._shares = arguments[0]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        baselines.engine.sweep._shares = None
-
-    def submit(self, function, *arguments):
-        from concurrent.futures import Future
-
-        future: Future = Future()
-        try:
-            future.set_result(function(*arguments))
-        except NclBenchError as error:
-            future.set_exception(error)
-        return future
 
 
 @given(
@@ -84,6 +59,7 @@ class in_this_process:
     log=st.booleans(),
     number=st.integers(1, 99),
 )
+@example(low=1e-300, factor=1e300, log=True, number=1)
 def test_a_drawn_number_lies_in_its_range_and_is_always_the_same(
     low: float, factor: float, log: bool, number: int
 ) -> None:
@@ -337,7 +313,3 @@ def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_pat
     assert [path.name for path in (folder / "tuned" / "info_nce").glob("*.yaml")] == ["few_tuned.yaml"]
     note = yaml.safe_load((folder / "tuned" / "info_nce" / "few_tuned.yaml").read_text())["note"]
     assert note.startswith("The best of 2 trials on dev under none noise, seed 7, 2 steps per network")
-
-
-def test_draws_of_the_ends_are_finite() -> None:
-    assert math.isfinite(drawn(Between(low=1e-300, high=1e300, log=True), 0, 1, "x"))

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import torch
 from support.few_digits import few_digits_recipe
-from support.rounding import assert_near
 from support.stand_in_device import DEVICE, OnDevice, StandIn, stand_in
 from support.tiny_clip import MODEL, WORDS, clip_batch
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.backbones.gru import both_directions
 from baselines.engine.job import TrainingJob, build_method, trusted_rows, with_own_images
 from baselines.engine.recipe import Recipe
 from baselines.engine.step import READ_EVERY, OptimiserStep
@@ -164,47 +162,3 @@ def test_transport_on_a_device_is_that_on_a_cpu_bit_by_bit(device: StandIn) -> N
     assert here.rounds == there.rounds > 1
     assert here.change == there.change
     assert torch.equal(here.plan, there.plan.cpu())
-
-
-class TestTheStandIn:
-    """It counts what makes the host wait for a GPU, and refuses what a GPU refuses."""
-
-    def test_values_that_are_read(self, device: StandIn) -> None:
-        x = torch.arange(3.0).to(DEVICE, non_blocking=True)
-        assert device.waits.total() == 0
-        for number, read in enumerate(
-            (
-                lambda: x.sum().item(),
-                lambda: x.tolist(),
-                lambda: x.cpu().numpy(),
-                lambda: bool(x.sum() > 1),
-                lambda: int(x[1]),
-                lambda: x.nonzero(),
-                lambda: x[x > 1],
-                lambda: torch.unique(x),
-                lambda: torch.tensor([1, 2], device=DEVICE),
-                lambda: torch.zeros(2).to(DEVICE),
-                lambda: x[torch.tensor([0, 1])],
-            ),
-            start=1,
-        ):
-            read()
-            assert device.waits.total() == number, number
-
-    def test_numbers_of_gru_and_gradient_are_those_of_the_cpu(self, device: StandIn) -> None:
-        torch.manual_seed(0)
-        gru = torch.nn.GRU(3, 4, batch_first=True, bidirectional=True)
-        sequences, lengths = torch.randn(5, 6, 3), torch.tensor([2, 6, 1, 4, 6])
-        found = []
-        for where in (torch.device("cpu"), DEVICE):
-            gru = gru.to(where)
-            gru.zero_grad()
-            out = both_directions(gru, sequences.to(where), lengths)
-            out.square().sum().backward()
-            found.append([x.cpu() for x in (out.detach(), gru.weight_hh_l0.grad)])
-        for here, there in zip(*found, strict=True):
-            assert_near(here, there)  # the decomposed GRU rounds otherwise
-
-    def test_tensors_of_the_device_and_of_the_host_do_not_meet(self, device: StandIn) -> None:
-        with pytest.raises(RuntimeError, match="mixes tensors"):
-            torch.zeros(3).to(DEVICE) + torch.zeros(3)

@@ -21,7 +21,6 @@ from support.parity import (
 from support.rounding import assert_near
 from torch import Tensor
 
-from baselines.backbones import BACKBONES as registered
 from baselines.kit.batches import Batch
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.crcl import BLANK, CRCL, CRCLConfig, complementary_loss, matching_log_probabilities
@@ -220,8 +219,3 @@ def test_training_pairs_are_augmented_as_the_backbone_allows(fixed_regions: bool
     shorter = bool((seen.image_lengths < 36).any())
     assert (blank, shorter) == ((True, False) if fixed_regions else (False, True))
     assert torch.equal(batch.image_features, torch.ones(12, 36, 2))
-
-
-@pytest.mark.parametrize(("backbone", "fixed"), [("sgr", True), ("saf", True), ("vse_infinity", False)])
-def test_backbones_say_whether_they_take_fewer_regions(backbone: str, fixed: bool) -> None:
-    assert registered[backbone].fixed_regions is fixed

@@ -144,7 +144,11 @@ state("notes holds the control character U+000D; remove it", "carriage_return", 
 state("method holds the control character U+001B; remove it", "escape_sequence", method="\x1b[2J")
 state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
 state("method", "name_of_two_lines", method="a\nb")
-state("it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
+state(
+    "scores.test.matrix.file is '../test.npy': it must be a path below",
+    "parent_path",
+    scores__test__matrix__file="../test.npy",
+)
 state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
 state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")
 state("does not exist", "missing_file", scores__test__matrix__file="other.npy")
@@ -166,7 +170,11 @@ state('write "" if there is none', "pretrained_encoder_none", pretrained_encoder
 state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
 state("unknown dataset", "unknown_dataset", dataset="flickr9k")
 state("this release evaluates protocol version 2", "later_protocol", protocol_version=3)
-state("'matrix', 'embeddings'", "unknown_form", scores__test__form="rankings")
+state(
+    "scores.test.form is 'ranks', expected one of: 'matrix', 'embeddings'",
+    "unknown_form",
+    scores__test__form="ranks",
+)
 state("order'; remove it or correct its spelling", "order_of_ids", scores__test__order={"image_ids": {}})
 state("scores", "no_scores", scores={})
 state("scores.train", "scores_of_train", scores__train={"form": "matrix"})
@@ -196,11 +204,6 @@ replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
 replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
 replace_yaml("is not plain YAML", "[" * 20_000, "yaml_nested")
 replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
-
-
-@case("scores.test.matrix.file is '../x.npy': it must")
-def name_of_a_nested_key(folder: Path, content: dict[str, Any]) -> None:
-    content["scores"]["test"]["matrix"]["file"] = "../x.npy"
 
 
 @case("key 'scores.test.captions' is missing", "embeddings")
@@ -312,11 +315,6 @@ def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
 @case("'cosine' or 'dot'", "embeddings")
 def unknown_similarity(folder: Path, content: dict[str, Any]) -> None:
     content["scores"]["test"]["similarity"] = "euclidean"
-
-
-@case("scores.test.form is 'ranks', expected one of: 'matrix', 'embeddings'")
-def scores_of_another_form(folder: Path, content: dict[str, Any]) -> None:
-    content["scores"]["test"]["form"] = "ranks"
 
 
 @case("noise file")

@@ -485,7 +485,6 @@ def tune(
             min=0, max=LARGEST_SEED, help="Seed of training and of the drawn options (default: 1000)."
         ),
     ] = None,
-    study: Annotated[str, typer.Option(hidden=True)] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Trials to run at once, one thread each.")] = 2,
     executor: Executor = "here",
     slurm: Slurm = None,
@@ -500,11 +499,6 @@ def tune(
 
     Example: ncl-bench tune ncr/digits_vse_infinity --set steps=1500 --to tuning
     """
-    if study:
-        raise NclBenchError(
-            "--study no longer exists: trials are stored in the --to folder; leave it out, and add --executor slurm to "
-            "tune on several machines"
-        )
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
     _refuse_unknown(() if table else recipe or ())

@@ -296,7 +296,8 @@ def _options(recipe: Recipe) -> dict[str, Any]:
 def shipped_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str | None:
     """Return the name of the shipped recipe with this content, after these settings; None if there is none."""
     given = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
-    beginning = "" if given else f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
+    renamed = {"method.name", "dataset", "backbone.name"} & set(settings or {})
+    beginning = "" if renamed else f"{recipe.method['name']}/{recipe.dataset}_{recipe.backbone['name']}"
     for name in recipe_names():
         if name.startswith(beginning):
             with suppress(RecipeError):  # another method's recipe lacks the option

@@ -13,6 +13,7 @@ A recipe whose name ends in ``_tuned`` takes the values that `ncl-bench tune` ch
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,16 @@ def recipe_names() -> list[str]:
     return sorted(name for path in RECIPES.glob("*.yaml") for name in _names_of(path.stem))
 
 
+@cache
+def _shipped(file: Path) -> dict[str, Any]:
+    """What a shipped file says; read once, since a check of one recipe's name may load a hundred."""
+    return read_yaml(file)
+
+
 def _names_of(method: str) -> list[str]:
     """Names of a method's shipped recipes; none where it has no file."""
     own = RECIPES / f"{method}.yaml"
-    keys = read_yaml(own) if own.is_file() and own != EVERY_METHOD else ()
+    keys = _shipped(own) if own.is_file() and own != EVERY_METHOD else ()
     tuned = (path.stem for path in (TUNED / method).glob("*.yaml"))
     return [f"{method}/{key}" for key in (*keys, *tuned) if key not in DATASETS]
 
@@ -101,12 +108,12 @@ def written(name: str) -> dict[str, Any]:
     own = RECIPES / f"{method}.yaml"
     merged: dict[str, Any] = {}
     for path in filter(Path.is_file, (EVERY_METHOD, own)):
-        entries = read_yaml(path)
+        entries = _shipped(path)
         for key in sorted(entries, key=len):
             if f"{ending}_".startswith(f"{key}_"):
                 merged = _merge(merged, entries[key])
     tuned = TUNED / f"{name}.yaml"
-    return _merge(merged, read_yaml(tuned)) if tuned.is_file() else merged
+    return _merge(merged, _shipped(tuned)) if tuned.is_file() else merged
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,13 @@ DRAWN_AT_ONCE = 50_000
 
 def similar_file(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) -> Path:
     """Path of the noise file in the folder of prepared datasets: ``NAME/noise/similar-60-seed96.npy``."""
+    return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{_seed(spec, ratio, seed)}.npy"
+
+
+def _seed(spec: DatasetSpec, ratio: float, seed: int | None) -> int:
+    """The seed that draws the noise: the given one, or the protocol's."""
     check_noise(ratio, "similar", 0 if seed is None else seed)
-    seed = spec.standard_seed("similar", ratio) if seed is None else seed
-    return root / spec.name / "noise" / f"similar-{100 * ratio:g}-seed{seed}.npy"
+    return spec.standard_seed("similar", ratio) if seed is None else seed
 
 
 def draw_similar(
@@ -57,8 +61,7 @@ def load_similar(
                 f"noise file {path} moves {n_wrong:,} captions, expected {int(ratio * len(caption_to_image)):,}; "
                 "delete it and make it again"
             )
-        seed = spec.standard_seed("similar", ratio) if seed is None else seed
-        return caption_to_image, replace(record, ratio=ratio, seed=seed)
+        return caption_to_image, replace(record, ratio=ratio, seed=_seed(spec, ratio, seed))
     if spec.n_captions("train") <= DRAWN_AT_ONCE:
         return draw_similar(root, spec, ratio, seed)
     given = "" if seed is None else f" --seed {seed}"

@@ -164,8 +164,8 @@ def _known_noise(
         path, _ = open_file(folder, noise.index)
         check_sha256(path, noise.index)
         return read_noise_file(path, spec, unit)
-    if unit == "similar" and not spec.embedded:
-        return None  # similar noise needs the captions, which are not available here
+    if unit == "similar" and spec.train_captions() is None:
+        return None
     drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=unit, seed=noise.seed)
     return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
 

@@ -283,10 +283,6 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
             "--table now is not tuned: it has the options that papers publish; fix: ",
         ),
         (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
-        (
-            ["tune", "ncr/digits_sgr", "--study", "sqlite:///x"],
-            "--study no longer exists: trials are stored in the --to folder",
-        ),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments: list[str], sentence: str, tmp_path: Path) -> None:

@@ -573,6 +573,13 @@ def sweep(
             help="Folder with the papers' noise files of unit image, which replace drawn noise (docs/noise.md)."
         ),
     ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Print runs, steps, arithmetic, bytes on disk and the least hours of what is left, and stop.",
+        ),
+    ] = False,
 ) -> None:
     """Train, score and evaluate recipes under several noises and seeds, and print a table of means.
 
@@ -636,6 +643,12 @@ def sweep(
         )
     if dataset:
         cells = list(dict.fromkeys(cell.on(dataset) for cell in cells))
+    if plan:
+        from baselines.engine.plan import BOUND, left_to_do, table_of_work
+
+        Console().print(table_of_work(left_to_do(cells)))
+        typer.echo(BOUND)
+        return
     results = run_sweep(
         to, cells, jobs=jobs, device=device, features=features, slurm=_slurm_options(executor, slurm)
     )

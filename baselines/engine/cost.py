@@ -195,11 +195,13 @@ def scoring_cost(network: Backbone, block: Batch, images: int, captions: int) ->
     return Cost(*(rows * i + columns * c + rows * columns * p for i, c, p in parts))
 
 
-def hollow(name: str, regions: int = 36, feature_dim: int = 2048, **options: Any) -> Backbone:
+def hollow(
+    name: str, regions: int = 36, feature_dim: int = 2048, words: int = WORDS, **options: Any
+) -> Backbone:
     """Return a backbone without values in its weights; ``options`` are its ``Config``'s, by default as published."""
     config = BACKBONES[name].Config(**options)
     with META:
-        return build_backbone(name, config, feature_dim=feature_dim, n_regions=regions, vocabulary_size=WORDS)
+        return build_backbone(name, config, feature_dim=feature_dim, n_regions=regions, vocabulary_size=words)
 
 
 def hollow_batch(pairs: int, longest: int = 20, regions: int = 36, feature_dim: int = 2048) -> Batch:

@@ -3,7 +3,7 @@
 A recipe is called ``METHOD/DATASET_BACKBONE``, or ``METHOD/DATASET_BACKBONE_VARIANT``. It takes what stands under the
 beginnings of its name, later ones over earlier ones: ``triplet/coco_sgr_clean`` takes ``coco``, ``coco_sgr`` and
 ``coco_sgr_clean`` of ``triplet.yaml``, after the same ones of ``every_method.yaml``. A ``note`` is a sentence for
-readers.
+readers; ``like: pictograms_sgr`` takes the options of another recipe of the method.
 
 A recipe whose name ends in ``_tuned`` takes the values that `ncl-bench tune` chose as well. They stand in
 ``tuned/METHOD/DATASET_BACKBONE_tuned.yaml``, with every trial beside them as CSV. ``tables`` holds what
@@ -111,7 +111,13 @@ def written(name: str) -> dict[str, Any]:
         entries = _shipped(path)
         for key in sorted(entries, key=len):
             if f"{ending}_".startswith(f"{key}_"):
-                merged = _merge(merged, entries[key])
+                own_entry = dict(entries[key])
+                if like := own_entry.pop("like", ""):
+                    taken = written(f"{method}/{like}") | {
+                        "note": f"Its options are those of {method}/{like}."
+                    }
+                    merged = _merge(merged, taken)
+                merged = _merge(merged, own_entry)
     tuned = TUNED / f"{name}.yaml"
     return _merge(merged, _shipped(tuned)) if tuned.is_file() else merged
 

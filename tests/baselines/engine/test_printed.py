@@ -239,7 +239,7 @@ def test_a_row_in_doubt_comes_last_and_an_unstated_unit_is_that_of_the_code(tmp_
 
 
 def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
-    tables = [table for table in map(Table.load, table_names()) if table.tuning is None]
+    tables = [table for table in map(Table.load, table_names()) if table.steps is None]
     trained = {
         (name, noise) for table in tables for name, noises in table.recipes.items() for noise in noises
     }

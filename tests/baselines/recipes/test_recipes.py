@@ -11,7 +11,7 @@ from support.damaged import YAML, assert_damage_is_refused, assert_refused
 from baselines.backbones import BACKBONES
 from baselines.engine.recipe import Recipe, own_name, shipped_name, with_settings
 from baselines.methods import METHODS
-from baselines.recipes import recipe_names
+from baselines.recipes import recipe_names, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
 
@@ -44,6 +44,15 @@ def test_a_name_means_the_same_training_as_ever() -> None:
         assert given == {key: value for key, value in content.items() if key not in ("backbone", "method")}, (
             name
         )
+
+
+@pytest.mark.parametrize("like", ["vse_infinity_tuned", "sgr"])
+def test_a_recipe_like_another_has_its_options_on_another_dataset(like: str) -> None:
+    other = Recipe.load(f"rcl/pictograms_{like}")
+    recipe = Recipe.load(f"rcl/flickr8k_{like.removesuffix('_tuned')}")
+    assert recipe.model_copy(update={"dataset": "pictograms"}) == other
+    note = written(f"rcl/flickr8k_{like.removesuffix('_tuned')}")["note"]
+    assert note == f"Its options are those of rcl/pictograms_{like}."
 
 
 def test_a_recipe_holds_every_option_however_it_was_written() -> None:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -282,16 +283,33 @@ def score(
             typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")
 
 
-def plot(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
-    """Plot a run's curves, its separation of true and false pairs, and histograms, as SVG and CSV.
+def plot(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    noise_file: Annotated[
+        Path | None, typer.Option(help="The noise file of the training, if it was given one.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="The --keep folder of the training, if it was given one.")
+    ] = None,
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Draw a run's curves and, where the run has the data, the papers' figures, as SVG and CSV.
 
     Example: ncl-bench plot runs/ncr
     """
     _require_torch()
-    from baselines.engine.plot import plot_run
     from baselines.engine.run_folder import RunFolder
+    from baselines.plot import plot_run
 
-    for path in plot_run(RunFolder(run)):
+    for path in plot_run(
+        RunFolder(run),
+        root,
+        noise_file=noise_file,
+        keep=keep,
+        device=device,
+        say=partial(typer.echo, err=True),
+    ):
         typer.echo(path)
 
 

@@ -25,6 +25,7 @@ from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import mean_triplet
 from baselines.kit.mixture import clean_posterior
 from baselines.kit.randomness import derive_seed
+from baselines.methods.ncr import matching_prediction
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
@@ -161,24 +162,13 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
     """The table of :func:`audit`."""
     train, rows, seed = audited.train, audited.rows, audited.described[0].seed
     place = device_for(device, audited.jobs[0].precision, None)
-    methods = [
-        chosen_method(job, folder, place) for job, folder in zip(audited.jobs, audited.folders, strict=True)
-    ]
-    networks = [(network, partial(m.ranking_scores, network)) for m in methods for network in m.networks]
-    batches = TrainingBatches(
-        train,
-        batch_size=audited.jobs[0].recipe.batch_size,
-        seed=seed,
-        device=place,
-        pair_rows=rows,
-        features="mapped",
-    )
+    networks, batches = _opened(audited, place)
     sample = np.sort(
         np.random.default_rng(derive_seed(seed, "audit")).choice(rows, min(SAMPLE, len(rows)), replace=False)
     )
     images = np.unique(train.caption_to_image[rows])
     with bar("audit", len(rows) + len(images), console) as advance:
-        loss, similarity, score = _own(networks, batches, advance)
+        loss, similarity, score, _ = _own(networks, batches, advance)
         if not (np.isfinite(loss).all() and np.isfinite(score).all()):
             raise TrainingError(
                 f"{audited.folders[0].path} gives similarities that are not finite; train it again"
@@ -227,13 +217,39 @@ def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32
     return mean
 
 
+def _opened(audited: AuditedRuns, place: torch.device) -> tuple[Networks, TrainingBatches]:
+    """The best networks of the runs, with what they rank by, and batches of the audited pairs."""
+    methods = [
+        chosen_method(job, folder, place) for job, folder in zip(audited.jobs, audited.folders, strict=True)
+    ]
+    networks = [(network, partial(m.ranking_scores, network)) for m in methods for network in m.networks]
+    return networks, TrainingBatches(
+        audited.train,
+        batch_size=audited.jobs[0].recipe.batch_size,
+        seed=audited.described[0].seed,
+        device=place,
+        pair_rows=audited.rows,
+        features="mapped",
+    )
+
+
+def own_values(
+    audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
+) -> dict[str, Float32Array]:
+    """``loss`` and ``similarity`` as in :func:`audit`, and ``prediction``: P of NCR's Eq. 5; float32 ``(n,)`` each."""
+    networks, batches = _opened(audited, device_for(device, audited.jobs[0].precision, None))
+    with bar("compare pairs", len(audited.rows), console) as advance:
+        loss, similarity, _, prediction = _own(networks, batches, advance)
+    return {"loss": loss, "similarity": similarity, "prediction": prediction}
+
+
 @torch.no_grad()
 def _own(
     networks: Networks, batches: TrainingBatches, advance: Advance
-) -> tuple[Float32Array, Float32Array, Float32Array]:
-    """Loss, similarity and ranking score of every pair, float32 ``(n,)`` each: means over the networks."""
+) -> tuple[Float32Array, Float32Array, Float32Array, Float32Array]:
+    """Loss, similarity, ranking score and NCR's prediction of every pair, float32 ``(n,)``: means over the networks."""
     ids = batches.pair_ids.numpy()
-    sums = np.zeros((3, len(ids)), np.float32)
+    sums = np.zeros((4, len(ids)), np.float32)
     for batch in batches.covering("audit"):
         places = np.searchsorted(ids, batch.pair_ids.cpu().numpy())
         for network, ranking_scores in networks:
@@ -243,12 +259,13 @@ def _own(
                     mean_triplet(similarities, MARGIN),
                     similarities.diagonal(),
                     ranking_scores(similarities).diagonal(),
+                    matching_prediction(similarities, MARGIN),
                 ]
             )
             sums[:, places] += own.cpu().numpy()
         advance(len(batch))
-    loss, similarity, score = sums / len(networks)
-    return loss, similarity, score
+    loss, similarity, score, prediction = sums / len(networks)
+    return loss, similarity, score, prediction
 
 
 def _among_others(

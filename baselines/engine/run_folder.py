@@ -284,7 +284,7 @@ class RunFolder:
             ) from None
 
     def write_division(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep what the method believes after an epoch, with 16 bits a number; an epoch of Flickr30K stays below 1 MB.
+        """Keep what the method believes after an epoch, with 16 bits a number: about 1 MB for Flickr30K.
 
         Args:
             epoch: from 0.

@@ -231,7 +231,11 @@ class Trainer:
         entry = self._measure(index, plan, similarities, means, estimates)
         self.history.append(entry)
         if self.keep_divisions and estimates:
-            self.folder.write_division(index, estimates)
+            measured = {
+                name: checked_estimate(each, len(self.train_split))
+                for name, each in self.method.measurements().items()
+            }
+            self.folder.write_division(index, estimates | measured)
         if entry.best:
             tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
             weights = save(tensors, metadata={"epoch": str(index)})

@@ -26,6 +26,7 @@ class CoTeaching(Method):
 
     Attributes:
         clean_probability: probability that each pair is clean, one memory per network; 1 before the first division.
+        divided_by: float ``(n_pairs,)``, the loss of the last division, mean over the networks; None before the first.
     """
 
     n_networks: ClassVar[int] = 2
@@ -33,6 +34,7 @@ class CoTeaching(Method):
     def __init__(self, config: Any, setting: Setting) -> None:
         super().__init__(config, setting)
         self.clean_probability = self.memories(initial=1.0)
+        self.divided_by: Tensor | None = None
 
     def memories(self, *, initial: float, width: int | None = None) -> Sequence[PairMemory]:
         """Create one :class:`PairMemory` per network."""
@@ -79,6 +81,7 @@ class CoTeaching(Method):
         for batch in batches.covering("divide"):
             for of_network, network in zip(losses, self.networks, strict=True):
                 of_network[batch.pair_ids] = self.pair_losses(network(self.augmented(batch))).to(of_network)
+        self.divided_by = torch.stack(losses).mean(dim=0)
         ids = batches.pair_ids.to(losses[0].device)
         for k, memory in enumerate(self.clean_probability):
             seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
@@ -109,6 +112,10 @@ class CoTeaching(Method):
     def estimates(self) -> dict[str, Tensor]:
         """Return the mean clean probability of both networks."""
         return {"clean_probability": mean_over(self.clean_probability)}
+
+    def measurements(self) -> dict[str, Tensor]:
+        """Return the loss of the last division."""
+        return {} if self.divided_by is None else {"loss": self.divided_by}
 
 
 def batches_in_turn(

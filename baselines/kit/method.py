@@ -248,6 +248,14 @@ class Method(nn.Module, ABC):
         """
         return {}
 
+    def measurements(self) -> dict[str, Tensor]:
+        """Return what else the method measured of every pair, for figures alone; empty by default.
+
+        Returns:
+            Name to finite float ``(n_pairs,)``, kept beside the estimates.
+        """
+        return {}
+
     def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:
         """Map similarities to the scores that rank and are averaged over networks; unchanged by default.
 

@@ -10,6 +10,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,23 +47,28 @@ def mixture_posterior(
     Returns:
         ``(n,)`` in [0, 1], dtype of ``values``.
     """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.mixture import GaussianMixture
 
     def fit() -> FloatArray:
-        mixture = GaussianMixture(
-            n_components=2, max_iter=max_iter, tol=1e-2, reg_covar=5e-4, random_state=random_state
-        )
-        column = values.reshape(-1, 1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            mixture.fit(column)
+        mixture = fitted_mixture(values, random_state, max_iter)
         means = mixture.means_.ravel()
         component = means.argmax() if larger_mean else means.argmin()
-        posterior: FloatArray = mixture.predict_proba(column)[:, component]
+        posterior: FloatArray = mixture.predict_proba(values.reshape(-1, 1))[:, component]
         return posterior
 
     return from_first_rank(fit)
+
+
+def fitted_mixture(values: FloatArray, random_state: RandomState | int, max_iter: int = 10) -> Any:
+    """The Gaussian mixture of :func:`mixture_posterior`, as scikit-learn has it."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    mixture = GaussianMixture(
+        n_components=2, max_iter=max_iter, tol=1e-2, reg_covar=5e-4, random_state=random_state
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return mixture.fit(values.reshape(-1, 1))
 
 
 def clean_posterior(losses: Tensor, *, random_state: RandomState | int) -> Tensor:

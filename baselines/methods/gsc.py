@@ -198,6 +198,10 @@ class GSC(Method):
             "intra_modal": self._mean("intra_modal"),
         }
 
+    def measurements(self) -> dict[str, Tensor]:
+        """S_IM of the epoch, the mean over the networks."""
+        return {"agreement": self._mean("seen_agreement")}
+
     def _mean(self, name: str) -> Tensor:
         return torch.stack([getattr(own, name).values for own in self.indicators]).mean(dim=0)
 

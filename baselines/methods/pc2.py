@@ -273,6 +273,7 @@ class PC2(CoTeaching):
                 now = classify(network, images).softmax(dim=1)
                 before = self.prediction[k].read(batch.pair_ids)
                 oscillations[k, batch.pair_ids] = oscillation(before, now).double()
+        self.divided_by = losses.mean(dim=0)
         for memories, values, purpose in (
             (self.clean_probability, losses, "mixture"),
             (self.stable_probability, oscillations, "oscillation"),

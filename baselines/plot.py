@@ -1,0 +1,296 @@
+"""Plots of a run like the figures of the papers, which their titles name: as SVG, and as CSV to plot again.
+
+What the run's history tells is drawn from it alone. The rest needs the finished run and its training data: what the
+method believed of every pair after each epoch, and the best networks, as in the audit.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from baselines.audit.pairs import AuditedRuns, open_runs, own_values
+from baselines.engine.measures import Epoch, hidden_correspondence
+from baselines.engine.run_folder import RunFolder
+from baselines.engine.statement import CLEAN_PROBABILITY
+from baselines.kit.mixture import fitted_mixture, min_max_normalised
+from baselines.kit.randomness import derive_seed
+from ncl_bench.errors import NclBenchError
+from ncl_bench.files import as_csv, sole_owner, write_bytes, write_text
+
+Rows = Sequence[Sequence[object]]
+Values = NDArray[np.float32]
+BINS = 40
+TRUE, FALSE = "#2b8a3e", "#e8590c"
+SHOWN_AS = {
+    CLEAN_PROBABILITY: "CRCL Fig. 1c and 1f",
+    "cross_modal": "GSC Fig. 5c",
+    "intra_modal": "GSC Fig. 5d",
+}
+"""Figures of the papers that show an estimate."""
+
+
+def plot_run(
+    folder: RunFolder,
+    root: Path | None = None,
+    *,
+    noise_file: Path | None = None,
+    keep: Path | None = None,
+    device: str = "auto",
+    say: Callable[[str], object] = print,
+) -> list[Path]:
+    """Write the figures of a run below its ``plots`` folder.
+
+    Args:
+        folder: a run with at least one complete epoch.
+        root: folder of prepared datasets.
+        noise_file: of the training, where its noise came from a file.
+        keep: of the training, where it kept some of the pairs alone.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        say: gets a sentence where the figures of single pairs cannot be drawn.
+
+    Returns:
+        The files written: ``curves``; for synthetic noise and methods that estimate the correspondence also
+        ``separation`` (AUROC and average precision per epoch) and ``histograms`` (last epoch); and of a finished run,
+        as far as the method kept the data, ``losses``, ``similarities``, ``predictions``, ``weights``,
+        ``loss_by_epoch`` and ``agreement``.
+
+    Raises:
+        TrainingError: the folder is not a run.
+        NclBenchError: another process is writing the same plots.
+    """
+    plots = folder.path / "plots"
+    with sole_owner(plots):
+        history = folder.read_history()
+        written = _curves(history, plots)
+        if any(entry.diagnosis for entry in history):
+            written += _separation(history, plots) + _histograms(history, plots)
+        try:
+            audited = open_runs([folder.path], root, noise_file=noise_file, keep=keep)
+        except NclBenchError as error:
+            say(f"The figures of single pairs are left out: {error}")
+        else:
+            written += _of_pairs(_Pairs.of(audited, device), plots)
+    return written
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The trained pairs of a finished run.
+
+    Attributes:
+        audited: the run.
+        truth: bool ``(n,)``, which pairs are true; None where nobody knows or all are.
+        own: loss, similarity and prediction under the best networks, float32 ``(n,)`` each.
+        kept: what the method kept after each epoch, by name.
+    """
+
+    audited: AuditedRuns
+    truth: NDArray[np.bool_] | None
+    own: Mapping[str, Values]
+    kept: Sequence[Mapping[str, Values]]
+
+    @classmethod
+    def of(cls, audited: AuditedRuns, device: str) -> "_Pairs":
+        known, rows = hidden_correspondence(audited.train), audited.rows
+        truth = None if known is None or known[rows].all() or not known[rows].any() else known[rows]
+        (folder,), (outcome,) = audited.folders, audited.outcomes
+        kept = [
+            {name: values[rows] for name, values in folder.read_division(epoch).items()}
+            for epoch in range(outcome.epochs)
+        ]
+        return cls(audited, truth, own_values(audited, device=device, console=Console(stderr=True)), kept)
+
+    @property
+    def groups(self) -> dict[str, NDArray[np.bool_]]:
+        """The pairs that are drawn apart."""
+        if self.truth is None:
+            return {"pairs": np.ones(len(self.audited.rows), np.bool_)}
+        return {"true pairs": self.truth, "false pairs": ~self.truth}
+
+    @property
+    def best(self) -> Mapping[str, Values]:
+        """What the method kept after the best epoch."""
+        epoch = self.audited.outcomes[0].best_epoch
+        return self.kept[epoch] if epoch < len(self.kept) else {}
+
+    def over_epochs(self, name: str) -> list[tuple[int, str, float]]:
+        """Epoch, group and mean of what the method kept under a name."""
+        return [
+            (epoch, group, float(kept[name][mask].mean()))
+            for epoch, kept in enumerate(self.kept)
+            if name in kept
+            for group, mask in self.groups.items()
+        ]
+
+
+def _of_pairs(pairs: _Pairs, plots: Path) -> list[Path]:
+    """The figures that the finished run has the data of."""
+    draw, own, best = partial(_pair_histogram, pairs), pairs.own, pairs.best
+    seed, config = pairs.audited.described[0].seed, pairs.audited.jobs[0].recipe.method_config
+    fit = derive_seed(seed, "audit", "mixture")
+    written = draw(plots / "losses", "loss of each pair", "NCR Fig. 3b", own["loss"], mixture=fit)
+    written += draw(
+        plots / "similarities", "similarity", "CRCL Fig. 1b and 1e, GSC Fig. 2", own["similarity"]
+    )
+    if CLEAN_PROBABILITY in best and hasattr(config, "clean_threshold"):
+        noisy = best[CLEAN_PROBABILITY] <= config.clean_threshold
+        written += draw(
+            plots / "predictions", "prediction, noisy subset", "NCR Fig. 3c", own["prediction"], chosen=noisy
+        )
+    if "agreement" in best:
+        fit, shown = derive_seed(seed, "plot", "agreement"), "GSC Fig. 2 and 5b"
+        written += draw(plots / "agreement", "intra-modal similarity", shown, best["agreement"], mixture=fit)
+    written += _over_epochs(pairs, plots / "weights", "mean weight", "GSC Fig. 5a", CLEAN_PROBABILITY)
+    written += _over_epochs(pairs, plots / "loss_by_epoch", "mean loss", "PC2 Fig. 2", "loss")
+    return written
+
+
+def _pair_histogram(
+    pairs: _Pairs,
+    path: Path,
+    label: str,
+    paper: str,
+    values: Values,
+    *,
+    chosen: NDArray[np.bool_] | None = None,
+    mixture: int | None = None,
+) -> list[Path]:
+    """A histogram of one value of all or the chosen pairs; with the seed of a fit, its two components as well."""
+    chosen = np.ones(len(values), np.bool_) if chosen is None else chosen
+    if not chosen.any():
+        return []
+    edges = np.histogram_bin_edges(values[chosen], bins=BINS)
+    centres = (edges[:-1] + edges[1:]) / 2
+    columns: dict[str, NDArray[Any]] = {"low": edges[:-1], "high": edges[1:]}
+    figure, (axes,) = _figure(1)
+    for color, (group, mask) in zip((TRUE, FALSE), pairs.groups.items(), strict=False):
+        counts = np.histogram(values[chosen & mask], bins=edges)[0]
+        columns[group.replace(" ", "_")] = counts
+        axes.stairs(counts, edges, fill=True, alpha=0.6, color=color, label=group)
+    if mixture is not None and values.min() < values.max():
+        for number, component in enumerate(_components(values, centres, mixture)):
+            columns[f"component_{number + 1}"] = component * len(values) * (edges[1] - edges[0])
+            axes.plot(
+                centres, columns[f"component_{number + 1}"], color="#1c1c1c", lw=1, ls=("-", "--")[number]
+            )
+    epoch = pairs.audited.outcomes[0].best_epoch
+    axes.set(xlabel=label, ylabel="pairs", title=f"{paper}: epoch {epoch}")
+    axes.legend(frameon=False)
+    rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return [
+        _write_csv(path.with_suffix(".csv"), tuple(columns), rows),
+        _write_svg(path.with_suffix(".svg"), figure),
+    ]
+
+
+def _components(values: Values, at: NDArray[np.float64], seed: int) -> list[NDArray[np.float64]]:
+    """Weighted densities of the two components that the methods fit, the one with the smaller mean first."""
+    fit, low, span = fitted_mixture(min_max_normalised(values), seed), values.min(), np.ptp(values)
+    found = []
+    for k in np.argsort(fit.means_.ravel()):
+        variance = float(fit.covariances_[k, 0, 0])
+        away = (at - low) / span - fit.means_[k, 0]
+        density = np.exp(-(away**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+        found.append(fit.weights_[k] * density / span)
+    return found
+
+
+def _over_epochs(pairs: _Pairs, path: Path, label: str, paper: str, name: str) -> list[Path]:
+    """The mean of true and of false pairs after each epoch that kept it; nothing where none did."""
+    rows = pairs.over_epochs(name)
+    if not rows:
+        return []
+    figure, (axes,) = _figure(1)
+    for color, group in zip((TRUE, FALSE), pairs.groups, strict=False):
+        own = [(epoch, value) for epoch, of_group, value in rows if of_group == group]
+        axes.plot(*zip(*own, strict=True), color=color, marker=".", label=group)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    highest = max(value for _, _, value in rows)
+    axes.set(xlabel="epoch", ylabel=label, title=paper, ylim=(0, 1.05 * highest))
+    axes.legend(frameon=False)
+    header = ("epoch", "pairs", "mean")
+    return [_write_csv(path.with_suffix(".csv"), header, rows), _write_svg(path.with_suffix(".svg"), figure)]
+
+
+def _curves(history: list[Epoch], plots: Path) -> list[Path]:
+    header = ("epoch", "round", "phase", "learning_rate", "loss", "dev_r_sum", "best")
+    rows = [
+        (e.index, e.round, e.phase, e.learning_rate, e.loss, e.dev["r_sum"], int(e.best)) for e in history
+    ]
+    figure, (left, right) = _figure(2)
+    epochs = [e.index for e in history]
+    losses = [np.nan if e.loss is None else e.loss for e in history]  # None: an epoch without a step
+    left.plot(epochs, losses, color="#4263eb")
+    left.set(xlabel="epoch", title="training loss (mean over steps)")
+    right.plot(epochs, [e.dev["r_sum"] for e in history], color="#2b8a3e")
+    right.set(xlabel="epoch", title="dev rSum", ylim=(0, 600))
+    return [_write_csv(plots / "curves.csv", header, rows), _write_svg(plots / "curves.svg", figure)]
+
+
+def _separation(history: list[Epoch], plots: Path) -> list[Path]:
+    rows = [
+        (e.index, name, found.auroc, found.average_precision)
+        for e in history
+        for name, found in e.diagnosis.items()
+    ]
+    figure, (axes,) = _figure(1)
+    for name in sorted({row[1] for row in rows}):
+        own = [row for row in rows if row[1] == name]
+        axes.plot([row[0] for row in own], [row[2] for row in own], label=f"{name} AUROC")
+        axes.plot([row[0] for row in own], [row[3] for row in own], "--", label=f"{name} AP")
+    axes.set(xlabel="epoch", ylim=(0, 1.02), title="true pairs against false pairs")
+    axes.legend(frameon=False)
+    header = ("epoch", "estimate", "auroc", "average_precision")
+    return [_write_csv(plots / "separation.csv", header, rows), _write_svg(plots / "separation.svg", figure)]
+
+
+def _histograms(history: list[Epoch], plots: Path) -> list[Path]:
+    last = next(entry for entry in reversed(history) if entry.diagnosis)
+    figure, panels = _figure(len(last.diagnosis))
+    rows: list[tuple[object, ...]] = []
+    for axes, (name, found) in zip(panels, sorted(last.diagnosis.items()), strict=True):
+        bins = found.histogram
+        edges = np.linspace(bins.low, bins.high, len(bins.true) + 1)
+        axes.stairs(bins.true, edges, fill=True, alpha=0.6, color="#2b8a3e", label="true pairs")
+        axes.stairs(bins.false, edges, fill=True, alpha=0.6, color="#e8590c", label="false pairs")
+        shown = f"{SHOWN_AS[name]}: " if name in SHOWN_AS else ""
+        axes.set(xlabel=name, ylabel="pairs", title=f"{shown}epoch {last.index}")
+        axes.legend(frameon=False)
+        rows += [
+            (last.index, name, low, high, true, false)
+            for low, high, true, false in zip(edges[:-1], edges[1:], bins.true, bins.false, strict=True)
+        ]
+    header = ("epoch", "estimate", "low", "high", "true_pairs", "false_pairs")
+    return [_write_csv(plots / "histograms.csv", header, rows), _write_svg(plots / "histograms.svg", figure)]
+
+
+def _figure(panels: int) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * panels, 3.2), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _write_svg(path: Path, figure: Any) -> Path:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "ncl-bench"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    write_bytes(path, buffer.getvalue())
+    return path
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> Path:
+    write_text(path, as_csv([header, *rows]))
+    return path

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,17 +137,24 @@ def write_inputs(folder: Path) -> None:
     (folder / "captions.csv").write_text("\n".join(rows) + "\n")
 
 
+@contextlib.contextmanager
+def tree_of(revision: str) -> Iterator[tuple[Path, Path]]:
+    """A temporary folder, and below it the files of a revision."""
+    with tempfile.TemporaryDirectory() as made:
+        folder, tree = Path(made), Path(made) / "tree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
+        try:
+            yield folder, tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
 def main(revision: str = BASE, *chosen: str) -> int:
     """Time this tree against a revision of it."""
-    with tempfile.TemporaryDirectory() as made:
-        folder, base = Path(made), Path(made) / "base"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(base), revision], check=True)
-        try:
-            write_inputs(folder)
-            found = {name: compare(name, [base, ROOT], folder) for name in chosen or WORKLOADS}
-        finally:
-            subprocess.run([*git, "remove", "--force", str(base)], check=True)
+    with tree_of(revision) as (folder, base):
+        write_inputs(folder)
+        found = {name: compare(name, [base, ROOT], folder) for name in chosen or WORKLOADS}
     print(f"| workload | {revision}, s | this tree, s | ratio |\n| --- | ---: | ---: | ---: |")
     for name, (before, after, ratio) in found.items():
         print(f"| {name} | {before:.3f} | {after:.3f} | {ratio:.2f} |")

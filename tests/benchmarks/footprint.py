@@ -14,9 +14,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from against_base import BASE, ROOT, tree_of
 
-ROOT = Path(__file__).parents[2]
-BASE = "81e59b5"
 TIMES = 3
 TRACED = """
 import contextlib, os, sys, threading
@@ -94,22 +93,16 @@ def seconds(tree: Path, folder: Path, start: list[str]) -> float:
 
 
 def main(revision: str = BASE) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        folder, base = Path(made), Path(made) / "tree"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(base), revision], check=True)
-        try:
-            before, after = files_executed(base, folder / "base"), files_executed(ROOT, folder / "here")
-            print(f"| files executed | {revision} | this tree |\n| --- | ---: | ---: |")
-            for call, *counts in zip(CALLS, before, after, strict=True):
-                print(f"| {call} | {counts[0]} | {counts[1]} |")
-            print(f"\n| processor seconds | this tree / {revision} |\n| --- | ---: |")
-            for name, start in STARTS.items():
-                pairs = [[seconds(tree, folder, start) for tree in (base, ROOT)] for _ in range(TIMES)]
-                least = np.min(pairs, axis=0)
-                print(f"| {name} | {least[1] / least[0]:.2f} |")
-        finally:
-            subprocess.run([*git, "remove", "--force", str(base)], check=True)
+    with tree_of(revision) as (folder, base):
+        before, after = files_executed(base, folder / "base"), files_executed(ROOT, folder / "here")
+        print(f"| files executed | {revision} | this tree |\n| --- | ---: | ---: |")
+        for call, *counts in zip(CALLS, before, after, strict=True):
+            print(f"| {call} | {counts[0]} | {counts[1]} |")
+        print(f"\n| processor seconds | this tree / {revision} |\n| --- | ---: |")
+        for name, start in STARTS.items():
+            pairs = [[seconds(tree, folder, start) for tree in (base, ROOT)] for _ in range(TIMES)]
+            least = np.min(pairs, axis=0)
+            print(f"| {name} | {least[1] / least[0]:.2f} |")
 
 
 if __name__ == "__main__":

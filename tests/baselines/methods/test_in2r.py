@@ -24,7 +24,7 @@ from support.parity import (
     state_of,
     tensor,
 )
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 from baselines.backbones.vse_infinity import Centring, VSEInfinity
@@ -179,7 +179,7 @@ def test_memory_and_prototypes_match_the_published_code(dtype: torch.dtype, gold
         pushed = [tensor(stored[f"queue.push{number}.{x}"], dtype) for x in ("images", "captions")]
         memory.push(*pushed, torch.arange(len(pushed[0])), torch.ones(len(pushed[0])).bool())
         after = f"queue.after{number}"
-        assert_stored(memory, stored[f"{after}.pointer"], stored[f"{after}.full"])
+        assert_memory(memory, stored[f"{after}.pointer"], stored[f"{after}.full"])
         for name in ("images", "captions"):
             want = tensor(stored[f"{after}.{name}"], dtype)[: len(memory)]
             assert torch.equal(getattr(memory, name)[: len(memory)], want), number
@@ -199,7 +199,7 @@ def test_memory_and_prototypes_match_the_published_code(dtype: torch.dtype, gold
     assert retrieved
 
 
-def assert_stored(memory: Memory, pointer: Any, full: Any) -> None:
+def assert_memory(memory: Memory, pointer: Any, full: Any) -> None:
     """The published pointer stands at the end until the next push, and so long the store is not full."""
     pushed, size = int(memory.pushed), len(memory.images)
     assert (pushed - 1) % size + 1 == int(pointer)
@@ -353,15 +353,15 @@ def test_a_step_of_the_warm_up_matches_the_published_code(
     if case == "dropout" and suffix:
         method = method_of(stored, dtype, Masks(), monkeypatch)
         method.warmup_step(0, batch, Steps(method, float(stored["learning_rate"])))
-        assert_state(method.networks[0], base, state_of(stored, f"{name}.after.", dtype, suffix))
+        assert_state(method.networks[0].state_dict(), base, state_of(stored, f"{name}.after.", dtype, suffix))
 
 
-def assert_state(network: nn.Module, base: dict[str, Tensor], after: dict[str, Tensor]) -> None:
-    """Compare all weights and statistics after a step."""
+def assert_state(found: dict[str, Tensor], base: dict[str, Tensor], after: dict[str, Tensor]) -> None:
+    """Compare all weights and statistics of a network after a step."""
     wanted = network_of("vse_infinity", base | after).state_dict()
     for name, want in wanted.items():
         if want.is_floating_point():
-            assert_near(network.state_dict()[name], want, 1e-6, scale=1, name=name)
+            assert_near(found[name], want, 1e-6, scale=1, name=name)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -485,35 +485,30 @@ def assert_trained(stored: Arrays, name: str, method: IN2R, step: Watched) -> No
         network, *refiners = step.gradients[number]
         base = state_of(stored, f"{'AB'[int(step.rows[number][0])]}.", torch.float64)
         prefix = f"{name}.step{number}.grad."
-        gradients = (
-            state_of(stored, prefix, torch.float64, "__f64")
-            if f"{prefix}img_enc.fc.weight__f64" in stored
-            else {}
-        )
-        if gradients:
-            largest = max(x.abs().max().item() for x in gradients.values())
+        if f"{prefix}img_enc.fc.weight__f64" in stored:
+            gradients = state_of(stored, prefix, torch.float64, "__f64")
             holder = network_of("vse_infinity", base)
             for key, weight in holder.named_parameters():
                 weight.grad = network[key]
-            allowed = {"relative": 1e-6, "absolute": 1e-7 * largest}
-            assert_gradients(holder, "vse_infinity", base, gradients, some=True, **allowed)
-            for way in REFINERS:
-                for key in names_between(stored, f"{prefix}{way}_refiner.", "__f64"):
-                    if not key.startswith(UNUSED):
-                        want = stored[f"{prefix}{way}_refiner.{key}__f64"]
-                        assert_near(refiners[0][f"{way}.{key}"], want, 1e-6, scale=0.1 * largest, name=key)
+            near = {"relative": 1e-6, "of_all": 1e-7}
+            assert_gradients(holder, "vse_infinity", base, gradients, some=True, **near)
+            largest = max(x.abs().max().item() for x in gradients.values())
+            assert_refiners(refiners[0], stored, prefix, 0.1 * largest)
         prefix = f"{name}.step{number}.after."
         if f"{prefix}img_enc.fc.weight__f64" in stored:
-            after = state_of(stored, prefix, torch.float64, "__f64")
-            wanted = network_of("vse_infinity", base | after).state_dict()
-            for key, want in wanted.items():
-                if want.is_floating_point():
-                    assert_near(step.states[number][0][key], want, 1e-6, scale=1, name=key)
-            for way in REFINERS:
-                for key in names_between(stored, f"{prefix}{way}_refiner.", "__f64"):
-                    if not key.startswith(UNUSED):
-                        want = stored[f"{prefix}{way}_refiner.{key}__f64"]
-                        assert_near(step.states[number][1][f"{way}.{key}"], want, 1e-6, scale=1, name=key)
+            trained, refiner = step.states[number]
+            assert_state(trained, base, state_of(stored, prefix, torch.float64, "__f64"))
+            assert_refiners(refiner, stored, prefix, 1.0)
+
+
+def assert_refiners(found: dict[str, Tensor], stored: Arrays, prefix: str, scale: float) -> None:
+    """Compare gradients or weights of both refiners of a network."""
+    for way in REFINERS:
+        for key in names_between(stored, f"{prefix}{way}_refiner.", "__f64"):
+            if not key.startswith(UNUSED):
+                assert_stored(
+                    found[f"{way}.{key}"], stored, f"{prefix}{way}_refiner.{key}__f64", 1e-6, scale=scale
+                )
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

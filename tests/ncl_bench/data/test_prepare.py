@@ -417,18 +417,6 @@ def test_killed_and_repeated_gives_identical_bytes(limit, tmp_path):
     assert os.listdir(root) == ["flickr30k"]
 
 
-def test_unfinished_work_of_other_settings_is_dropped(tmp_path, monkeypatch):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    with monkeypatch.context() as patch:
-        fail_after(patch, splits=2)
-        with pytest.raises(DataError, match="No space left"):
-            prepare("flickr30k", source, tmp_path / "root")
-    options = PrepareOptions(dtype="float16")
-    prepare("flickr30k", source, tmp_path / "root", options)
-    prepare("flickr30k", source, tmp_path / "fresh", options)
-    assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
-
-
 def fail_after(monkeypatch, splits):
     """Writing features runs out of space after some splits."""
     real, left = preparing._write_features, [splits]
@@ -442,15 +430,18 @@ def fail_after(monkeypatch, splits):
     monkeypatch.setattr(preparing, "_write_features", full)
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_a_full_disk_leaves_nothing_half_written_and_work_of_other_settings_is_dropped(
+    dtype, tmp_path, monkeypatch
+):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     with monkeypatch.context() as patch:
-        fail_after(patch, splits=1)
+        fail_after(patch, splits=2)
         with pytest.raises(DataError, match=r"No space left on device; fix that and run the same command"):
             prepare("flickr30k", source, tmp_path / "root")
     assert not (tmp_path / "root" / "flickr30k").exists()
-    prepare("flickr30k", source, tmp_path / "root")
-    prepare("flickr30k", source, tmp_path / "fresh")
+    for name in ("root", "fresh"):
+        prepare("flickr30k", source, tmp_path / name, PrepareOptions(dtype=dtype))
     assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
 
 
@@ -470,15 +461,6 @@ def test_the_same_command_again_changes_nothing(tmp_path):
     assert prepare("flickr30k", source, tmp_path / "root") == folder
     assert prepare("flickr30k", source.parent, tmp_path / "root") == folder  # the same files, named otherwise
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == stamps
-
-
-def test_other_settings_do_not_overwrite(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    prepare("flickr30k", source, tmp_path / "root")
-    with pytest.raises(
-        DataError, match="other files or with other settings; delete it or choose another --to"
-    ):
-        prepare("flickr30k", source, tmp_path / "root", PrepareOptions(dtype="float16"))
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,19 @@ them: ``pictograms``; its emoji with Chinese captions, ``pictograms-emoji``; and
 original, unchecked texts of the clip art.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, Origin
 
 FILES = Path(__file__).parent
@@ -55,12 +57,18 @@ def rows() -> tuple[Row, ...]:
 
 
 @lru_cache
-def thumbnails() -> dict[str, NDArray[np.uint8]]:
-    """Pictures of dev and test by id, uint8 ``(64, 64, 3)``."""
+def splits() -> dict[str, str]:
+    """Split of ``pictograms`` by id, of the pictures that it holds."""
+    return {row.id: row.split for row in rows() if row.split}
+
+
+@lru_cache(maxsize=len(SPLITS))
+def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
+    """Pictures of a split of ``pictograms`` by id, uint8 ``(64, 64, 3)``."""
     from PIL import Image
 
-    shown = [row.id for row in rows() if row.split in ("dev", "test")]
-    with Image.open(FILES / "thumbnails.webp") as picture:
+    shown = [name for name, its_split in splits().items() if its_split == split]
+    with Image.open(FILES / f"thumbnails_{split}.webp") as picture:
         sheet = np.asarray(picture.convert("RGB"))
     tiles = (
         sheet.reshape(-1, THUMBNAIL, COLUMNS, THUMBNAIL, 3)
@@ -68,6 +76,39 @@ def thumbnails() -> dict[str, NDArray[np.uint8]]:
         .reshape(-1, THUMBNAIL, THUMBNAIL, 3)
     )
     return dict(zip(shown, tiles, strict=False))  # the last line of the sheet ends with white tiles
+
+
+@cache
+def png(image_id: str) -> bytes | None:
+    """The thumbnail of a picture; None for clip art whose own text is of no use, which has none."""
+    from PIL import Image
+
+    split = splits().get(image_id)
+    if split is None:
+        return None
+    stream = BytesIO()
+    Image.fromarray(thumbnails(split)[image_id]).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@dataclass(frozen=True)
+class Thumbnails(Sequence[bytes]):
+    """Pictures as PNG, made when they are asked for."""
+
+    image_ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+    @overload
+    def __getitem__(self, row: slice) -> "Thumbnails": ...
+    def __getitem__(self, row: int | slice) -> "bytes | Thumbnails":
+        """One picture, or some that are not made yet."""
+        if isinstance(row, slice):
+            return Thumbnails(self.image_ids[row])
+        return cast(bytes, png(self.image_ids[row]))
 
 
 def _features(chosen: list[Row]) -> NDArray[np.float32]:
@@ -94,15 +135,17 @@ class Pictograms(EmbeddedDataset):
         """Content of one split, made once per process."""
         return _content(self, split)
 
-    def picture(self, image_id: str, features: FloatArray) -> bytes | None:
-        """Thumbnail as PNG; train pictures have none."""
-        from PIL import Image
+    def load_embedded(
+        self, split: str, language: str | None = None, tokenizer: str | None = None
+    ) -> PairedDataset:
+        """With thumbnails as images, where every picture of the split has one; see the base class."""
+        dataset = super().load_embedded(split, language, tokenizer)
+        ids = tuple(self.content(split).image_ids.tolist())
+        return replace(dataset, images=Thumbnails(ids)) if splits().keys() >= set(ids) else dataset
 
-        if image_id not in thumbnails():
-            return None
-        stream = BytesIO()
-        Image.fromarray(thumbnails()[image_id]).save(stream, "PNG")
-        return stream.getvalue()
+    def picture(self, image_id: str, features: FloatArray) -> bytes | None:
+        """The thumbnail, as PNG."""
+        return png(image_id)
 
 
 class PictogramsEmoji(Pictograms):

@@ -103,12 +103,20 @@ def test_captions_of_the_web_are_those_of_train_alone() -> None:
     )
 
 
-def test_pictures_of_dev_and_test_are_shown() -> None:
-    test = SPEC.content("test")
-    shown = [SPEC.picture(name, test.image_features[0]) for name in test.image_ids.tolist()]
-    assert all(
-        png is not None and Image.open(io.BytesIO(png)).size == (THUMBNAIL, THUMBNAIL) for png in shown
-    )
-    assert len(set(shown)) == len(shown)
-    assert SPEC.picture(str(SPEC.content("train").image_ids[0]), test.image_features[0]) is None
-    assert all(np.ptp(pixels) > 8 for pixels in thumbnails().values())
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_picture_of_a_split_is_an_image(split: str) -> None:
+    images = load_dataset("pictograms", split=split).images
+    assert images is not None
+    assert len(images) == SPEC.images[split]
+    shown = set(images[-300:])
+    assert len(shown) > 280, "icons of two sources may look alike"
+    assert all(Image.open(io.BytesIO(png)).size == (THUMBNAIL, THUMBNAIL) for png in shown)
+    assert all(np.ptp(pixels) > 8 for pixels in thumbnails(split).values())
+
+
+def test_clip_art_whose_text_is_of_no_use_has_no_picture() -> None:
+    told, untold = (next(row for row in rows() if bool(row.split) is wanted) for wanted in (True, False))
+    assert SPEC.picture(told.id, np.zeros(0)) is not None
+    assert WEB.picture(untold.id, np.zeros(0)) is None
+    assert load_dataset("pictograms-web").images is None
+    assert load_dataset("pictograms-web", split="test").images is not None

@@ -100,7 +100,7 @@ def test_pictograms_are_shown_by_their_thumbnails() -> None:
     name = str(load_dataset("pictograms", split="test").image_ids[7])
     assert item.label == f"image 7 ({name})"
     shown = Image.open(io.BytesIO(base64.b64decode(item.picture.removeprefix("data:image/png;base64,"))))
-    np.testing.assert_array_equal(np.asarray(shown), pictograms.thumbnails()[name])
+    np.testing.assert_array_equal(np.asarray(shown), pictograms.thumbnails("test")[name])
 
 
 def test_photographs_are_shown_small_and_upright_and_damaged_ones_not_at_all() -> None:
@@ -109,8 +109,8 @@ def test_photographs_are_shown_small_and_upright_and_damaged_ones_not_at_all() -
     turned[0x0112] = 6  # the camera was held upright
     Image.new("RGB", (600, 300)).save(stream, "JPEG", exif=turned)
     photographs = [stream.getvalue(), stream.getvalue()[:500]]
-    train = replace(load_dataset("pictograms"), images=photographs)
-    gallery = Gallery(pictograms.SPEC, train)
+    mine = replace(load_dataset("pictograms"), images=photographs, image_ids=np.array(["first", "second"]))
+    gallery = Gallery(pictograms.SPEC, mine)
     kind, content = gallery.image(0).picture.split(",")
     assert kind == "data:image/jpeg;base64"
     assert Image.open(io.BytesIO(base64.b64decode(content))).size == (120, 240)

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from baselines.kit.batches import Batch
+from baselines.kit.batches import Batch, sent
 from baselines.kit.distributed import split_by_captions
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
@@ -48,6 +48,13 @@ class Encoded:
         pools = self.vectors.dim() == 2  # one item each: no need to wait for rows on a GPU
         lengths = self.lengths.new_ones(len(rows)) if pools else self.lengths[rows.cpu()]
         return Encoded(self.vectors[rows], lengths, pooled)
+
+
+def overall(encoded: Encoded) -> Tensor:
+    """One vector per image or caption, ``(n, dim)``: the mean of its regions or words."""
+    if encoded.vectors.dim() == 2:
+        return encoded.vectors
+    return encoded.vectors.sum(dim=1) / sent(encoded.lengths, encoded.vectors.device)[:, None]
 
 
 class Backbone(nn.Module, ABC):

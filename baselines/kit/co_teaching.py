@@ -6,16 +6,21 @@ A method provides its losses and the training of one network; it may override ev
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.method import EpochPlan, Method, Setting, Step
+from baselines.kit.losses import info_nce, matching_probability
+from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import clean_posterior, is_clean
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
+
+Faults = Literal["repaired", "published"]
 
 
 class CoTeaching(Method):
@@ -116,6 +121,57 @@ class CoTeaching(Method):
     def measurements(self) -> dict[str, Tensor]:
         """Return the loss of the last division."""
         return {} if self.divided_by is None else {"loss": self.divided_by}
+
+
+class ContrastiveConfig(WarmUpThenStepDecay):
+    """What the published codes of CREAM and SPS have in common.
+
+    Attributes:
+        temperature: tau of the softmax over the batch, above 0 (code: 0.07).
+        clean_threshold: a network calls pairs with a probability above it clean, in [0, 1) (code: 0.5).
+        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 15).
+        faults: ``published`` keeps what the method names in its Deviations.
+        warmup_epochs: (code: 5).
+        epochs: after the warm-up (README: 40 Flickr30K and CC152K, 20 COCO).
+        learning_rate: of Adam (code: 2e-4).
+        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
+        lr_update: epochs between decays, counted after the warm-up (code: 10).
+        lr_decay: factor of a decay (code: 0.1).
+    """
+
+    temperature: Annotated[float, Field(gt=0)] = 0.07
+    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    noisy_from_epoch: Annotated[int, Field(ge=0)] = 15
+    faults: Faults = "repaired"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    lr_update: Annotated[int, Field(ge=1)] = 10
+
+
+class ContrastiveCoTeaching(CoTeaching):
+    """Co-teaching with InfoNCE in place of NCR's triplet."""
+
+    config: ContrastiveConfig
+
+    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
+        """InfoNCE on all pairs."""
+        backbone = cast(Backbone, self.networks[k].train())
+        images, captions = backbone.encode(batch)
+        losses = self.pair_losses(backbone.compare(images, captions))
+        step(backbone, (losses + backbone.auxiliary_losses(images, batch)).mean(), batch)
+
+    def pair_losses(self, similarities: Tensor) -> Tensor:
+        """``l_i = -log r_ii - log q_ii``, ``(B,)``: the cross entropies of image and caption i, added."""
+        return 2 * info_nce(similarities, self.config.temperature)
+
+    @torch.no_grad()
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """p of a batch in evaluation mode, ``(B,)``: how surely each pair finds itself among the batch."""
+        return matching_probability(network.eval()(batch), self.config.temperature)
+
+
+def refined_label(clean_probability: Tensor, prediction: Tensor) -> Tensor:
+    """``w + (1 - w) p``, ``(B,)``: a label that trusts the given pair as far as it is clean."""
+    return clean_probability + (1 - clean_probability) * prediction
 
 
 def batches_in_turn(

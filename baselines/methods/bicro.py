@@ -31,8 +31,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Backbone, Encoded
-from baselines.kit.batches import Batch, TrainingBatches, sent
+from baselines.kit.backbone import Backbone, overall
+from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.distributed import from_first_rank
 from baselines.kit.losses import hardest_triplet, mean_triplet
@@ -126,13 +126,6 @@ def anchors_first(similarities: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     advantage = (margin - mean_triplet(similarities, margin) / 2).clamp(0, margin)
     order, n_anchors = advantage.argsort(), len(advantage) // 10 + 1
     return order[-n_anchors:], order[:-n_anchors]
-
-
-def overall(encoded: Encoded) -> Tensor:
-    """One vector per image or caption, ``(n, dim)``: the mean of its regions or words."""
-    if encoded.vectors.dim() == 2:
-        return encoded.vectors
-    return encoded.vectors.sum(dim=1) / sent(encoded.lengths, encoded.vectors.device)[:, None]
 
 
 def cosines(items: Tensor, anchors: Tensor) -> Tensor:

@@ -31,43 +31,33 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.co_teaching import CoTeaching, batches_in_turn, mean_over
-from baselines.kit.losses import info_nce, matching_probability
-from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
+from baselines.kit.co_teaching import (
+    ContrastiveConfig,
+    ContrastiveCoTeaching,
+    batches_in_turn,
+    mean_over,
+    refined_label,
+)
+from baselines.kit.method import EpochPlan, Step
 from baselines.kit.mixture import exceeds
 
 SMALLEST_SUM = 1e-6
 
 
-class CREAMConfig(WarmUpThenStepDecay):
-    """Every constant of the published code.
+class CREAMConfig(ContrastiveConfig):
+    """The other constants of the published code.
 
     Attributes:
-        temperature: tau of the softmax over the batch, above 0 (code: 0.07).
-        clean_threshold: a network calls pairs with a probability above it clean, in [0, 1) (code: 0.5).
         trusted_share: with a larger share of clean pairs, clean and hard batches keep every mined weight, in [0, 1]
             (code: 0.85).
         negatives: ``mined``, or ``even`` (see Deviations).
         hard_from_epoch: first epoch after the warm-up with hard batches (code: 10).
-        noisy_from_epoch: first epoch after the warm-up with noisy batches, not before the hard ones (code: 15).
-        faults: see Deviations.
-        warmup_epochs: (code: 5).
-        epochs: after the warm-up (README: 40 Flickr30K and CC152K, 20 COCO).
-        learning_rate: of Adam (code: 2e-4).
-        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
-        lr_update: epochs between decays, counted after the warm-up (code: 10).
-        lr_decay: factor of a decay (code: 0.1).
+            Noisy batches never come before them.
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.07
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
     trusted_share: Annotated[float, Field(ge=0, le=1)] = 0.85
     negatives: Literal["mined", "even"] = "mined"
     hard_from_epoch: Annotated[int, Field(ge=0)] = 10
-    noisy_from_epoch: Annotated[int, Field(ge=0)] = 15
-    faults: Literal["repaired", "published"] = "repaired"
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    lr_update: Annotated[int, Field(ge=1)] = 10
 
 
 @dataclass(frozen=True)
@@ -102,16 +92,6 @@ def three_sets(probabilities: Sequence[Tensor], threshold: float) -> tuple[Tenso
     """
     one, other = (exceeds(probability, threshold) for probability in probabilities)
     return one & other, one ^ other, ~(one | other)
-
-
-def pair_loss(similarities: Tensor, temperature: float) -> Tensor:
-    """``l_i = -log r_ii - log q_ii``, ``(B,)``: the cross entropies of image and caption i, added."""
-    return 2 * info_nce(similarities, temperature)
-
-
-def refined_label(clean_probability: Tensor, prediction: Tensor) -> Tensor:
-    """``w + (1 - w) p``, ``(B,)``: of clean pairs with the peer's w, of hard pairs with the mean of both networks'."""
-    return clean_probability + (1 - clean_probability) * prediction
 
 
 def refined_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor:
@@ -186,7 +166,7 @@ def cream_loss(similarities: Tensor, targets: Targets, temperature: float) -> Te
     return -(of_images + of_captions)
 
 
-class CREAM(CoTeaching):
+class CREAM(ContrastiveCoTeaching):
     """Two networks that are trained on one division, one after the other."""
 
     name = "cream"
@@ -201,17 +181,6 @@ class CREAM(CoTeaching):
         notes = ["the code's fault"] * (config.faults == "published")
         notes += ["even negatives"] * (config.negatives == "even")
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
-
-    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
-        """InfoNCE on all pairs."""
-        backbone = cast(Backbone, self.networks[k].train())
-        images, captions = backbone.encode(batch)
-        losses = pair_loss(backbone.compare(images, captions), self.config.temperature)
-        step(backbone, losses.mean() + backbone.auxiliary_losses(images, batch).mean(), batch)
-
-    def pair_losses(self, similarities: Tensor) -> Tensor:
-        """InfoNCE."""
-        return pair_loss(similarities, self.config.temperature)
 
     def divide(self, batches: TrainingBatches) -> Division:
         """The three sets, the same for both networks; all pairs are clean if fewer than two would be."""
@@ -233,7 +202,7 @@ class CREAM(CoTeaching):
         mean_labels: dict[str, Tensor] = {}  # of each set's last batch
         last_hard: Batch | None = None
         for clean, hard, noisy in batches_in_turn(k, batches, sets.clean, *others):
-            # all labels stand before the first step moves the network
+            # all labels stand before the first step moves the network; a hard pair's w is the mean of both networks'
             label = refined_label(w[clean.pair_ids], self.predict(network, clean))
             mean_labels["clean"] = label.mean()
             counted = last_hard if hard is None and c.faults == "published" else hard
@@ -264,8 +233,3 @@ class CREAM(CoTeaching):
         losses = cream_loss(similarities, targets, c.temperature)
         mined = (targets.captions.sum() + targets.images.sum()) / len(labels) - 2 * labels.mean()
         step(network, losses.mean() + (labels * auxiliary).mean(), batch, mined_weight=mined)
-
-    @torch.no_grad()
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """p of a batch in evaluation mode: how surely each pair finds itself among the batch."""
-        return matching_probability(network.eval()(batch), self.config.temperature)

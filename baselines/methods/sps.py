@@ -21,58 +21,44 @@ The published code is followed; the paper's text was not at hand, so equations h
   * Backbones that pool (none published): the mean over an image's regions or a caption's words is its pooled vector.
 """
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Backbone
+from baselines.kit.backbone import Backbone, overall
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.co_teaching import CoTeaching, batches_in_turn
+from baselines.kit.co_teaching import (
+    ContrastiveConfig,
+    ContrastiveCoTeaching,
+    Faults,
+    batches_in_turn,
+    refined_label,
+)
 from baselines.kit.losses import matching_probability
-from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Step
 from baselines.kit.mixture import exceeds
-from baselines.methods.bicro import overall
-from baselines.methods.cream import pair_loss, refined_label
 
 SMALLEST_PRODUCT = 1e-8
 
-Faults = Literal["repaired", "published"]
 
-
-class SPSConfig(WarmUpThenStepDecay):
-    """Every constant of the published code.
+class SPSConfig(ContrastiveConfig):
+    """The other constants of the published code.
 
     Attributes:
-        temperature: tau of the softmax over the batch, above 0 (code: 0.07).
-        clean_threshold: pairs with a probability above it are clean or strictly clean, in [0, 1) (code: 0.5).
         strict_threshold: pairs with a probability above it are strictly clean, in [0, 1) (code: 0.6).
         label_threshold: smaller labels of noisy images with their proxies become 0, in [0, 1] (code: 0.5).
         symmetry_weight: at least 0 (code: 25).
         geometry_weight: at least 0 (code: 25).
         clean_from_epoch: first epoch after the warm-up with clean batches (code: 10).
-        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 15).
-        faults: see Deviations.
-        warmup_epochs: (code: 5).
-        epochs: after the warm-up (README: 40 Flickr30K and CC152K, 20 COCO).
-        learning_rate: of Adam (code: 2e-4).
-        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
-        lr_update: epochs between decays, counted after the warm-up (code: 10).
-        lr_decay: factor of a decay (code: 0.1).
     """
 
-    temperature: Annotated[float, Field(gt=0)] = 0.07
-    clean_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
     strict_threshold: Annotated[float, Field(ge=0, lt=1)] = 0.6
     label_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     symmetry_weight: Annotated[float, Field(ge=0)] = 25.0
     geometry_weight: Annotated[float, Field(ge=0)] = 25.0
     clean_from_epoch: Annotated[int, Field(ge=0)] = 10
-    noisy_from_epoch: Annotated[int, Field(ge=0)] = 15
-    faults: Faults = "repaired"
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
-    lr_update: Annotated[int, Field(ge=1)] = 10
 
 
 def three_sets(
@@ -106,7 +92,7 @@ def proxy_label(prediction: Tensor, likeness: Tensor, threshold: float) -> Tenso
     return label.where(label >= threshold, 0.0)
 
 
-class SPS(CoTeaching):
+class SPS(ContrastiveCoTeaching):
     """Two networks, each trained on the division that the other one makes, and on proxies that it finds itself."""
 
     name = "sps"
@@ -119,14 +105,6 @@ class SPS(CoTeaching):
     def title_of(cls, config: SPSConfig) -> str:
         """Says where the code's fault is kept."""
         return cls.title if config.faults == "repaired" else f"{cls.title} (the code's fault)"
-
-    def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
-        """InfoNCE on all pairs."""
-        self.train_step(self.networks[k], batch, None, step)
-
-    def pair_losses(self, similarities: Tensor) -> Tensor:
-        """InfoNCE."""
-        return pair_loss(similarities, self.config.temperature)
 
     def divide(self, k: int, batches: TrainingBatches) -> tuple[Tensor, Tensor, Tensor]:
         """The three sets for network k, int64 each; all pairs are strictly clean if fewer than two would be."""
@@ -160,19 +138,19 @@ class SPS(CoTeaching):
         c, backbone = self.config, cast(Backbone, network.train())
         images, captions = backbone.encode(batch)
         similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
-        contrast = pair_loss(similarities, c.temperature).mean()
+        contrast = self.pair_losses(similarities).mean()
         symmetry = symmetry_loss(similarities)
         geometry = geometry_loss(overall(images), overall(captions))
         loss = contrast + c.symmetry_weight * symmetry + c.geometry_weight * geometry + auxiliary.mean()
         step(backbone, loss, batch, contrast=contrast, symmetry=symmetry, geometry=geometry)
 
-    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor | None, step: Step) -> None:
-        """A batch with labels ``(B,)``, or one of the warm-up where there are none."""
+    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor, step: Step) -> None:
+        """A batch with labels ``(B,)``."""
         backbone = cast(Backbone, network.train())
         images, captions = backbone.encode(batch)
-        losses = pair_loss(backbone.compare(images, captions), self.config.temperature)
+        losses = self.pair_losses(backbone.compare(images, captions))
         losses = losses + backbone.auxiliary_losses(images, batch)
-        step(backbone, (losses if labels is None else labels * losses).mean(), batch)
+        step(backbone, (labels * losses).mean(), batch)
 
     def proxy_step(
         self, network: nn.Module, strict: Batch, noisy: Batch, proxies: Tensor, labels: Tensor, step: Step
@@ -181,13 +159,8 @@ class SPS(CoTeaching):
         backbone = cast(Backbone, network.train())
         images = backbone.encode_images(noisy.image_features, noisy.image_lengths)
         captions = backbone.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
-        losses = labels * pair_loss(backbone.compare(images, captions), self.config.temperature)
+        losses = labels * self.pair_losses(backbone.compare(images, captions))
         step(backbone, losses.mean(), noisy)
-
-    @torch.no_grad()
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """p of a batch in evaluation mode: how surely each pair finds itself among the batch."""
-        return matching_probability(network.eval()(batch), self.config.temperature)
 
     @torch.no_grad()
     def proxies(self, network: nn.Module, strict: Batch, noisy: Batch) -> tuple[Tensor, Tensor]:

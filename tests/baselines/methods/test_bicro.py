@@ -26,7 +26,7 @@ from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 import baselines.methods.bicro as bicro
-from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.backbone import Backbone, Encoded, overall
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
@@ -43,7 +43,6 @@ from baselines.methods.bicro import (
     divided,
     first_component,
     loss_mixture,
-    overall,
     smallest_losses,
     soft_label,
 )

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 import baselines.methods.cream as cream
 from baselines.kit.batches import Batch
-from baselines.kit.losses import matching_probability
+from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
 from baselines.methods.cream import (
@@ -40,7 +40,6 @@ from baselines.methods.cream import (
     cream_loss,
     even_targets,
     mined_targets,
-    pair_loss,
     three_sets,
 )
 
@@ -55,7 +54,7 @@ def test_losses_and_their_gradients_match_the_published_code(dtype: torch.dtype,
     compared = 0
     for name in names_between(stored, "", f".value{suffix}"):
         if name == "one_hot":  # labels ignored: the warm-up
-            assert_near(pair_loss(tensor(stored["scores.random"]), TAU).mean(), stored["one_hot.value"])
+            assert_near(2 * info_nce(tensor(stored["scores.random"]), TAU).mean(), stored["one_hot.value"])
             continue
         matrix, mode, *rest = name.split(".", 3)
         scores = tensor(stored[f"scores.{matrix}"], dtype).requires_grad_()
@@ -73,7 +72,7 @@ def test_losses_and_their_gradients_match_the_published_code(dtype: torch.dtype,
             labels = column(stored[f"labels.{rest[0]}"], dtype)
             loss = cream_loss(scores, even_targets(labels), TAU).mean()
         else:
-            loss = pair_loss(scores, TAU)
+            loss = 2 * info_nce(scores, TAU)
             loss = loss.mean() if mode == "warmup" else loss
         loss.sum().backward()
         want = stored[f"{name}.value{suffix}"]

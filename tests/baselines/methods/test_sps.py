@@ -27,13 +27,11 @@ from support.rounding import assert_near
 from support.three_sets import SetsInTurn, stored_batches
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Encoded
+from baselines.kit.backbone import Encoded, overall
 from baselines.kit.batches import Batch
-from baselines.kit.losses import matching_probability
+from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Setting
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
-from baselines.methods.bicro import overall
-from baselines.methods.cream import pair_loss
 from baselines.methods.sps import SPS, SPSConfig, cosines, geometry_loss, symmetry_loss, three_sets
 
 TAU = SPSConfig().temperature
@@ -51,11 +49,11 @@ def test_losses_and_their_gradients_match_the_published_code(dtype: torch.dtype,
         matrix, mode, *labels = name.split(".")
         scores = tensor(stored[f"scores.{matrix}"], dtype).requires_grad_()
         if mode == "train":
-            loss = (column(stored[f"labels.{labels[0]}"], dtype) * pair_loss(scores, TAU)).mean()
+            loss = (column(stored[f"labels.{labels[0]}"], dtype) * 2 * info_nce(scores, TAU)).mean()
         elif mode == "symmetry":
             loss = WEIGHT * symmetry_loss(scores)
         else:
-            loss = pair_loss(scores, TAU)
+            loss = 2 * info_nce(scores, TAU)
             loss = loss.mean() if mode == "warmup" else loss
         loss.sum().backward()
         assert_near(loss, stored[f"{name}.value{suffix}"], value, scale=noise / value, name=name)
@@ -385,6 +383,6 @@ def test_vectors_without_length_and_batches_of_one_stay_finite() -> None:
     geometry_loss(images, captions).backward()
     assert images.grad.isfinite().all()
     scores = torch.rand(1, 1).requires_grad_()
-    (pair_loss(scores, TAU).mean() + symmetry_loss(scores)).backward()
+    (2 * info_nce(scores, TAU).mean() + symmetry_loss(scores)).backward()
     assert scores.grad.isfinite().all()
     assert matching_probability(scores, TAU).item() == 1

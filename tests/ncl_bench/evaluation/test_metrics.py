@@ -77,6 +77,44 @@ def test_folds_of_published_code(golden: Golden) -> None:
     assert printed == pytest.approx(float(stored["fold5.rsum_as_printed_by_ncr"]), abs=1e-9)
 
 
+def recalls(ranks: Ranks, n_images: int) -> NDArray[np.floating]:
+    """i2t R@1, R@5, R@10, then t2i, ``(6,)``."""
+    result = protocol_result(ranks, n_images, intervals=False)
+    return np.array([getattr(side, k) for side in (result.i2t, result.t2i) for k in ("r1", "r5", "r10")])
+
+
+@pytest.mark.parametrize("file", ["V_npc_eval", "W_osa_eval"])
+def test_recalls_of_published_evaluations_and_where_they_are_wrong(file: str, golden: Golden) -> None:
+    """NPC prints i2t R@10 in place of t2i R@10 under the 1K protocol, and OSA cuts its folds to 999 images."""
+    stored, fold = golden(file), 1000
+    for name in (key.removesuffix(".images") for key in stored if key.endswith(".images")):
+        images, captions = (stored[f"{name}.{side}"].astype(np.float32) for side in ("images", "captions"))
+        images, captions = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, captions))
+        each = len(captions) // len(images)
+        in_folds = fold if f"{name}.fold_recalls" in stored else None
+        counted = count_ranks(
+            ArrayRows(images @ captions.T), captions_per_image=each, images_per_fold=in_folds
+        )
+        wanted = stored[f"{name}.recalls" if f"{name}.recalls" in stored else f"{name}.recalls_5k"]
+        np.testing.assert_allclose(recalls(counted.whole, len(images)), wanted[:6], rtol=0, atol=0.05)
+    assert counted.folds is not None, "MS-COCO comes last"
+    folds = [
+        recalls(Ranks(counted.folds.i2t[n : n + fold], counted.folds.t2i[each * n : each * (n + fold)]), fold)
+        for n in range(0, len(images), fold)
+    ]
+    published = stored[f"{name}.fold_recalls"][:, :6]
+    if file == "V_npc_eval":
+        np.testing.assert_allclose(folds, published, rtol=0, atol=0.05)
+        printed, mean = stored[f"{name}.printed_1k"], np.mean(folds, axis=0)
+        np.testing.assert_allclose(printed[:5], mean[:5], rtol=0, atol=0.05)
+        assert printed[5] == printed[2] > mean[5] + 0.05
+    else:
+        np.testing.assert_allclose(folds, stored[f"{name}.fold_recalls_whole"], rtol=0, atol=0.05)
+        lost = np.mean(folds, axis=0)[3:] - published[:, 3:].mean(axis=0)
+        assert (lost > 0).all()
+        assert (lost < 0.1).all()
+
+
 def test_trec_eval_finds_the_same_hits() -> None:
     import ir_measures
     from ir_measures import Qrel, ScoredDoc, Success

@@ -2,14 +2,24 @@
 
 import json
 import signal
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
-from support.few_digits import TINY, cut_short, few_digits_recipe, killed_command, load_few, outcome
+from safetensors.torch import load_file
+from support.few_digits import (
+    TINY,
+    cut_short,
+    few_digits_recipe,
+    killed_command,
+    load_few,
+    outcome,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
@@ -21,6 +31,8 @@ from baselines.engine.run_folder import Machine, RunFolder
 from baselines.engine.train import Trainer
 from baselines.methods import METHODS
 from ncl_bench.cli import app
+from ncl_bench.data import load_dataset
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
@@ -262,6 +274,40 @@ def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(
         TrainingError, match=r"loss is nan at step 12 \(pairs \d+, .*last good checkpoint is .*epoch-000001"
     ):
         train(job(TRIPLET | {"epochs": 3}), tmp_path / "run")
+
+
+def load_alike(name: str, **options: Any) -> PairedDataset:
+    """Train has 41 pairs of one image and one caption."""
+    dataset = load_dataset(name, **options)
+    if options["split"] != "train":
+        return dataset
+    features = np.repeat(dataset.image_features[np.array([0])], dataset.n_images, axis=0)
+    tokens = dataset.tokens.take(np.zeros(len(dataset), np.int64))
+    return replace(dataset, image_features=features, tokens=tokens).subset(np.arange(41))
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone"),
+    [(name, TINY) for name in ("cream", "in2r", "npc", "osa", "sps")]
+    + [("cream", TINY_SGR), ("sps", TINY_SGR)],
+)
+def test_pairs_that_are_all_alike_and_a_batch_of_one_leave_numbers_or_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.engine.job.load_dataset", load_alike)
+    from_start = dict.fromkeys(("hard_from_epoch", "clean_from_epoch", "noisy_from_epoch"), 0)
+    recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, **from_start)
+    alike = TrainingJob(Recipe.from_dict(recipe | {"batch_size": 20}))
+    if name == "osa":
+        with pytest.raises(TrainingError, match=r"no training pair is more similar .* OSA trusts none"):
+            train(alike, tmp_path / "run")
+        return
+    train(alike, tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert len(history) == 3
+    assert np.isfinite([epoch["loss"] for epoch in history]).all()
+    weights = load_file(tmp_path / "run" / "best.safetensors")
+    assert all(weight.isfinite().all() for weight in weights.values())
 
 
 def test_history_says_what_happened(tmp_path: Path) -> None:

@@ -332,7 +332,11 @@ audit_app = typer.Typer(
 @audit_app.command("runs")
 def audit_runs(
     runs: Annotated[
-        list[Path], typer.Argument(help="Finished runs on the same data and noise; several are averaged.")
+        list[Path],
+        typer.Argument(
+            help="Finished runs on the same data and noise; several are averaged. For LEMoN also two files of "
+            "embeddings of a training split, images first, with --dataset."
+        ),
     ],
     to: Target,
     noise_file: Annotated[
@@ -348,23 +352,54 @@ def audit_runs(
             "(default: the labels of the dataset, if it has some)."
         ),
     ] = None,
+    method: Annotated[
+        Literal["lemon"] | None,
+        typer.Option(help="Score pairs by LEMoN, from embeddings (default: by the method of each run)."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset of the embeddings.")] = None,
+    noise_ratio: Ratio = 0.0,
+    noise_unit: Unit = "caption",
+    noise_seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of that noise (default: the standard seed of this setting)."),
+    ] = None,
     root: Root = None,
     device: Device = "auto",
 ) -> None:
     """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
 
     Example: ncl-bench audit runs/ncr --to audit
+
+    Example: ncl-bench audit images.npy captions.npy --method lemon --dataset flickr30k --noise-ratio 0.4 --to audit
     """
     require("baselines", "torch", "jinja2", needed_by="this command")
-    from baselines.audit import write_audit
+    from baselines.audit import write_audit, write_lemon
+    from ncl_bench.data import load_dataset
 
-    result = write_audit(runs, to, root, noise_file=noise_file, keep=keep, labels=labels, device=device)
+    if dataset is None:
+        if noise_ratio or noise_seed is not None:
+            raise NclBenchError("a run records its noise; leave --noise-ratio and --noise-seed out")
+        result = write_audit(
+            runs, to, root, noise_file=noise_file, keep=keep, labels=labels, method=method, device=device
+        )
+    else:
+        if method is None or len(runs) != 2 or keep is not None:
+            raise NclBenchError(
+                "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep, "
+                "or leave --dataset out"
+            )
+        noise = {"noise_ratio": noise_ratio, "noise_unit": noise_unit, "noise_seed": noise_seed}
+        noisy = noise_ratio != 0 or noise_seed is not None or noise_file is not None
+        options: dict[str, Any] = noise | {"noise_file": noise_file} if noisy else {}
+        train = load_dataset(dataset, split="train", root=root, **options)
+        result = write_lemon((runs[0], runs[1]), to, train, labels=labels, device=device)
     for remark in result.remarks:
         typer.echo(remark)
     for column, found in result.detection.items():
+        division = found.own or found.best
         typer.echo(
-            f"{column.replace('_', ' ')}: AUROC {found.auroc:.3f}; wrong pairs at {found.own.threshold:g}: "
-            f"precision {found.own.precision:.3f}, recall {found.own.recall:.3f}"
+            f"{column.replace('_', ' ')}: AUROC {found.auroc:.3f}; wrong pairs at {division.threshold:g}"
+            f"{'' if found.own else ' (best F1)'}: precision {division.precision:.3f}, recall {division.recall:.3f}"
         )
     for column, each in result.labelled.detection.items() if result.labelled else ():
         for other, measured in each.items():
@@ -376,9 +411,8 @@ def audit_runs(
     if result.first_wrong is not None:
         typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
     typer.echo(f"open {to / 'index.html'}")
-    typer.echo(
-        f"next: {command_name()} audit apply {quote(str(to))} --threshold {result.threshold:g} --to cleaned"
-    )
+    threshold = "THRESHOLD" if result.threshold is None else f"{result.threshold:g}"
+    typer.echo(f"next: {command_name()} audit apply {quote(str(to))} --threshold {threshold} --to cleaned")
 
 
 @audit_app.command("apply")
@@ -387,7 +421,9 @@ def audit_apply(
     to: Target,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Keep the pairs whose clean probability is above it (default: 0.5)."),
+        typer.Option(
+            help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN)."
+        ),
     ] = None,
     ids: Annotated[
         Path | None,
@@ -409,7 +445,7 @@ def audit_apply(
     _require_torch()
     from baselines.audit import apply_audit
 
-    kept = apply_audit(audit, to, threshold=0.5 if threshold is None else threshold, ids=ids)
+    kept = apply_audit(audit, to, threshold=threshold, ids=ids)
     typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
     typer.echo(
         f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"

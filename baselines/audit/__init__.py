@@ -3,3 +3,4 @@
 from baselines.audit.pairs import audit as audit
 from baselines.audit.report import apply_audit as apply_audit
 from baselines.audit.report import write_audit as write_audit
+from baselines.audit.report import write_lemon as write_lemon

@@ -85,14 +85,24 @@ def write_page(
     )
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     cards = _Cards(result.chosen_by, table, truth, train, history)
-    limits = np.arange(STEPS + 1) / STEPS
     values = table[result.chosen_by].to_numpy(np.float32)
+    low, high = (0.0, 1.0) if result.threshold is not None else (float(values.min()), float(values.max()))
+    limits = low + (high - low) * np.arange(STEPS + 1) / STEPS
+    called = _at_most(values, limits)
+    start = (
+        int(np.searchsorted(called, len(suspicious)))
+        if result.threshold is None
+        else round(result.threshold * STEPS)
+    )
     wrong = [] if truth is None else _at_most(values[~truth], limits)
     page = template.render(
         result=result,
         suspicious=[cards.card(place, row) for place, row in enumerate(suspicious, 1)],
         surest=[cards.card(place, row) for place, row in enumerate(surest, 1)],
-        called=_at_most(values, limits),
+        called=called,
+        low=low,
+        high=high,
+        start=min(start, STEPS - 1),
         wrong=wrong,
         n_wrong=None if truth is None else int((~truth).sum()),
         steps=STEPS,
@@ -127,7 +137,8 @@ class _Cards:
         line = self.table.iloc[row]
         image = int(self.train.caption_to_image[self.row_of[line["pair_id"]]])
         columns = [c for c in ("clean_probability", "posterior", "loss", "similarity") if c != self.chosen_by]
-        numbers = [(c.replace("_", " "), f"{line[c]:.3f}") for c in columns if not pd.isna(line[c])]
+        shown = [c for c in columns if c in line and not pd.isna(line[c])]
+        numbers = [(c.replace("_", " "), f"{line[c]:.3f}") for c in shown]
         value = line[self.chosen_by]
         return Card(
             place=place,

@@ -4,7 +4,7 @@ Similarities and losses are those of the networks that were best on dev, in eval
 here; :mod:`baselines.audit.report` holds the table against it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -163,30 +163,64 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
     train, rows, seed = audited.train, audited.rows, audited.described[0].seed
     place = device_for(device, audited.jobs[0].precision, None)
     networks, batches = _opened(audited, place)
-    sample = np.sort(
-        np.random.default_rng(derive_seed(seed, "audit")).choice(rows, min(SAMPLE, len(rows)), replace=False)
-    )
-    images = np.unique(train.caption_to_image[rows])
-    with bar("audit", len(rows) + len(images), console) as advance:
+    sample = sample_of(rows, seed)
+    n_images = len(np.unique(train.caption_to_image[rows]))
+    with bar("audit", len(rows) + n_images, console) as advance:
         loss, similarity, score, _ = _own(networks, batches, advance)
         if not (np.isfinite(loss).all() and np.isfinite(score).all()):
             raise TrainingError(
                 f"{audited.folders[0].path} gives similarities that are not finite; train it again"
             )
-        rank, better = _among_others(networks, train, rows, score, images, sample, place, advance)
-    own_images = train.caption_to_image[rows]
-    captions = train.captions
+
+        def scores_of(block: Int64Array, captions: Int64Array) -> Float32Array:
+            return score_rows(
+                [network for network, _ in networks],
+                train,
+                block,
+                captions,
+                device=place,
+                rank_by=[rank_by for _, rank_by in networks],
+            )
+
+        rank, better = among_others(scores_of, train, rows, score, sample, advance)
+    values = {
+        CLEAN_PROBABILITY: clean_probability(audited),
+        "loss": loss,
+        "similarity": similarity,
+        "posterior": _posterior(loss, derive_seed(seed, "audit", "mixture")),
+    }
+    return table_of(train, rows, values, rank, better)
+
+
+def sample_of(rows: Int64Array, seed: int) -> Int64Array:
+    """Ascending rows of the pairs whose captions every image is compared with."""
+    random = np.random.default_rng(derive_seed(seed, "audit"))
+    return np.sort(random.choice(rows, min(SAMPLE, len(rows)), replace=False))
+
+
+def table_of(
+    train: PairedDataset,
+    rows: Int64Array,
+    values: Mapping[str, NDArray[np.floating]],
+    rank: Int64Array,
+    better: NDArray[np.object_],
+) -> pd.DataFrame:
+    """The table of audited pairs: what they are, what was found of each, and what fits its image better.
+
+    Args:
+        train: the split, whole.
+        rows: int64 ``(n,)``, its audited pairs.
+        values: column to a number of each pair.
+        rank, better: of :func:`among_others`.
+    """
+    own_images, captions = train.caption_to_image[rows], train.captions
+    texts = [None] * len(rows) if captions is None else list(taken(captions, rows))
     return pd.DataFrame(
         {
             "pair_id": train.pair_ids[rows],
             "image_id": list(map(str, taken(train.image_ids, own_images))),
-            "caption": pd.array(
-                [None] * len(rows) if captions is None else list(taken(captions, rows)), "string"
-            ),
-            CLEAN_PROBABILITY: clean_probability(audited),
-            "loss": loss,
-            "similarity": similarity,
-            "posterior": _posterior(loss, derive_seed(seed, "audit", "mixture")),
+            "caption": pd.array(texts, "string"),
+            **values,
             "rank": rank,
         }
         | {f"better_{place + 1}": pd.array(column, "Int64") for place, column in enumerate(better.T)}
@@ -268,31 +302,28 @@ def _own(
     return loss, similarity, score, prediction
 
 
-def _among_others(
-    networks: Networks,
+def among_others(
+    scores_of: Callable[[Int64Array, Int64Array], Float32Array],
     train: PairedDataset,
     rows: Int64Array,
     own: Float32Array,
-    images: Int64Array,
     sample: Int64Array,
-    device: torch.device,
     advance: Advance,
 ) -> tuple[Int64Array, NDArray[np.object_]]:
     """Rank of each pair's caption among those of the sample, and the best of these for its image.
 
     Args:
-        networks: with what they rank by.
+        scores_of: scores of some images (rows) and captions (columns).
         train: the whole split.
         rows: the audited pairs.
         own: float32 ``(n,)``, ranking score of each pair.
-        images: ascending, the images of these pairs.
         sample: ascending rows of the pairs whose captions are compared.
-        device: where the networks are.
         advance: called with the number of images done.
 
     Returns:
         int64 ``(n,)``, at least 1, and pair ids ``(n, 3)``, None where the sample has no more.
     """
+    images = np.unique(train.caption_to_image[rows])
     rank = np.zeros(len(rows), np.int64)
     better = np.full((len(rows), BETTER), None, object)
     image_of = train.caption_to_image
@@ -301,14 +332,7 @@ def _among_others(
     order = np.argsort(image_of[rows], kind="stable")
     for start in range(0, len(images), IMAGES_AT_ONCE):
         block = images[start : start + IMAGES_AT_ONCE]
-        scores = score_rows(
-            [network for network, _ in networks],
-            train,
-            block,
-            sample,
-            device=device,
-            rank_by=[rank_by for _, rank_by in networks],
-        )
+        scores = scores_of(block, sample)
         first, last = np.searchsorted(image_of[rows][order], [block[0], block[-1] + 1])
         places = order[first:last]
         of_block = np.searchsorted(block, image_of[rows[places]])

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from baselines.audit.labelled import LabelledPairs
+from baselines.audit.lemon import LemonSetting
 from baselines.engine.measures import Detection
 from ncl_bench.errors import TrainingError, first_problem
 from ncl_bench.files import readable
@@ -37,6 +38,14 @@ class EpochDetection(Record):
     detection: Detection
 
 
+class LemonRecord(Record):
+    """How LEMoN scored the pairs: its numbers, pairs in the reference, and files of embeddings if no run gave them."""
+
+    setting: LemonSetting
+    n_reference: int
+    embeddings: tuple[str, ...]
+
+
 class AuditResult(Record):
     """``result.json``.
 
@@ -46,11 +55,12 @@ class AuditResult(Record):
         noise: of the split, without its source.
         n_pairs: audited pairs.
         runs: that were averaged.
-        chosen_by: the column that orders the page: ``clean_probability``, or ``posterior`` where no run has one.
-        threshold: the method's own for this column; pairs at or below it are called wrong.
+        chosen_by: the column that orders the page: ``clean_probability``, ``posterior`` without one, or ``lemon``.
+        threshold: the method's own for this column; pairs at or below it are called wrong. None for LEMoN.
         detection: column to how well it finds the wrong pairs; empty where nobody knows which these are.
         first_wrong: how many of the most suspicious pairs on the page are wrong; None where nobody knows.
         epochs: the same for the clean probability of each epoch, as far as it was kept.
+        lemon: how LEMoN scored the pairs; None in the audit of a method.
         labelled: what labels say of natural noise; None without labels.
         remarks: what a reader has to know, in sentences.
     """
@@ -61,10 +71,11 @@ class AuditResult(Record):
     n_pairs: int
     runs: tuple[AuditedRun, ...]
     chosen_by: str
-    threshold: float
+    threshold: float | None
     detection: dict[str, Detection] = Field(default_factory=dict)
     first_wrong: int | None = None
     epochs: tuple[EpochDetection, ...] = ()
+    lemon: LemonRecord | None = None
     labelled: LabelledPairs | None = None
     remarks: tuple[str, ...] = ()
 

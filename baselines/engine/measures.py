@@ -59,7 +59,7 @@ class Detection(Record):
     Attributes:
         n_pairs: pairs with an estimate.
         n_wrong: those whose image is not their own.
-        own: the division at the method's own threshold.
+        own: the division at the method's own threshold; None if it has none.
         best: the division with the largest F1.
         auroc: of true against wrong pairs.
         average_precision: the true pair is the positive one, as in :class:`Separation`.
@@ -70,7 +70,7 @@ class Detection(Record):
 
     n_pairs: int
     n_wrong: int
-    own: Division
+    own: Division | None
     best: Division
     auroc: float
     average_precision: float
@@ -160,13 +160,15 @@ def separation(values: NDArray[np.float32], correspondence: NDArray[np.bool_]) -
     )
 
 
-def detection(values: NDArray[np.float32], correspondence: NDArray[np.bool_], threshold: float) -> Detection:
+def detection(
+    values: NDArray[np.float32], correspondence: NDArray[np.bool_], threshold: float | None
+) -> Detection:
     """Measure how well an estimate finds the wrong pairs.
 
     Args:
         values: float32 ``(n_pairs,)``, larger means more likely a true pair.
         correspondence: bool ``(n_pairs,)``, with both values present.
-        threshold: the method's own; a pair is called clean above it.
+        threshold: the method's own; a pair is called clean above it; None if it has none.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -183,7 +185,7 @@ def detection(values: NDArray[np.float32], correspondence: NDArray[np.bool_], th
     return Detection(
         n_pairs=n,
         n_wrong=n_wrong,
-        own=division(values, correspondence, threshold),
+        own=None if threshold is None else division(values, correspondence, threshold),
         best=division(values, correspondence, float(ascending[last[best]])),
         auroc=float(roc_auc_score(correspondence, values)),
         average_precision=float(average_precision_score(correspondence, values)),

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import TINY, load_few
+from support.few_digits import TINY, TINY_SGR, load_few
 from typer.testing import CliRunner
 
 import baselines.audit.pairs
@@ -196,6 +196,27 @@ def test_a_run_without_estimates_is_ordered_by_the_posterior_and_the_page_says_s
     table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
     kept = apply_audit(tmp_path / "to", tmp_path / "kept", threshold=0.3)
     assert kept.n_kept == (table["posterior"] > 0.3).sum()
+
+
+def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Path) -> None:
+    result = write_audit(
+        [runs["ncr"], runs["triplet"]], tmp_path / "to", method="lemon", device="cpu", console=QUIET
+    )
+    assert set(result.detection) == {"lemon", "similarity"}
+    assert [run.method for run in result.runs] == ["NCR", "Triplet (hardest)"]
+    table = pd.read_parquet(tmp_path / "to" / "pairs.parquet")
+    assert list(table.columns) == [*COLUMNS[:3], "lemon", "similarity", *COLUMNS[7:]]
+    both = audit([runs["ncr"], runs["triplet"]], device="cpu", console=QUIET)
+    np.testing.assert_allclose(table["similarity"], both["similarity"], atol=1e-5)  # mean of all networks
+    np.testing.assert_array_equal(table["better_1"], both["better_1"])
+
+
+def test_lemon_needs_embeddings(tmp_path: Path) -> None:
+    sgr = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY_SGR, "method": TRIPLET})
+    run = train(TrainingJob(sgr, noise_ratio=0.4), tmp_path / "run")
+    with pytest.raises(TrainingError, match="backbone sgr has no embeddings, which LEMoN needs"):
+        write_audit([run], tmp_path / "to", method="lemon", device="cpu", console=QUIET)
+    assert not (tmp_path / "to").exists()
 
 
 def test_equal_losses_leave_no_posterior_and_nothing_to_keep(

@@ -1,0 +1,147 @@
+"""LEMoN against the published code's numbers, and the audit that it makes."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+from support.parity import Golden
+from support.rounding import assert_near
+from typer.testing import CliRunner
+
+import baselines.audit.lemon
+from baselines.audit import apply_audit
+from baselines.audit.lemon import FIXED, LemonScores, LemonSetting, lemon
+from baselines.audit.result import read_result
+from ncl_bench.cli import app
+from ncl_bench.data import dataset_spec, load_dataset, true_correspondence
+from ncl_bench.errors import NclBenchError, TrainingError
+
+CASES, SETS = ("cosine", "euclidean", "subset"), ("train", "val", "test")
+SETTINGS = ("fixed", "zero", "only_beta", "only_gamma", "uneven")
+NUMBERS = ("beta", "gamma", "tau_1n", "tau_2n", "tau_1m", "tau_2m")
+TOLERANCES = {"": (2e-5, 2e-6), "__f64": (1e-9, 1e-9)}
+"""Of scores and terms, relative to the largest; of distances, absolute."""
+
+
+def scored(stored: dict, case: str, name: str, precision: str, **options: object) -> LemonScores:
+    """All items as pairs, each image with the caption that it is shown with."""
+    dtype = np.float64 if precision else np.float32
+    images, captions = stored["images"].astype(dtype), stored["captions"].astype(dtype)
+    reference = stored["train.items"][stored["subset.reference"] if case == "subset" else slice(None)]
+    setting = LemonSetting(
+        k=int(stored["k"]),
+        distance="euclidean" if case == "euclidean" else "cosine",
+        **dict(zip(NUMBERS, stored[f"setting.{name}"].tolist(), strict=True)),
+        **options,
+    )
+    return lemon(images, captions[stored["shown"]], np.arange(len(images)), reference, setting)
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("case", CASES)
+def test_scores_are_the_published_ones(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch, case: str, name: str, precision: str
+) -> None:
+    monkeypatch.setattr(baselines.audit.lemon, "MOST_NUMBERS", 7 * 150)  # blocks of seven pairs
+    stored = golden("Y_lemon_scores")
+    found = scored(stored, case, name, precision)
+    relative, absolute = TOLERANCES[precision]
+    for part in SETS:
+        items, start = stored[f"{part}.items"], f"{case}.{part}"
+        assert_near(found.score[items], stored[f"{start}.{name}.score{precision}"], relative)
+        np.testing.assert_allclose(
+            found.distance[items], stored[f"{start}.d_pair{precision}"], rtol=0, atol=absolute
+        )
+        if f"{start}.{name}.s_n{precision}" in stored:
+            assert_near(found.image_term[items], stored[f"{start}.{name}.s_n{precision}"], relative)
+            assert_near(found.caption_term[items], stored[f"{start}.{name}.s_m{precision}"], relative)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_neighbours_are_the_published_ones(golden: Golden, case: str) -> None:
+    stored = golden("Y_lemon_scores")
+    found = scored(stored, case, "fixed", "__f64")
+    reference = stored["train.items"][stored["subset.reference"] if case == "subset" else slice(None)]
+    for part in SETS:
+        for side, name in enumerate(("image", "caption")):
+            expected = reference[stored[f"{case}.{part}.neighbours_{name}"]]
+            np.testing.assert_array_equal(found.neighbours[side][stored[f"{part}.items"]], expected)
+
+
+@pytest.mark.parametrize("name", ["fixed", "uneven"])
+def test_the_papers_exponent_is_the_distance(golden: Golden, name: str) -> None:
+    stored = golden("Y_lemon_scores")
+    found = scored(stored, "cosine", name, "__f64", exponent="paper")
+    for part in SETS:
+        expected = stored[f"paper.{part}.{name}.score__f64"]
+        assert_near(found.score[stored[f"{part}.items"]], expected, 1e-9)
+
+
+def test_sister_captions_are_no_neighbours() -> None:
+    random = np.random.default_rng(0)
+    images, captions = random.standard_normal((20, 8)), random.standard_normal((100, 8))
+    image_of = np.repeat(np.arange(20), 5)
+    found = lemon(images, captions, image_of, np.arange(100), FIXED.model_copy(update={"k": 90}))
+    assert (image_of[found.neighbours] != image_of[None, :, None]).all()
+    with pytest.raises(TrainingError, match="with 96 pairs of other images, but there are 95 for some"):
+        lemon(images, captions, image_of, np.arange(100), FIXED.model_copy(update={"k": 96}))
+
+
+def test_embeddings_find_the_pairs_that_noise_moved(tmp_path: Path) -> None:
+    clean = load_dataset("digits", split="train")
+    random = np.random.default_rng(0)
+    images = random.standard_normal((clean.n_images, 16)).astype(np.float32)
+    captions = images[clean.caption_to_image] + random.standard_normal((len(clean), 16)).astype(np.float32)
+    for name, side in (("images", images), ("captions", captions)):
+        np.save(tmp_path / f"{name}.npy", side)
+    files = [str(tmp_path / name) for name in ("images.npy", "captions.npy")]
+    to = tmp_path / "audit"
+    command = ["audit", *files, "--method", "lemon", "--dataset", "digits", "--noise-ratio", "0.4"]
+    done = CliRunner().invoke(app, [*command, "--to", str(to), "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    table = pd.read_parquet(to / "pairs.parquet")
+    noisy = load_dataset("digits", split="train", noise_ratio=0.4)
+    found = lemon(images, captions, noisy.caption_to_image, np.arange(len(noisy)))
+    assert_near(-table["lemon"], found.score, 1e-4)
+    result = read_result(to)
+    truth = true_correspondence(noisy)
+    assert result.detection["lemon"].auroc == pytest.approx(roc_auc_score(truth, table["lemon"]))
+    assert result.detection["lemon"].auroc > 0.95
+    assert result.detection["lemon"].own is None
+    fitting = table["better_1"][0]
+    others = np.flatnonzero(noisy.caption_to_image != noisy.caption_to_image[0])
+    unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
+    assert fitting in others
+    assert unit[fitting] @ images[noisy.caption_to_image[0]] >= unit[0] @ images[
+        noisy.caption_to_image[0]
+    ] * (table["rank"][0] > 1)
+    page = (to / "index.html").read_text()
+    assert "ordered by LEMoN with its fixed setting (30 neighbours, none of the own image" in page
+    with pytest.raises(TrainingError, match="by LEMoN, which has no threshold of its own; give --threshold"):
+        apply_audit(to, tmp_path / "cleaned")
+    middle = float(table["lemon"].median())
+    assert apply_audit(to, tmp_path / "cleaned", threshold=middle).n_kept == (table["lemon"] > middle).sum()
+
+
+def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:
+    spec = dataset_spec("digits")
+    images, captions = (np.ones((n, 4), np.float32) for n in (spec.images["train"], spec.n_captions("train")))
+    captions[3] = 0
+    for name, side in (("images", images), ("captions", captions)):
+        np.save(tmp_path / f"{name}.npy", side)
+    files = [str(tmp_path / name) for name in ("images.npy", "captions.npy")]
+    for arguments, problem in (
+        ((*files, "--dataset", "digits"), "give them with --method lemon"),
+        ((files[0], "--dataset", "digits", "--method", "lemon"), "--dataset is for LEMoN on two files"),
+        ((*files, "--method", "lemon"), "run.json"),
+        ((*files, "--noise-ratio", "0.4"), "a run records its noise; leave --noise-ratio"),
+        ((*files, "--dataset", "digits", "--method", "lemon"), "all zero in row 3"),
+        ((*files[::-1], "--dataset", "digits", "--method", "lemon"), "captions.npy holds float32 of shape"),
+    ):
+        done = CliRunner().invoke(app, ["audit", *arguments, "--to", str(tmp_path / "to")])
+        assert isinstance(done.exception, NclBenchError)
+        assert problem in str(done.exception)
+    assert not (tmp_path / "to").exists()

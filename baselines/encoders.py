@@ -1,4 +1,4 @@
-"""Networks that turn an image into a grid of features: EfficientNet-lite0, and by name all that timm has."""
+"""Networks that encode an image as a grid of features: EfficientNet-lite0, and any model of timm by name."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,38 +18,40 @@ from ncl_bench.extras import require
 from ncl_bench.files import check_torch_file, readable, sha256_of_file
 
 LITE0 = "efficientnet-lite0"
-"""The default encoder: its weights come in a package and need no download."""
+"""Default encoder: its weights come in a package and need no download."""
 LARGEST_PICTURE = 100_000_000
-"""Pixels to decode; a large JPEG is decoded at a half, a quarter or an eighth of its sides."""
+"""Minimum size to decode, in pixels; large JPEGs are decoded at a half, a quarter or an eighth of their size."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
 
 
 def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]:
-    """Read an image as an encoder sees it: all of it, whatever its shape, squeezed into a square.
+    """Read an image as encoders expect it: the whole image, squeezed into a square.
 
-    The orientation that a camera noted is followed, transparent parts are white, grey becomes RGB, 16-bit grey loses
-    its lower byte, and of an animation the first picture counts.
+    The camera's orientation is applied, transparency becomes white, grey becomes RGB, 16-bit grey loses its lower byte,
+    and the first picture of an animation is used.
 
     Args:
-        path: a file of one of :data:`FORMATS`.
-        size: of the square's sides, in pixels.
+        path: a file in one of :data:`FORMATS`.
+        size: side of the square, in pixels.
         interpolation: ``bilinear`` or ``bicubic``.
 
     Returns:
         RGB values, ``(size, size, 3)``.
 
     Raises:
-        DataError: it is missing, no image, damaged, too large, or of numbers that are no colours.
+        DataError: the file is missing, not an image, damaged, too large, or has no colour values.
     """
     Image.init()
     try:
-        # only these formats: others, such as EPS, would start programs
+        # restrict the formats: others, such as EPS, would start programs
         with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
             image.draft(None, (2 * size, 2 * size))
             if image.width * image.height > LARGEST_PICTURE:
                 raise Image.DecompressionBombError
             if image.mode in ("I", "F"):
-                raise DataError(f"{path} holds numbers of 32 bits, expected colours; save it with 8 bits")
+                raise DataError(
+                    f"{path} has 32-bit values, expected colours; save it with 8 bits per channel"
+                )
             picture = _on_white(ImageOps.exif_transpose(image))
             return np.asarray(picture.resize((size, size), Image.Resampling[interpolation.upper()]))
     except DataError:
@@ -57,11 +59,13 @@ def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; correct its name or fetch it") from None
     except UnidentifiedImageError:
-        raise DataError(f"{path} is no image of a known kind ({', '.join(FORMATS)}); convert it") from None
+        raise DataError(
+            f"{path} is not an image of a known format ({', '.join(FORMATS)}); convert it"
+        ) from None
     except Image.DecompressionBombError:
         millions = LARGEST_PICTURE // 10**6
         raise DataError(f"{path} claims more than {millions} million pixels; save it smaller") from None
-    except Exception as error:  # the decoders raise many classes at damaged bytes
+    except Exception as error:  # decoders raise many types for damaged bytes
         raise DataError(f"{path} is damaged ({str(error) or type(error).__name__}); fetch it again") from None
 
 
@@ -77,18 +81,18 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A network that gives a grid of features, and what it wants to see.
+    """A network that computes a grid of features, and its preprocessing.
 
     Attributes:
-        name: of the network.
-        network: in evaluation mode.
-        size: sides of its square input, in pixels.
+        name: name of the network.
+        network: the network, in evaluation mode.
+        size: side of its square input, in pixels.
         mean: subtracted from the RGB values 0 ... 255.
-        std: divides them afterwards.
+        std: divides the values after that.
         interpolation: ``bilinear`` or ``bicubic``.
         weights: file or published name of the weights.
-        weights_sha256: of that file; of names and values of all tensors where timm fetched them.
-        package: that the network comes from.
+        weights_sha256: hash of that file; for weights fetched by timm, of the names and values of all tensors.
+        package: package of the network.
     """
 
     name: str
@@ -103,7 +107,7 @@ class Encoder:
 
     @property
     def device(self) -> torch.device:
-        """Where the network lies."""
+        """Device of the network."""
         return next(self.network.parameters()).device
 
     def __call__(self, pictures: Tensor) -> Tensor:
@@ -116,7 +120,7 @@ class Encoder:
             float32 ``(n, feature_dim, rows, columns)``.
 
         Raises:
-            NclBenchError: the network gives no grid.
+            NclBenchError: the network's output is not a grid.
         """
         mean, std = (pictures.new_tensor(x, dtype=torch.float32) for x in (self.mean, self.std))
         seen = ((pictures - mean) / std).permute(0, 3, 1, 2).contiguous()
@@ -126,9 +130,9 @@ class Encoder:
             return grid
         found: Tensor = network.forward_features(seen)
         dim: int = network.num_features
-        if found.ndim == 4 and dim in found.shape:  # maps, whose numbers come first or last
+        if found.ndim == 4 and dim in found.shape:  # feature maps, channels first or last
             return found if found.shape[1] == dim else found.permute(0, 3, 1, 2)
-        if found.ndim == 3:  # tokens of square patches, after those of the whole image
+        if found.ndim == 3:  # tokens of square patches, after the prefix tokens of the whole image
             patches = found[:, getattr(network, "num_prefix_tokens", 0) :]
             side = round(patches.shape[1] ** 0.5)
             if side * side == patches.shape[1]:
@@ -143,11 +147,11 @@ def load_encoder(name: str = LITE0, weights: Path | None = None, device: str = "
 
     Args:
         name: ``efficientnet-lite0``, or a model of timm.
-        weights: a file of its weights, ``.safetensors`` or one that ``torch.save`` wrote; published ones by default.
-        device: ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
+        weights: file of its weights, ``.safetensors`` or written by ``torch.save`` (default: published weights).
+        device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
     Raises:
-        NclBenchError: a package is missing, the name is unknown, or the weights cannot be had or do not fit.
+        NclBenchError: a package is missing, the name is unknown, or the weights cannot be fetched or do not fit.
     """
     place = device_for(device, "32-true")
     encoder = _lite0(weights) if name == LITE0 else _of_timm(name, weights)
@@ -165,7 +169,7 @@ def _lite0(weights: Path | None) -> Encoder:
     network = EfficientNet.from_name(LITE0)
     network._fc = nn.Identity()
     _fill(network, file, ("_fc",))
-    mean, std = (127.0,) * 3, (128.0,) * 3  # what its weights were trained with
+    mean, std = (127.0,) * 3, (128.0,) * 3  # the preprocessing that its weights were trained with
     digest = sha256_of_file(file)
     return Encoder(LITE0, network.eval(), 224, mean, std, "bicubic", file.name, digest, packages[0])
 
@@ -174,7 +178,7 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
     require("features", "timm", needed_by=name)
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # torchvision of another build than torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another torch
         raise NclBenchError(
             f"timm cannot be imported ({error}); install torch and torchvision of the same release and build"
         ) from None
@@ -187,7 +191,7 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
         raise NclBenchError(f"timm has no weights for {name}; give a file with --weights")
     try:
         network = timm.create_model(name, pretrained=weights is None, num_classes=0)
-    except Exception as error:  # no network, no such tag, a package that this model wants
+    except Exception as error:  # no network, unknown tag, or a package missing that the model needs
         raise NclBenchError(
             f"timm cannot make {name} ({_first_line(error)}); without a network give its file with --weights"
         ) from None
@@ -205,7 +209,7 @@ def _of_timm(name: str, weights: Path | None) -> Encoder:
 
 
 def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
-    """Fill a network without classifier; the file holds its tensors, and perhaps the classifier's."""
+    """Load weights into a network without classifier; the file may also contain the classifier."""
     readable(file, NclBenchError, "weights")
     safetensors = file.suffix == ".safetensors"
     if not safetensors:
@@ -217,14 +221,14 @@ def _fill(network: nn.Module, file: Path, heads: tuple[str, ...]) -> None:
             content: Any = load_file(file)
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file raises whatever its bytes lead to
+    except Exception as error:  # a damaged file can raise anything
         raise NclBenchError(
             f"{file} cannot be read as weights ({_first_line(error)}); give a .safetensors file, or a state dict alone "
             "that torch.save wrote"
         ) from None
     content = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(x, Tensor) for x in content.values()):
-        raise NclBenchError(f"{file} holds no state dict; save names and tensors alone")
+        raise NclBenchError(f"{file} holds no state dict; save only names and tensors")
     prefixes = tuple(f"{head}." for head in heads)
     try:
         network.load_state_dict({name: x for name, x in content.items() if not name.startswith(prefixes)})

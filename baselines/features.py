@@ -1,10 +1,10 @@
-"""A user's own images to region features, in the layout that ``prepare`` reads.
+"""Encode a user's own images as region features, in the layout that ``prepare`` reads.
 
 ``{split}_ims.npy``   float16 or float32 ``(images, grid * grid, feature_dim)``
-``{split}_ids.txt``   an image's name per line, in the same order
+``{split}_ids.txt``   one image name per line, in the same order
 ``features.json``     how they were made, see :class:`ncl_bench.data.encoding.Encoding`
 
-Images are encoded in chunks of about a thousand. A finished chunk is kept, so the same command resumes.
+Images are encoded in chunks of about a thousand. Finished chunks are kept, so the same command resumes.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from ncl_bench.files import atomic_path, readable, sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
 CHUNK = 1000
-"""Images in a chunk, rounded down to whole batches."""
+"""Images per chunk, rounded down to whole batches."""
 
 Float32Array = NDArray[np.float32]
 
@@ -46,9 +46,9 @@ class Listing:
     """A user's images.
 
     Attributes:
-        folder: the names are paths below it.
-        names: ids of the images, in order, each once.
-        splits: names of each split; None where they are drawn.
+        folder: folder that the names are paths in.
+        names: unique ids of the images, in order.
+        splits: split to names; None if the splits are drawn.
     """
 
     folder: Path
@@ -57,15 +57,15 @@ class Listing:
 
 
 def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
-    """List the images of a folder or of a table.
+    """List the images of a folder or a table.
 
     Args:
-        source: a folder, whose files all count unless a part of their path begins with a dot; or a ``.csv`` or
-            ``.tsv`` file with a column ``image`` of paths beside it, and perhaps one ``split``.
-        lists: ``SPLIT=FILE`` for each split, a file with a name per line; other images are left out.
+        source: a folder, where all files count except those with a path component that starts with a dot; or a ``.csv``
+            or ``.tsv`` file with a column ``image`` of paths beside it, and optionally ``split``.
+        lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
 
     Raises:
-        DataError: there is no image, a list or table is not as expected, or an image is in two splits.
+        DataError: there is no image, a list or table is malformed, or an image is in two splits.
     """
     if source.is_dir():
         paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
@@ -81,11 +81,11 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
         splits = _read_lists(lists, source, set(found.names))
         found = Listing(found.folder, [name for names in splits.values() for name in names], splits)
     for name in found.names:
-        # Python reads bytes of a file's name that are no UTF-8 as lone surrogates
+        # Python decodes bytes of a file name that are not UTF-8 as lone surrogates
         is_text = not any("\ud800" <= letter <= "\udfff" for letter in name)
         if name != name.strip() or len(name.splitlines()) != 1 or not is_text:
             raise DataError(
-                f"{source}: the image {name!r} has blanks around its name, a line end or what is no UTF-8 in it; "
+                f"{source}: the image name {name!r} has surrounding blanks, a line end or bytes that are not UTF-8; "
                 "rename it"
             )
     if not found.names:
@@ -144,16 +144,16 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """How images become features.
+    """Options of the encoding.
 
     Attributes:
         grid: the encoder's grid is averaged to ``grid x grid`` regions.
         pca: principal components to keep; None leaves the features unchanged.
-        dtype: of the numbers.
-        dev: images to draw for dev where no list or column gives the splits; a tenth by default.
-        test: images to draw for test, likewise.
-        seed: of that draw.
-        batch_size: images that are encoded together.
+        dtype: number type of the features.
+        dev: dev images to draw if no list or column gives the splits (default: a tenth).
+        test: test images to draw, likewise.
+        seed: seed of that draw.
+        batch_size: images per batch.
         skip_damaged: leave out images that cannot be read, instead of refusing them.
     """
 
@@ -176,23 +176,23 @@ def extract(
     workers: int = 1,
     progress: Progress = silent,
 ) -> Encoding:
-    """Encode images and write a folder, whole or not at all; the same call resumes.
+    """Encode images and write a folder, completely or not at all; the same call resumes.
 
     Args:
         listing: the images.
         encoder: the network.
-        to: the folder; one that the same call wrote before is left alone.
+        to: the folder; if the same call already wrote it, nothing is done.
         options: see :class:`FeatureOptions`.
         workers: threads that decode images.
-        progress: shows how many images are done.
+        progress: shows the number of images done.
 
     Returns:
-        What is in ``features.json``.
+        Content of ``features.json``.
 
     Raises:
         DataError: an image cannot be read, a split is empty, the options do not fit the images or the encoder, or the
-            folder holds something else.
-        NclBenchError: another process is at work there.
+            folder has other content.
+        NclBenchError: another process is writing there.
     """
     options = options or FeatureOptions()
     if listing.splits and (options.dev or options.test):
@@ -245,16 +245,16 @@ def extract(
 
 
 def _stamp(folder: Path, name: str) -> list[object]:
-    """Name, size and time of an image: a chunk is encoded again when one of its files has changed."""
+    """Name, size and time of an image: its chunk is encoded again if one of its files has changed."""
     try:
         found = (folder / name).stat()
-    except OSError:  # reading the image tells
+    except OSError:  # reported when the image is read
         return [name]
     return [name, found.st_size, found.st_mtime_ns]
 
 
 def _settings(encoder: Encoder, options: FeatureOptions) -> dict[str, Any]:
-    """All but the images that encoded chunks depend on."""
+    """Everything except the images that encoded chunks depend on."""
     seen = Preprocessing(
         size=encoder.size, interpolation=encoder.interpolation, mean=encoder.mean, std=encoder.std
     )
@@ -274,7 +274,7 @@ def _sha256(content: object) -> str:
 
 
 def _same(to: Path, key: str) -> Encoding:
-    """What a finished folder says, where the same command wrote it."""
+    """Read the record of a finished folder, if the same command wrote it."""
     try:
         found = Encoding.model_validate_json((to / ENCODING_FILE).read_bytes())
     except (OSError, ValueError):
@@ -294,7 +294,7 @@ def _encode(
     workers: int,
     progress: Progress,
 ) -> dict[str, str]:
-    """Encode every chunk that is not there yet; return images that cannot be read with the reason.
+    """Encode every missing chunk; return images that cannot be read, with the reason.
 
     A chunk is float32 ``(n, regions, dim)``, with a row of zeros for an image that cannot be read.
     """
@@ -307,14 +307,14 @@ def _encode(
 
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it repeats what is told of the file anyway
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it repeats errors that we report ourselves
     with (
         ThreadPoolExecutor(workers) as pool,
         progress(f"encoding {n_images:,} images", n_images) as advance,
         warnings.catch_warnings(),
     ):
-        warnings.filterwarnings("ignore", module="PIL")  # on metadata that it does not understand
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # read_picture has a limit of its own
+        warnings.filterwarnings("ignore", module="PIL")  # about metadata it does not understand
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # read_picture has its own limit
         for path, names in chunks.items():
             if path.exists():
                 advance(len(names))
@@ -322,7 +322,7 @@ def _encode(
                 parts, reasons = [], [""] * len(names)
                 with closing(
                     cast(Generator[Any], pool.map(read, names))
-                ) as pictures:  # closed, it decodes no more
+                ) as pictures:  # closing it stops the decoding
                     for start in range(0, len(names), options.batch_size):
                         batch = names[start : start + options.batch_size]
                         seen = [next(pictures) for _ in batch]
@@ -343,7 +343,7 @@ def _encode(
 
 
 def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], grid: int) -> Float32Array:
-    """Regions of a batch, ``(n, grid * grid, feature_dim)``; zeros for what is no picture."""
+    """Regions of a batch, ``(n, grid * grid, feature_dim)``; zeros for unreadable pictures."""
     blank = np.zeros((encoder.size, encoder.size, 3), np.uint8)
     batch = torch.from_numpy(np.stack([blank if isinstance(x, str) else x for x in pictures]))
     with torch.inference_mode():
@@ -374,7 +374,7 @@ def _readable_splits(listing: Listing, damaged: Mapping[str, str], options: Feat
 def _rows(
     chunks: Mapping[Path, Sequence[str]], wanted: Sequence[str]
 ) -> Iterator[tuple[NDArray[np.int64], Float32Array]]:
-    """Chunk by chunk, places in ``wanted`` and the features of those images."""
+    """Iterate over chunks: positions in ``wanted``, and the features of those images."""
     place = {name: row for row, name in enumerate(wanted)}
     for path, names in chunks.items():
         with np.load(path, allow_pickle=False) as chunk:
@@ -384,7 +384,7 @@ def _rows(
 
 @dataclass(frozen=True)
 class _Pca:
-    """Mean ``(dim,)``, principal components as columns ``(dim, kept)``, and what is told of them."""
+    """Mean ``(dim,)``, principal components as columns ``(dim, kept)``, and their record."""
 
     mean: NDArray[np.float64]
     components: NDArray[np.float64]
@@ -406,9 +406,9 @@ def _fit(chunks: Mapping[Path, Sequence[str]], train: Sequence[str], kept: int, 
             advance(len(block))
     mean = total / count
     values, vectors = np.linalg.eigh(squares / count - np.outer(mean, mean))
-    components = vectors[:, ::-1][:, :kept]  # the largest first
+    components = vectors[:, ::-1][:, :kept]  # eigh sorts ascending; take the largest
     largest = np.abs(components).argmax(axis=0)
-    components = components * np.sign(components[largest, np.arange(kept)])  # a sign that no library chooses
+    components = components * np.sign(components[largest, np.arange(kept)])  # fix the library-dependent sign
     variance = float(values[::-1][:kept].sum() / values.sum())
     return _Pca(mean, components, Projection(dim=kept, fitted_on=len(train), variance=round(variance, 6)))
 
@@ -421,7 +421,7 @@ def _write(
     dtype: str,
     progress: Progress,
 ) -> int:
-    """Write names and features of every split; return how many numbers a region has."""
+    """Write names and features of every split; return the number of values per region."""
     dim = 0
     for split, names in splits.items():
         write_text(folder / f"{split}_ids.txt", "".join(f"{name}\n" for name in names))

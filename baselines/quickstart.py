@@ -1,4 +1,4 @@
-"""The whole path on an embedded dataset: noise, training, scores, evaluation, leaderboard."""
+"""The whole workflow on an embedded dataset: noise, training, scores, evaluation, leaderboard."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -18,15 +18,15 @@ NOISES = ("caption-60", "caption-40")
 def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> None:
     """Train a plain method and NCR under 40 % and 60 % caption noise, evaluate both and build a leaderboard.
 
-    Interrupted, it goes on where it stopped.
+    The same call resumes after an interruption.
 
     Args:
         to: folder to write.
-        dataset: an embedded one; by default the first, on which it takes minutes.
+        dataset: an embedded dataset (default: the first one, which takes minutes).
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
-        NclBenchError: the folder holds something else, or the dataset is not embedded.
+        NclBenchError: the folder has other content, or the dataset is not embedded.
     """
     embedded = [name for name, spec in DATASETS.items() if spec.embedded]
     dataset = dataset or embedded[0]

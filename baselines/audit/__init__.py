@@ -1,4 +1,4 @@
-"""Which training pairs are wrong: a finished run's table of all pairs, a page to look at, and the pairs to keep."""
+"""Find wrong training pairs: a table of all pairs of a finished run, a page to look at, and the pairs to keep."""
 
 from baselines.audit.pairs import audit as audit
 from baselines.audit.report import apply_audit as apply_audit

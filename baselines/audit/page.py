@@ -1,4 +1,4 @@
-"""The page of an audit: one file that needs nothing else, with a slider for the threshold and a list to export."""
+"""The page of an audit: one self-contained file with a slider for the threshold and a list to export."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ from ncl_bench.plugins import command_name
 
 TEMPLATE = Path(__file__).parent / "page.html.j2"
 STEPS = 100
-"""Places of the slider."""
+"""Steps of the slider."""
 WIDTH, HEIGHT = 120, 28
-"""Of the curve of a pair's clean probability over the epochs."""
+"""Size of the curve of a pair's clean probability over the epochs."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A pair as it is shown.
+    """A pair as the page shows it.
 
     Attributes:
-        place: in its list, from 1.
-        pair_id: of the pair.
-        image_id: of the image beside the caption.
+        place: position in its list, from 1.
+        pair_id: id of the pair.
+        image_id: id of the image paired with the caption.
         picture: data URI of the image, or empty.
         caption: its text, or "caption 17".
-        value: what orders the page; None where the pair has none.
+        value: value that orders the page; None if the pair has none.
         numbers: label and text of the other columns.
-        better: captions that would fit the image better.
-        wrong: whether the pair is wrong; None where nobody knows.
-        curve: points of an SVG polyline, the clean probability over the epochs; empty where it was not kept.
+        better: captions that fit the image better.
+        wrong: whether the pair is wrong; None if unknown.
+        curve: points of an SVG polyline, the clean probability over the epochs; empty if it was not stored.
     """
 
     place: int
@@ -69,14 +69,14 @@ def write_page(
 
     Args:
         path: the ``.html`` file.
-        result: what the audit says as a whole.
-        table: of all pairs.
-        truth: bool ``(n,)``, which of them are true; None where nobody knows.
-        train: the split that they come from.
-        suspicious: int64, rows of the table to show, the most suspicious first.
-        surest: int64, likewise, the surest first.
+        result: summary of the audit.
+        table: table of all pairs.
+        truth: bool ``(n,)``, whether each pair is true; None if unknown.
+        train: split of the pairs.
+        suspicious: int64, table rows to show, most suspicious first.
+        surest: int64, likewise, surest first.
         history: float32 ``(epochs, n)``, clean probability of every pair.
-        name: of the audit's folder, for the command that the page shows.
+        name: name of the audit's folder, for the command on the page.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -113,7 +113,7 @@ def write_page(
 
 
 def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[int]:
-    """How many of the values are at most each limit; NaN is at most none."""
+    """Number of values at most each limit; NaN never counts."""
     found = np.searchsorted(np.sort(values), limits.astype(np.float32), side="right")
     return [int(count) for count in found]
 

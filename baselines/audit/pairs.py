@@ -1,7 +1,7 @@
-"""Finished runs to a table of all training pairs: how sure the method is of each, and what would fit its image better.
+"""Make a table of all training pairs from finished runs: how sure the method is, and which captions fit better.
 
-Similarities and losses are those of the networks that were best on dev, in evaluation mode. The truth plays no part
-here; :mod:`baselines.audit.report` holds the table against it.
+Similarities and losses come from the networks with the best dev score, in evaluation mode. The truth is not used here;
+:mod:`baselines.audit.report` compares the table with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ from ncl_bench.errors import TrainingError
 from ncl_bench.progress import Advance, bar
 
 SAMPLE = 1_000
-"""Pairs whose captions every image is compared with."""
+"""Number of pairs whose captions are compared with every image."""
 BETTER = 3
 MARGIN = 0.2
-"""Of NCR's division (section 4.2)."""
+"""Threshold of NCR's division (section 4.2)."""
 IMAGES_AT_ONCE = 1_024
 Float32Array = NDArray[np.float32]
 
@@ -45,12 +45,12 @@ class AuditedRuns:
     """Finished runs on the same pairs.
 
     Attributes:
-        folders: of the runs.
+        folders: folders of the runs.
         described: their ``run.json``.
-        outcomes: how they ended.
-        jobs: what was trained, noise included.
-        train: the training split with its noise, whole.
-        rows: int64, ascending: its pairs that are audited, which is all of them unless the runs were told to keep some.
+        outcomes: their outcomes.
+        jobs: what was trained, with its noise.
+        train: the whole training split with its noise.
+        rows: int64, ascending: the audited pairs; all of them unless the runs kept only some.
     """
 
     folders: Sequence[RunFolder]
@@ -61,7 +61,7 @@ class AuditedRuns:
     rows: Int64Array
 
     def only(self, number: int) -> "AuditedRuns":
-        """One of the runs."""
+        """Select one of the runs."""
         here = slice(number, number + 1)
         return replace(
             self,
@@ -81,32 +81,33 @@ def audit(
     device: str = "auto",
     console: Console | None = None,
 ) -> pd.DataFrame:
-    """Say of every training pair how a finished run sees it; several runs are averaged.
+    """Describe how a finished run sees every training pair; several runs are averaged.
 
     Args:
         runs: a finished run, or several on the same data and noise.
         root: folder of prepared datasets.
-        noise_file: of the training, where its noise came from a file.
-        keep: of the training, where it kept some of the pairs alone.
+        noise_file: noise file of the training, if it used one.
+        keep: folder of kept pairs of the training, if it used one.
         device: ``auto``, ``cpu`` or ``cuda``.
-        console: where to draw progress; standard error by default.
+        console: console for progress (default: standard error).
 
     Returns:
-        One line per pair in the order of the split, with the columns
+        One row per pair in the order of the split, with the columns
 
-        - ``pair_id``, ``image_id``, ``caption``: the pair; no caption where the dataset has token ids alone;
-        - ``clean_probability``: the method's own, in [0, 1], mean over the runs; empty where no run has one;
-        - ``loss``: the mean triplet loss (NCR Eq. 2, margin 0.2) in a batch of the recipe's size, whose order depends
-          on the seed alone; mean over all networks;
+        - ``pair_id``, ``image_id``, ``caption``: the pair; no caption if the dataset has only token ids;
+        - ``clean_probability``: the method's own, in [0, 1], mean over the runs; empty if no run has one;
+        - ``loss``: mean triplet loss (NCR Eq. 2, margin 0.2) in a batch of the recipe's size, in an order that depends
+          only on the seed; mean over all networks;
         - ``similarity``: mean over all networks;
-        - ``posterior``: of the low-loss component of a Gaussian mixture over ``loss`` (NCR Eq. 3), in [0, 1]; empty
-          where all losses are equal;
-        - ``rank``: of the caption for its image among itself and the captions of 1,000 pairs; ties count against it;
-        - ``better_1``, ``better_2``, ``better_3``: pairs of these 1,000 whose captions fit the image best, none of them
-          paired with this image.
+        - ``posterior``: probability of the low-loss component of a Gaussian mixture over ``loss`` (NCR Eq. 3), in
+          [0, 1]; empty if all losses are equal;
+        - ``rank``: rank of the caption for its image among itself and the captions of 1,000 pairs; ties count against
+        it; - ``better_1``, ``better_2``, ``better_3``: pairs of these 1,000 whose captions fit the image best,
+        excluding
+          pairs with this image.
 
     Raises:
-        TrainingError: a run is unfinished, or the runs or the data do not belong together.
+        TrainingError: a run is unfinished, or runs or data do not match.
         NclBenchError: data or noise are missing or refused.
     """
     opened = open_runs([runs] if isinstance(runs, Path) else runs, root, noise_file=noise_file, keep=keep)
@@ -116,7 +117,7 @@ def audit(
 def open_runs(
     runs: Sequence[Path], root: Path | None, *, noise_file: Path | None = None, keep: Path | None = None
 ) -> AuditedRuns:
-    """Open finished runs and the pairs that they were trained on; the arguments are those of :func:`audit`."""
+    """Open finished runs and the pairs they were trained on; arguments as in :func:`audit`."""
     folders = [RunFolder(run) for run in runs]
     described = [folder.read_run() for folder in folders]
     outcomes = [folder.read_outcome() for folder in folders]
@@ -142,7 +143,7 @@ def open_runs(
 def _job_with_noise(
     folder: RunFolder, run: Run, root: Path | None, noise_file: Path | None, keep: Path | None
 ) -> TrainingJob:
-    """The job of a run with the noise that its record tells."""
+    """The job of a run with its recorded noise."""
     for name, needed, given in (
         ("noise-file", run.noise.unit is not None and run.noise.seed is None, noise_file),
         ("keep", run.keep is not None, keep),
@@ -154,12 +155,12 @@ def _job_with_noise(
     job = replace(TrainingJob.of_run(run, root), noise_file=noise_file, keep=keep)
     if run.noise.unit is None:
         return job
-    ratio = run.noise.ratio if noise_file is None else 0.0  # that of the file
+    ratio = run.noise.ratio if noise_file is None else 0.0  # a noise file sets the ratio itself
     return replace(job, noise_ratio=ratio, noise_unit=run.noise.unit, noise_seed=run.noise.seed)
 
 
 def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console | None = None) -> pd.DataFrame:
-    """The table of :func:`audit`."""
+    """Compute the table of :func:`audit`."""
     train, rows, seed = audited.train, audited.rows, audited.described[0].seed
     place = device_for(device, audited.jobs[0].precision, None)
     networks, batches = _opened(audited, place)
@@ -228,11 +229,11 @@ def table_of(
 
 
 def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32Array:
-    """The method's own clean probability of the audited pairs, float32 ``(n,)``; NaN where no run has one.
+    """The method's own clean probability of the audited pairs, float32 ``(n,)``; NaN if no run has one.
 
     Args:
-        audited: the runs; those without one are left out of the mean.
-        epoch: after which it was kept; that of the best networks of each run by default.
+        audited: the runs; runs without one are left out of the mean.
+        epoch: epoch to read (default: the best epoch of each run).
     """
     found = []
     for folder, job, outcome in zip(audited.folders, audited.jobs, audited.outcomes, strict=True):
@@ -243,7 +244,7 @@ def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32
         if len(values) != len(audited.train):
             raise TrainingError(f"{folder.path} keeps divisions of {len(values):,} pairs; train it again")
         unseen = np.setdiff1d(np.arange(len(values)), job.rows(audited.train), assume_unique=True)
-        values[unseen] = np.nan  # a pair that was never trained on has the value that memories begin with
+        values[unseen] = np.nan  # pairs that were never trained on still have the initial value of the memory
         found.append(values[audited.rows])
     if not found:
         return np.full(len(audited.rows), np.nan, np.float32)
@@ -310,7 +311,7 @@ def among_others(
     sample: Int64Array,
     advance: Advance,
 ) -> tuple[Int64Array, NDArray[np.object_]]:
-    """Rank of each pair's caption among those of the sample, and the best of these for its image.
+    """Rank each pair's caption among those of the sample, and find the best of these for its image.
 
     Args:
         scores_of: scores of some images (rows) and captions (columns).
@@ -321,13 +322,13 @@ def among_others(
         advance: called with the number of images done.
 
     Returns:
-        int64 ``(n,)``, at least 1, and pair ids ``(n, 3)``, None where the sample has no more.
+        int64 ranks ``(n,)``, at least 1, and pair ids ``(n, 3)``, None if the sample has no more.
     """
     images = np.unique(train.caption_to_image[rows])
     rank = np.zeros(len(rows), np.int64)
     better = np.full((len(rows), BETTER), None, object)
     image_of = train.caption_to_image
-    # a score that was computed in another batch differs in its last bits
+    # the same score computed in another batch differs in its last bits
     tied = own - (1e-6 + 1e-5 * np.abs(own))
     order = np.argsort(image_of[rows], kind="stable")
     for start in range(0, len(images), IMAGES_AT_ONCE):

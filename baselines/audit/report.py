@@ -1,8 +1,8 @@
-"""The folder of an audit: the table of pairs, how right it is where the truth is known, and a page to look at.
+"""The folder of an audit: the table of pairs, how well it finds the wrong pairs if they are known, and a page.
 
 ``pairs.parquet``, ``pairs.csv``    the table of :func:`baselines.audit.pairs.audit`
-``result.json``                     which runs, and how well they find the wrong pairs
-``index.html``                      the most suspicious pairs, with pictures where the dataset has some
+``result.json``                     the runs, and how well they find the wrong pairs
+``index.html``                      the most suspicious pairs, with pictures if the dataset has them
 """
 
 import json
@@ -40,9 +40,9 @@ from ncl_bench.progress import bar
 PAIRS, PAGE = "pairs.parquet", "index.html"
 POSTERIOR = "posterior"
 THRESHOLD = 0.5
-"""Of the posterior, and of methods that state none."""
+"""Threshold of the posterior, and of methods that state none."""
 SUSPICIOUS, SUREST = 200, 50
-"""Pairs on the page."""
+"""Number of pairs on the page."""
 
 
 def write_audit(
@@ -57,21 +57,21 @@ def write_audit(
     device: str = "auto",
     console: Console | None = None,
 ) -> AuditResult:
-    """Audit finished runs and write a new folder, whole or not at all.
+    """Audit finished runs and write a new folder, completely or not at all.
 
     Args:
         runs: finished runs on the same data and noise; several are averaged.
-        to: folder to write; it must not exist, or be empty.
+        to: folder to write; it must be empty or not exist.
         root: folder of prepared datasets.
         noise_file: of the training, where its noise came from a file.
         keep: of the training, where it kept some of the pairs alone.
         labels: CSV file of labels of pairs with natural noise; the dataset's own by default.
         method: ``lemon`` scores the pairs by LEMoN, with the embeddings of the runs; by default each run's method does.
         device: ``auto``, ``cpu`` or ``cuda``.
-        console: where to draw progress; standard error by default.
+        console: console for progress (default: standard error).
 
     Raises:
-        TrainingError: the folder exists, a run is unfinished, or the runs or the data do not belong together.
+        TrainingError: the folder exists, a run is unfinished, or runs or data do not match.
         NclBenchError: data or noise are missing or refused.
     """
     _refuse_existing(to)
@@ -395,7 +395,7 @@ def _epochs(audited: AuditedRuns, truth: NDArray[np.bool_], threshold: float) ->
 
 
 def _history(audited: AuditedRuns) -> NDArray[np.float32]:
-    """The first run's clean probability after every epoch that was kept, float32 ``(epochs, n)``."""
+    """The first run's clean probability after every stored epoch, float32 ``(epochs, n)``."""
     first = audited.only(0)
     every = [clean_probability(first, epoch) for epoch in range(audited.outcomes[0].epochs)]
     kept = [values for values in every if not np.isnan(values).all()]

@@ -1,4 +1,4 @@
-"""What an audit says as a whole, ``result.json``."""
+"""Summary of an audit, ``result.json``."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ RESULT = "result.json"
 
 
 class AuditedRun(Record):
-    """One of the runs: its folder as it was given, and what was trained.
+    """One of the runs: its folder as given, and what was trained.
 
     ``best_epoch`` counts from 0; it is None for imported weights.
     """
@@ -31,7 +31,7 @@ class AuditedRun(Record):
 
 
 class EpochDetection(Record):
-    """How well a run's clean probability found the wrong pairs after an epoch, counted from 0."""
+    """How well a run's clean probability finds the wrong pairs after an epoch, counted from 0."""
 
     run: str
     epoch: int
@@ -84,7 +84,7 @@ def read_result(audit: Path) -> AuditResult:
     """Read ``result.json`` of an audit's folder.
 
     Raises:
-        TrainingError: it is missing or damaged.
+        TrainingError: the file is missing or damaged.
     """
     path = readable(audit / RESULT, TrainingError, "the result of `ncl-bench audit`")
     try:

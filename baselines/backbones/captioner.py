@@ -1,4 +1,4 @@
-"""The part of VSRN that writes an image's caption (ICCV 2019, section 3.4), for a loss in training."""
+"""The captioner of VSRN (ICCV 2019, section 3.4), which generates captions for a training loss."""
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +10,16 @@ from baselines.kit.batches import sent
 
 
 def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """What the captioner reads and writes.
+    """Make the captioner's input and target labels.
 
     Args:
         tokens: int64 ``(n, words)``, padded with 0, the end token last in each caption.
         lengths: int64 ``(n,)``, on the CPU.
-        longest: words that a caption may have; a longer one keeps its end token in the last place.
+        longest: maximum words per caption; a longer one keeps its end token in the last place.
 
     Returns:
-        int64 labels ``(n, at most longest)``, and int64 ``(n,)``: label t is read, and label t + 1 written, for so
-        many t from 0 on.
+        int64 labels ``(n, at most longest)``, and int64 ``(n,)`` counts: for t below the count, label t is the input
+        and label t + 1 the target.
     """
     labels = functional.pad(tokens, (0, 1))[:, :longest]
     ends = tokens.gather(1, sent(lengths - 1, tokens.device)[:, None])
@@ -28,12 +28,12 @@ def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tens
 
 
 def next_state(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:
-    """One step of a GRU.
+    """Compute one step of a GRU.
 
     Args:
         state: float ``(n, hidden)``.
         entering: float ``(n, 3 * hidden)``, the input's share of reset gate, update gate and new value.
-        kept: the same of the state.
+        kept: the state's share, likewise.
     """
     reset, update, new = entering.chunk(3, dim=1)
     reset_kept, update_kept, new_kept = kept.chunk(3, dim=1)
@@ -42,15 +42,15 @@ def next_state(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:
 
 
 class Captioner(nn.Module):
-    """Writes a caption word by word while it looks at the regions (VSRN, section 3.4).
+    """Generate a caption word by word while attending to the regions (VSRN, section 3.4).
 
     Args:
-        region_dim: of a region.
-        vocabulary_size: words that can be written.
+        region_dim: dimension of a region.
+        vocabulary_size: number of words.
         hidden: size of the states.
-        word_dim: of a word embedding.
-        dropout: on regions, words and what is seen of the regions, in [0, 1).
-        longest: words of a caption that is to be written, start and end token included.
+        word_dim: dimension of a word embedding.
+        dropout: dropout of regions, words and attended regions, in [0, 1).
+        longest: maximum words per caption, with start and end token.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Captioner(nn.Module):
             nn.init.xavier_normal_(layer.weight)
 
     def forward(self, regions: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Negative log-likelihood of each caption, the sum over its words, float ``(n,)``.
+        """Negative log-likelihood of each caption, summed over its words, float ``(n,)``.
 
         Args:
-            regions: float ``(n, regions, region_dim)``, of the image of each caption.
+            regions: float ``(n, regions, region_dim)``, regions of each caption's image.
             tokens: int64 ``(n, words)``, padded with 0.
             lengths: int64 ``(n,)``.
         """
@@ -84,7 +84,7 @@ class Captioner(nn.Module):
         return padded(logits._replace(data=costs)).sum(dim=1)
 
     def logits(self, regions: Tensor, labels: Tensor, counts: Tensor) -> PackedSequence:
-        """Of the words after labels 0 to ``counts - 1``, packed float ``(all words, vocabulary)``."""
+        """Logits of the words after labels 0 to ``counts - 1``, packed float ``(all words, vocabulary)``."""
         seen = all_states(self.encoder, self.dropout(self.regions(regions)))
         read = packed(labels, counts)
         seen, state = seen[read.sorted_indices], seen[read.sorted_indices, -1]
@@ -95,7 +95,7 @@ class Captioner(nn.Module):
         keys = functional.linear(seen, of_seen, self.attention.bias)
         states = []
         for word in torch.split(words, read.batch_sizes.tolist()):
-            n = len(word)  # captions that have ended drop out
+            n = len(word)  # sequences are packed, so ended captions drop out
             scores = self.score(torch.tanh(keys[:n] + functional.linear(state[:n], of_state)[:, None]))
             context = (torch.softmax(scores, dim=1).transpose(1, 2) @ seen[:n]).squeeze(1)
             entering = word + functional.linear(self.dropout(context), of_context)
@@ -103,5 +103,7 @@ class Captioner(nn.Module):
             state = next_state(state[:n], entering, kept)
             states.append(state)
         written = torch.cat(states).to(self.out.weight.dtype)
-        with torch.autocast(written.device.type, enabled=False):  # a log-likelihood needs more than bfloat16
+        with torch.autocast(
+            written.device.type, enabled=False
+        ):  # bfloat16 is too coarse for a log-likelihood
             return read._replace(data=self.out(written))

@@ -2,15 +2,15 @@
 
 https://arxiv.org/abs/2103.00020
 
-Two towers, one for the pixels of an image and one for the byte pairs of a caption, meet in a joint space; the
-similarity is a cosine. Architectures, weights, transforms and the tokenizer are those of OpenCLIP, the package
-``open_clip``; its weights may be fetched by name or read from a file.
+Two towers, for the pixels of an image and the byte pairs of a caption, embed into a joint space; the similarity is a
+cosine. Architectures, weights, transforms and the tokenizer come from the package ``open_clip`` (OpenCLIP). Weights are
+fetched by name or read from a file.
 
-Points that differ from a training of CLIP itself:
-  * The learned temperature is kept as it is unless a method trains it: most bring temperatures or margins of their own.
-  * Words that a method adds, such as CRCL's ``<mask>``, are further rows of the word embedding.
-  * Start and end of a caption carry no word. A method that changes or leaves out words leaves them alone in effect:
-    they are set again before the caption is read.
+Deviations from the training of CLIP itself:
+  * The learned temperature stays fixed unless a method trains it: most methods have their own temperatures or margins.
+  * Words added by a method, such as CRCL's ``<mask>``, are additional rows of the word embedding.
+  * Start and end tokens carry no word. If a method changes or drops words, both are restored before the caption is
+    read.
 """
 
 import re
@@ -44,9 +44,9 @@ class CLIP(CosineBackbone):
 
     Args:
         config: which CLIP.
-        feature_dim: numbers of a patch.
-        n_regions: patches of an image.
-        vocabulary_size: rows of the word embedding: those of the tokenizer and those that a method adds.
+        feature_dim: values per patch.
+        n_regions: patches per image.
+        vocabulary_size: rows of the word embedding: the tokenizer's and those that a method adds.
 
     Raises:
         TrainingError: ``open_clip`` is not installed, or the model is unknown or of another kind.
@@ -67,17 +67,19 @@ class CLIP(CosineBackbone):
         try:
             self.towers = open_clip_package().CLIP(**sizes)
         except TypeError as error:
-            raise TrainingError(f"backbone.model describes no CLIP of OpenCLIP: {error}") from None
+            raise TrainingError(f"backbone.model does not describe a CLIP of OpenCLIP: {error}") from None
         self.towers.logit_scale.requires_grad_(False)
         self.towers.set_grad_checkpointing(config.gradient_checkpointing)
         own_words = vocabulary_size - self.towers.vocab_size
         if own_words:
             words = self.towers.token_embedding.weight.detach()
-            more = torch.empty(own_words, words.shape[1]).normal_(std=0.02)  # as OpenCLIP draws words
+            more = torch.empty(own_words, words.shape[1]).normal_(
+                std=0.02
+            )  # OpenCLIP's initialisation of words
             self.towers.token_embedding.weight = nn.Parameter(torch.cat([words, more]))
-        # the largest id ends a caption in CLIP; a method's own words are larger still
+        # CLIP finds a caption's end by its largest id, but a method's own words have larger ones: name the end token
         self.towers.text_pool_type, self.towers.text_eos_id = "eos", byte_pairs().eot_token_id
-        # statistics of a batch need the whole of it
+        # batch statistics need the whole batch, so such towers are not split over the ranks
         self.shared_out = not any(isinstance(x, nn.modules.batchnorm._BatchNorm) for x in self.modules())
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
@@ -93,7 +95,7 @@ class CLIP(CosineBackbone):
         return _encoded(self.autocast(self.towers.encode_text, tokens), caption_lengths)
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
-        """Images and captions of a batch, shared out over the ranks: the towers are nearly all of the work."""
+        """Encode a batch, split over the ranks, because the towers are nearly all of the work."""
         if not self.shared_out:
             return super().encode(batch)
 
@@ -110,22 +112,22 @@ class CLIP(CosineBackbone):
         )
 
     def compare(self, images: Encoded, captions: Encoded) -> Tensor:
-        """Cosines on every rank: each holds all vectors, and needs the whole gradient of its own."""
+        """Compute cosines on every rank: each has all vectors and needs the full gradient of its own."""
         return self.similarities(images, captions)
 
     @property
     def logit_scale(self) -> nn.Parameter:
-        """Logarithm of CLIP's own factor, about 100 in released weights."""
+        """Logarithm of CLIP's temperature factor, about 100 in released weights."""
         scale: nn.Parameter = self.towers.logit_scale
         return scale
 
     @classmethod
     def inputs(cls, config: CLIPConfig, dataset: PairedDataset) -> PairedDataset:
-        """The dataset with its images in place of region features, and with OpenCLIP's tokens.
+        """The dataset with images instead of region features, and OpenCLIP's tokens.
 
         Raises:
             DataError: it has no images, or no caption texts.
-            TrainingError: as for the network.
+            TrainingError: see the class.
         """
         if dataset.images is None:
             raise DataError(
@@ -158,7 +160,7 @@ class CLIP(CosineBackbone):
 
     @classmethod
     def title_of(cls, config: CLIPConfig) -> str:
-        """With the architecture as papers write it, such as ``CLIP ViT-B/32``; ``CLIP`` for one of the user's own."""
+        """Title with the architecture as in papers, such as ``CLIP ViT-B/32``; ``CLIP`` for a custom one."""
         if not isinstance(config.model, str):
             return cls.title
         name = config.model.removesuffix("-quickgelu")
@@ -166,7 +168,7 @@ class CLIP(CosineBackbone):
 
     @classmethod
     def pretrained_encoder(cls, config: CLIPConfig) -> str:
-        """Model and weights, such as ``CLIP ViT-B/32 (openai, sha256 0123456789ab)``; empty where they are drawn."""
+        """Model and weights, such as ``CLIP ViT-B/32 (openai, sha256 0123456789ab)``; empty for random weights."""
         path = weights_file(config)
         if path is None:
             return ""
@@ -174,10 +176,10 @@ class CLIP(CosineBackbone):
         return f"{cls.title_of(config)} ({source}, sha256 {sha256_of_file(path)[:12]})"
 
     def load_pretrained(self) -> None:
-        """Take the pre-trained weights over, every one of them; words that a method adds stay as they were drawn.
+        """Load all pre-trained weights; words added by a method keep their random weights.
 
         Raises:
-            TrainingError: they cannot be had or read, or do not fit.
+            TrainingError: the weights cannot be fetched or read, or do not fit.
         """
         path = weights_file(self.config)
         if path is None:

@@ -1,4 +1,4 @@
-"""What CLIP reads of a dataset: images as rows of patches, and captions as byte pairs, made when they are asked for."""
+"""Inputs of CLIP: images as rows of patches and captions as byte pairs, computed on demand."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from ncl_bench.data.columns import TableColumn, row_numbers
 from ncl_bench.errors import DataError
 
 WORKERS = min(8, os.cpu_count() or 1)
-"""Threads that decode the images of a batch; Pillow leaves the others running meanwhile."""
+"""Threads that decode the images of a batch; Pillow releases the interpreter lock meanwhile."""
 
 ASPECT = 4 / 3
-"""Largest ratio of the sides of a random crop, as in OpenCLIP's training."""
+"""Largest aspect ratio of a random crop, as in OpenCLIP's training."""
 
 
 def patches_of(pixels: Tensor, patch: int) -> Tensor:
-    """Square images ``(n, 3, side, side)`` as rows of their patches, ``(n, patches, 3 * patch * patch)``."""
+    """Split square images ``(n, 3, side, side)`` into rows of patches, ``(n, patches, 3 * patch * patch)``."""
     n, channels, side, _ = pixels.shape
     grid = side // patch
     cells = pixels.reshape(n, channels, grid, patch, grid, patch)
@@ -32,7 +32,7 @@ def patches_of(pixels: Tensor, patch: int) -> Tensor:
 
 
 def pixels_of(patches: Tensor, patch: int) -> Tensor:
-    """The square images of :func:`patches_of`, ``(n, 3, side, side)``."""
+    """Inverse of :func:`patches_of`: square images, ``(n, 3, side, side)``."""
     grid = round(patches.shape[1] ** 0.5)
     cells = patches.reshape(len(patches), grid, grid, -1, patch, patch)
     return cells.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), -1, grid * patch, grid * patch)
@@ -40,15 +40,15 @@ def pixels_of(patches: Tensor, patch: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ImagePatches:
-    """Images as a network reads them: the patches of an image are its regions. Images are decoded in threads.
+    """Images as a network reads them, with patches as regions. Images are decoded in threads.
 
     Attributes:
-        files: an encoded image each, such as a JPEG.
-        image_ids: ``(n_images,)``, named where an image cannot be decoded.
-        transform: an RGB image of Pillow to its pixels, float32 ``(3, side, side)``.
-        side: pixels of a transformed image along each side.
-        patch: pixels of a patch along each side; a divisor of ``side``.
-        smallest_crop: share of an image's area that a random crop keeps at least, in (0, 1]; 1 keeps all of it.
+        files: encoded images, such as JPEG.
+        image_ids: ``(n_images,)``, for errors about images that cannot be decoded.
+        transform: maps an RGB image of Pillow to float32 pixels ``(3, side, side)``.
+        side: side of a transformed image, in pixels.
+        patch: side of a patch in pixels; a divisor of ``side``.
+        smallest_crop: minimum share of an image's area in a random crop, in (0, 1]; 1 keeps all of it.
     """
 
     files: Sequence[bytes]
@@ -73,17 +73,17 @@ class ImagePatches:
     @overload
     def __getitem__(self, rows: slice, /) -> "ImagePatches": ...
     def __getitem__(self, rows: Ids | slice, /) -> "NDArray[np.floating] | ImagePatches":
-        """Chosen images as they are evaluated, in the order asked for; those of a slice are not decoded yet."""
+        """Return chosen images as for evaluation, in the given order; a slice is not decoded yet."""
         if isinstance(rows, slice):
             return replace(self, files=self.files[rows], image_ids=self.image_ids[rows])
         return self._decoded([(row, None) for row in row_numbers(rows, self.shape[0]).tolist()])
 
     def augmented(self, rows: Ids, seeds: Sequence[Sequence[int]]) -> NDArray[np.floating]:
-        """Chosen images, each randomly cropped as its seed says.
+        """Return chosen images, each with a random crop given by its seed.
 
         Args:
             rows: int64 ``(n,)``.
-            seeds: of each of them.
+            seeds: one seed per row.
         """
         if self.smallest_crop == 1:
             return self[rows]
@@ -113,12 +113,12 @@ class ImagePatches:
 def random_box(
     size: tuple[int, int], smallest: float, random: np.random.Generator
 ) -> tuple[float, float, float, float]:
-    """Part of an image, as OpenCLIP's training draws it: left, top, right, bottom in pixels.
+    """Draw a part of an image as in OpenCLIP's training: left, top, right, bottom in pixels.
 
     Args:
         size: width and height.
-        smallest: share of the area that it has at least, unless its sides would be longer than the image's.
-        random: decides on area (uniform), ratio of the sides (log-uniform) and place (uniform).
+        smallest: minimum share of the area, unless its sides would exceed the image's.
+        random: draws area (uniform), aspect ratio (log-uniform) and position (uniform).
     """
     width, height = size
     area = width * height * random.uniform(smallest, 1)
@@ -134,9 +134,9 @@ class BytePairs:
 
     Attributes:
         captions: texts.
-        rows: int64, which of them, in order.
+        rows: int64, selected texts, in order.
         tokenizer: ``open_clip.SimpleTokenizer``.
-        longest: tokens of a caption at most, start and end included; longer ones are cut.
+        longest: maximum tokens per caption, with start and end; longer captions are cut.
     """
 
     captions: Sequence[str]
@@ -149,14 +149,14 @@ class BytePairs:
 
     @property
     def lengths(self) -> Ids:
-        """Length of each caption, int64 ``(n_captions,)``; all of them are tokenized for it."""
+        """Length of each caption, int64 ``(n_captions,)``; this tokenizes all of them."""
         return self.padded(np.arange(len(self)))[1]
 
     def padded(self, rows: Ids) -> tuple[Ids, Ids]:
-        """Captions as a rectangle.
+        """Return captions as a padded array.
 
         Args:
-            rows: int64 ``(n,)``, which captions, in any order.
+            rows: int64 ``(n,)``, captions in any order.
 
         Returns:
             tokens int64 ``(n, longest of them)`` padded with 0, lengths int64 ``(n,)``.
@@ -167,5 +167,5 @@ class BytePairs:
         return tokens[:, : lengths.max(initial=0)], lengths
 
     def take(self, rows: Ids) -> "BytePairs":
-        """The captions ``rows``, int64 ``(n,)``, in the order asked for."""
+        """Return the captions ``rows``, int64 ``(n,)``, in the given order."""
         return BytePairs(self.captions, self.rows[rows], self.tokenizer, self.longest)

@@ -1,4 +1,4 @@
-"""What OpenCLIP, the package ``open_clip``, knows: architectures, its tokenizer and transforms, and weights."""
+"""Access to the package ``open_clip`` (OpenCLIP): architectures, tokenizer, transforms and weights."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -17,13 +17,13 @@ from ncl_bench.files import readable
 
 
 class Architecture(BaseModel):
-    """An architecture as OpenCLIP's files describe one.
+    """An architecture in the format of OpenCLIP's files.
 
     Attributes:
-        embed_dim: of the joint space.
+        embed_dim: dimension of the joint space.
         vision_cfg: options of ``open_clip.CLIPVisionCfg``.
         text_cfg: options of ``open_clip.CLIPTextCfg``.
-        quick_gelu: activations are those of OpenAI's weights.
+        quick_gelu: whether to use the activation of OpenAI's weights.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,14 +38,14 @@ class CLIPConfig(BaseModel):
     """Which CLIP.
 
     Attributes:
-        model: name of an architecture in OpenCLIP, such as ``ViT-B-32``, or an architecture of one's own.
-        pretrained: name of weights that OpenCLIP knows for this model, such as ``openai``; they are fetched once.
-            Without them and without ``weights`` the weights are drawn.
-        weights: a safetensors file with the weights under OpenCLIP's names, read in place of fetched ones.
-        smallest_crop: share of an image's area that its random crop in training keeps at least, in (0, 1]
-            (OpenCLIP: 0.9); 1 crops nothing. Evaluation never crops at random.
-        gradient_checkpointing: compute the towers' layers again in the backward pass instead of keeping them, which
-            costs about a third more time and changes no number.
+        model: name of an architecture in OpenCLIP, such as ``ViT-B-32``, or a custom architecture.
+        pretrained: name of weights in OpenCLIP for this model, such as ``openai``; fetched once. Without it and without
+            ``weights``, weights are random.
+        weights: a safetensors file with the weights under OpenCLIP's names, used instead of fetched ones.
+        smallest_crop: minimum share of an image's area in a random training crop, in (0, 1] (OpenCLIP: 0.9); 1 crops
+            nothing. Evaluation never crops at random.
+        gradient_checkpointing: recompute the towers' layers in the backward pass instead of storing them; takes about a
+            third more time and does not change results.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,14 +58,14 @@ class CLIPConfig(BaseModel):
 
 
 def open_clip_package() -> Any:
-    """The package; only those who use the backbone need it.
+    """Import the package; only users of this backbone need it.
 
     Raises:
-        TrainingError: it is not installed, or does not load.
+        TrainingError: the package is not installed or does not load.
     """
     try:
         import open_clip
-    except (ImportError, RuntimeError) as error:  # the latter where torchvision was built for another torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another torch
         raise TrainingError(
             f"backbone clip needs open_clip, which does not load ({error}); install with: {install_command('clip')}"
         ) from None
@@ -74,15 +74,15 @@ def open_clip_package() -> Any:
 
 @cache
 def byte_pairs() -> Any:
-    """CLIP's own tokenizer, ``open_clip.SimpleTokenizer``."""
+    """CLIP's tokenizer, ``open_clip.SimpleTokenizer``."""
     return open_clip_package().SimpleTokenizer()
 
 
 def architecture(config: CLIPConfig) -> dict[str, Any]:
-    """What ``open_clip.CLIP`` is built from, with the sizes that other code reads spelled out.
+    """Options of ``open_clip.CLIP``, with explicit sizes where other code reads them.
 
     Raises:
-        TrainingError: OpenCLIP does not know the model or its weights, or the model is of another kind.
+        TrainingError: OpenCLIP does not have the model or its weights, or the model is of another kind.
     """
     found = named(config.model) if isinstance(config.model, str) else config.model.model_dump()
     if _known_weights(config).get("quick_gelu"):
@@ -104,7 +104,7 @@ def named(name: str) -> dict[str, Any]:
     """One of OpenCLIP's architectures.
 
     Raises:
-        TrainingError: it has none of this name.
+        TrainingError: there is none of this name.
     """
     open_clip = open_clip_package()
     if name not in open_clip.list_models():
@@ -117,7 +117,7 @@ def named(name: str) -> dict[str, Any]:
 
 
 def _known_weights(config: CLIPConfig) -> dict[str, Any]:
-    """What OpenCLIP says of named weights: where they are, and how images were normalised and activations computed."""
+    """OpenCLIP's record of named weights: address, normalisation of images, and activation."""
     if not config.pretrained:
         return {}
     open_clip = open_clip_package()
@@ -132,7 +132,7 @@ def _known_weights(config: CLIPConfig) -> dict[str, Any]:
 
 
 def transform(config: CLIPConfig, size: int) -> Callable[[Any], Tensor]:
-    """OpenCLIP's own for evaluation, from an RGB image to ``(3, size, size)``: resize, crop the middle, normalise."""
+    """OpenCLIP's transform for evaluation, from an RGB image to ``(3, size, size)``: resize, centre crop, normalise."""
     from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 
     found = merge_preprocess_dict(PreprocessCfg(), {**_known_weights(config), "size": size})
@@ -141,10 +141,10 @@ def transform(config: CLIPConfig, size: int) -> Callable[[Any], Tensor]:
 
 
 def weights_file(config: CLIPConfig) -> Path | None:
-    """Where the weights lie, fetched if need be; None where they are drawn.
+    """Path of the weights, fetched if needed; None for random weights.
 
     Raises:
-        TrainingError: there is no such file, or it cannot be fetched.
+        TrainingError: the file does not exist or cannot be fetched.
     """
     if config.weights:
         return readable(Path(config.weights), TrainingError, "a safetensors file with backbone.weights")
@@ -153,7 +153,7 @@ def weights_file(config: CLIPConfig) -> Path | None:
     found = _known_weights(config)
     try:
         return Path(open_clip_package().download_pretrained(found))
-    except Exception as error:  # clients raise many classes: network, offline mode, a wrong checksum
+    except Exception as error:  # clients raise many types: network, offline mode, wrong checksum
         raise TrainingError(
             f"the weights {config.pretrained} of {config.model} cannot be fetched ({' '.join(str(error).split())}); "
             "fix: fetch them where there is a network, and give their safetensors file as backbone.weights"
@@ -161,12 +161,12 @@ def weights_file(config: CLIPConfig) -> Path | None:
 
 
 def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:
-    """The weights of :func:`weights_file` under OpenCLIP's names.
+    """Read the weights of :func:`weights_file` under OpenCLIP's names.
 
     Raises:
         TrainingError: the file is damaged.
     """
-    if not config.weights:  # OpenCLIP's loader knows files of several forms
+    if not config.weights:  # fetched weights come in several formats; OpenCLIP's loader reads them
         plain = open_clip_package().CLIP(**architecture(config))
         open_clip_package().load_checkpoint(plain, str(path))
         state: dict[str, Tensor] = plain.state_dict()
@@ -175,5 +175,5 @@ def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:
         return load(path.read_bytes())
     except (OSError, SafetensorError) as error:
         raise TrainingError(
-            f"{path} is no safetensors file ({error}); save the weights as safetensors"
+            f"{path} is not a safetensors file ({error}); save the weights as safetensors"
         ) from None

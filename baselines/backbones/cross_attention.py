@@ -1,9 +1,9 @@
-"""What SCAN and IMRAM share: regions and words at unit length, attention of one side to the other, and tiles.
+"""Shared parts of SCAN and IMRAM: unit vectors of regions and words, attention of one side to the other, and tiles.
 
-One side looks, the other is seen: each item that looks (a word, say) attends to all items that are seen (the
-regions), and is compared with what it attends to. The attended vectors themselves are never made. Their inner
-product with the item that looks is a weighted sum of the products that the attention was made of, and their length
-follows from the inner products of the seen items with one another (their Gram matrix).
+One side looks and the other is seen: each looking item (a word, say) attends to all seen items (the regions) and is
+compared with its attended vector. The attended vectors are never computed. Their inner product with the looking item is
+a weighted sum of products that the attention already has, and their length follows from the inner products among the
+seen items (their Gram matrix).
 """
 
 from collections.abc import Callable
@@ -28,21 +28,21 @@ from baselines.backbones.pairwise import (
 from baselines.kit.backbone import Backbone, Encoded
 
 SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
-"""Of two lengths in a cosine, and of one length; smaller ones count as this."""
+"""Lower bounds of the product of two lengths in a cosine, and of one length."""
 TILE_ROWS = 128
-"""Rows of a tile at most: enough for products to be fast."""
+"""Maximum rows of a tile: enough for fast matrix products."""
 LEAST_FILLED = 0.75
-"""Share of a tile's longest column that every other column of the tile has at least; what is missing is padding."""
+"""Minimum length of a tile's columns relative to its longest; the rest of a tile is padding."""
 
 
 class CrossAttentionConfig(BaseModel):
     """Sizes of the encoders.
 
     Attributes:
-        embed_size: of the joint space (code: 1024).
-        word_dim: of a word embedding (code: 300).
-        block_captions: captions compared at once; chosen from the free memory by default. It never changes a
-            result beyond rounding.
+        embed_size: dimension of the joint space (code: 1024).
+        word_dim: dimension of a word embedding (code: 300).
+        block_captions: captions compared at once (default: chosen from the free memory). Results change only by
+            rounding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,8 +56,8 @@ class Side(NamedTuple):
     """Images or captions of a tile.
 
     Attributes:
-        vectors: float ``(n, items, dim)``, zero where ``valid`` is not.
-        valid: bool ``(n, items)``; None where nothing is padding.
+        vectors: float ``(n, items, dim)``, zero where ``valid`` is False.
+        valid: bool ``(n, items)``; None without padding.
     """
 
     vectors: Tensor
@@ -65,26 +65,26 @@ class Side(NamedTuple):
 
 
 def products(looking: Side, seen: Side) -> Tensor:
-    """Inner products of all items, float ``(n seen, seen items, n looking, looking items)``."""
+    """Inner products of all pairs of items, float ``(n seen, seen items, n looking, looking items)``."""
     every = seen.vectors.flatten(0, 1) @ looking.vectors.flatten(0, 1).T
     return every.view(*seen.vectors.shape[:2], *looking.vectors.shape[:2])
 
 
 def gram(side: Side) -> Tensor:
-    """Inner products of the items of one image or caption, float ``(n, items, items)``."""
+    """Inner products among the items of each image or caption, float ``(n, items, items)``."""
     return side.vectors @ side.vectors.transpose(1, 2)
 
 
 def attention(scores: Tensor, seen: Tensor | None, sharpness: float) -> Tensor:
-    """How much each looking item attends to each seen item, summing to 1 over the seen items (dimension 1).
+    """Attention weights of each looking item, which sum to 1 over the seen items (dimension 1).
 
     Scores pass a leaky ReLU, are scaled to unit length over the looking items, then go through a softmax over the
     seen items.
 
     Args:
-        scores: float ``(n seen, seen items, n looking, looking items)``, zero for looking items that are padding.
-        seen: bool ``(n seen, seen items)``, which are no padding; all by default.
-        sharpness: factor in the softmax, its inverse temperature.
+        scores: float ``(n seen, seen items, n looking, looking items)``, zero for padded looking items.
+        seen: bool ``(n seen, seen items)``, False for padding (default: no padding).
+        sharpness: factor in the softmax, the inverse temperature.
     """
     scores = functional.leaky_relu(scores, SLOPE)
     scores = scores * (sharpness / (torch.linalg.vector_norm(scores, dim=-1, keepdim=True) + EPSILON))
@@ -94,12 +94,12 @@ def attention(scores: Tensor, seen: Tensor | None, sharpness: float) -> Tensor:
 
 
 def relevance(looking: Side, between: Tensor, weights: Tensor, among: Tensor) -> Tensor:
-    """Cosine of each looking item with what it attends to, float ``(n seen, n looking, looking items)``.
+    """Cosine of each looking item with its attended vector, float ``(n seen, n looking, looking items)``.
 
     Args:
-        looking: the items.
+        looking: the looking items.
         between: their :func:`products` with the seen items.
-        weights: of :func:`attention`.
+        weights: from :func:`attention`.
         among: :func:`gram` of the seen items.
     """
     flat = weights.flatten(2)
@@ -110,7 +110,7 @@ def relevance(looking: Side, between: Tensor, weights: Tensor, among: Tensor) ->
 
 
 def mean_over_items(values: Tensor, valid: Tensor | None) -> Tensor:
-    """Mean over the items that are no padding: float ``(m, n, items)`` to ``(m, n)``."""
+    """Mean over the items without padding: float ``(m, n, items)`` to ``(m, n)``."""
     if valid is None:
         return values.mean(dim=-1)
     return (values * valid).sum(dim=-1) / valid.sum(dim=-1)
@@ -124,18 +124,18 @@ def in_tiles(
     bytes_of_pair: Callable[[int, int], int],
     size: int | None,
 ) -> Tensor:
-    """A matrix of similarities, some rows and some columns of similar length at a time.
+    """Compute a similarity matrix in tiles of rows and columns of similar length.
 
-    The inner tensors of a tile are made again in the backward pass instead of being kept, unless those of all tiles
-    fit into the memory budget.
+    The inner tensors of a tile are recomputed in the backward pass instead of stored, unless those of all tiles fit
+    into the memory budget.
 
     Args:
         rows: float vectors ``(n_rows, items, dim)``.
         columns: likewise.
-        prepare: what all tiles of the same rows share.
-        compare: ``compare(rows, columns, *prepared)``, two sides to float ``(rows, columns)``.
-        bytes_of_pair: temporary memory of a row and a column of so many items.
-        size: columns of a tile; chosen from the memory budget by default.
+        prepare: computes what all tiles of the same rows share.
+        compare: ``compare(rows, columns, *prepared)``, maps two sides to float ``(rows, columns)``.
+        bytes_of_pair: temporary memory of a row and a column with these numbers of items.
+        size: columns per tile (default: chosen from the memory budget).
 
     Returns:
         float ``(n_rows, n_columns)``.
@@ -164,21 +164,23 @@ def in_tiles(
 
 
 def _blocks(by_length: LongestFirst, size: int | None, fitting: Callable[[int], int]) -> list[Block]:
-    """Columns of similar length, the longest first; ``fitting`` says how many of a length go at once."""
+    """Blocks of columns of similar length, longest first; ``fitting`` gives how many of a length fit at once."""
     counts, blocks, start = by_length.counts, [], 0
     while start < len(counts):
         longest = counts[start]
         fit = counts[start : start + (size or max(1, fitting(longest)))]
-        end = start + sum(count >= LEAST_FILLED * longest for count in fit)  # the first ones, as they fall
+        end = start + sum(
+            count >= LEAST_FILLED * longest for count in fit
+        )  # lengths decrease, so these come first
         blocks.append(by_length.block(start, end, whole=False))
         start = end
     return blocks
 
 
 class CrossAttention(Backbone):
-    """The encoders of SCAN and IMRAM: regions and words one by one, nothing pooled.
+    """Encoders of SCAN and IMRAM: regions and words one by one, without pooling.
 
-    Args as for every backbone; any number of regions will do, padded ones are neither seen nor do they look.
+    Args as for every backbone; any number of regions is allowed, and padding takes no part in the attention.
     """
 
     config: CrossAttentionConfig

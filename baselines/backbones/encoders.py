@@ -1,4 +1,4 @@
-"""What the networks share: unit length, Xavier layers, words in context, and one vector for a whole."""
+"""Shared layers: unit length, Xavier layers, words in context, and one vector per image or caption."""
 
 import math
 
@@ -12,9 +12,9 @@ EPSILON = 1e-8
 
 
 def unit_length(x: Tensor, dim: int = -1) -> Tensor:
-    """``x`` over its Euclidean length along ``dim``, 1e-8 added to the length; zeros stay zeros.
+    """Divide ``x`` by its Euclidean length along ``dim`` plus 1e-8; zeros stay zeros.
 
-    What is bfloat16 becomes float32.
+    bfloat16 becomes float32.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     length: Tensor = torch.linalg.vector_norm(x, dim=dim, keepdim=True, dtype=wide)
@@ -36,13 +36,13 @@ def xavier_linear(n_in: int, n_out: int) -> nn.Linear:
 
 
 class WordEncoder(nn.Module):
-    """Word embedding and one bidirectional GRU layer; the two directions are averaged.
+    """Word embedding and one bidirectional GRU layer; both directions are averaged.
 
     Args:
         vocabulary_size: rows of the embedding.
         word_dim: size of a word embedding.
         embed_size: size of the joint space.
-        dropout: on word embeddings, in [0, 1).
+        dropout: dropout of word embeddings, in [0, 1).
     """
 
     def __init__(self, vocabulary_size: int, word_dim: int, embed_size: int, dropout: float = 0.0) -> None:
@@ -64,12 +64,12 @@ class WordEncoder(nn.Module):
 
 
 class GlobalVector(nn.Module):
-    """One vector per image or caption by self-attention over its parts (SGRAF, section 3.1).
+    """One vector per image or caption, by self-attention over its parts (SGRAF, section 3.1).
 
     Args:
-        embed_size: of the joint space.
+        embed_size: dimension of the joint space.
         dropout: in [0, 1).
-        n_regions: normalise per region, as for images; None does not normalise, as for captions.
+        n_regions: batch normalisation per region, for images; None for no normalisation, for captions.
     """
 
     def __init__(self, embed_size: int, dropout: float, n_regions: int | None = None) -> None:
@@ -86,7 +86,7 @@ class GlobalVector(nn.Module):
 
         Args:
             parts: float ``(n, parts, dim)``, zero beyond a row's length.
-            lengths: int64 ``(n,)``; all parts by default.
+            lengths: int64 ``(n,)`` (default: all parts).
         """
         n_parts = parts.shape[1] if lengths is None else sent(lengths, parts.device)[:, None].to(parts)
         mean = parts.sum(dim=1) / n_parts

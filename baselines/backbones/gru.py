@@ -1,8 +1,8 @@
-"""Gated recurrent units over sequences of different lengths, one layer, in one direction or both.
+"""One-layer gated recurrent units over sequences of different lengths, in one direction or both.
 
-On a GPU, cuDNN runs ``torch.nn.GRU``. On a CPU that module walks back through a graph of about twenty small operations
-per item, which takes most of a step of a small network; there, :func:`states` computes the same from the module's
-parameters with matrix products of its own: 7 operations per item forwards and 4 backwards, both directions at once.
+On a GPU, cuDNN runs ``torch.nn.GRU``. On a CPU that module backpropagates through about twenty small operations per
+item, which dominates a step of a small network. There, :func:`states` computes the same from the module's parameters
+with its own matrix products: 7 operations per item forward and 4 backward, for both directions at once.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,19 @@ from baselines.kit.batches import sent
 
 
 def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
-    """Mean of a bidirectional GRU's states, float ``(n, longest, hidden_size)``, zero beyond the lengths."""
+    """Mean of both directions' states, float ``(n, longest, hidden_size)``, zero beyond the lengths."""
     forwards, backwards = states(gru, sequences, lengths).unbind(dim=2)
     return (forwards + backwards) / 2
 
 
 def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
-    """State of a GRU of one direction after each sequence's last item, float ``(n, hidden_size)``."""
+    """State of a one-direction GRU after each sequence's last item, float ``(n, hidden_size)``."""
     rows = torch.arange(len(sequences), device=sequences.device)
     return states(gru, sequences, lengths)[rows, sent(lengths - 1, sequences.device), 0]
 
 
 def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
-    """States of a GRU of one direction over sequences of one length, float ``(n, length, hidden_size)``."""
+    """States of a one-direction GRU over sequences of equal length, float ``(n, length, hidden_size)``."""
     if _is_left_to_torch(sequences):
         found: Tensor = gru(sequences)[0]
         return found
@@ -40,14 +40,14 @@ def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     """States of a GRU, float ``(n, longest, directions, hidden_size)``, zero beyond the lengths.
 
     Args:
-        gru: of one layer, with biases, ``batch_first``.
+        gru: one layer, with biases, ``batch_first``.
         sequences: float ``(n, longest, input_size)``.
         lengths: int64 ``(n,)``, at least 1, in any order, on the CPU.
     """
     n, longest, _ = sequences.shape
     if _is_left_to_torch(sequences):
         return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
-    if torch.is_autocast_enabled("cpu"):  # products of single items gain nothing from bfloat16
+    if torch.is_autocast_enabled("cpu"):  # bfloat16 does not speed up products of single items
         with torch.autocast("cpu", enabled=False):
             return states(gru, sequences.float(), lengths)
     endings = ("", "_reverse") if gru.bidirectional else ("",)
@@ -64,9 +64,9 @@ def _is_left_to_torch(sequences: Tensor) -> bool:
 
 
 def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
-    """The first ``lengths`` entries of every row, without what is beyond.
+    """Pack the first ``lengths`` entries of every row.
 
-    As ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is made on the host.
+    Like ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is computed on the CPU.
     """
     falling, order = torch.sort(lengths, descending=True)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
@@ -78,11 +78,11 @@ def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
 
 
 def padded(sequences: PackedSequence, longest: int | None = None) -> Tensor:
-    """Rows in the order that they were packed in, zero beyond their lengths.
+    """Unpack rows in their original order, zero beyond their lengths.
 
     Args:
-        sequences: of :func:`packed`.
-        longest: entries of a row; those of the longest by default.
+        sequences: from :func:`packed`.
+        longest: entries per row (default: the longest sequence).
     """
     in_order = sequences._replace(sorted_indices=None, unsorted_indices=None)
     rows, _ = pad_packed_sequence(in_order, batch_first=True, total_length=longest)
@@ -91,11 +91,11 @@ def padded(sequences: PackedSequence, longest: int | None = None) -> Tensor:
 
 
 class _Order(NamedTuple):
-    """The order in which items are read: all first items, then all second ones, those of longer sequences first.
+    """Reading order of the items: all first items, then all second ones, longer sequences first.
 
     Attributes:
-        items: int64 ``(directions, total)``, the place of each item among all ``n * longest``.
-        sizes: items at each time, falling.
+        items: int64 ``(directions, total)``, position of each item among all ``n * longest``.
+        sizes: number of items at each time step, decreasing.
     """
 
     items: Tensor
@@ -111,12 +111,12 @@ def _order(lengths: Tensor, longest: int, directions: int) -> _Order:
 
 
 class _States(torch.autograd.Function):
-    """With input x, state h and ``*`` between elements (Cho et al., 2014, in the form of cuDNN):
+    """GRU with a hand-written backward pass. Input x, state h, elementwise ``*`` (Cho et al., 2014, in cuDNN's form):
 
     r = sigmoid(W_r x + b_r + U_r h + c_r), z = sigmoid(W_z x + b_z + U_z h + c_z),
     m = U_n h + c_n, n = tanh(W_n x + b_n + r * m), and the next state is n + z * (h - n).
 
-    A gradient that is to be differentiated again is left to autograd.
+    Second derivatives are left to autograd.
     """
 
     @staticmethod
@@ -160,7 +160,7 @@ class _States(torch.autograd.Function):
         hidden = u.shape[2]
         r, z, n = gates.chunk(3, dim=-1)
         of_new = (1 - z).addcmul_(n * n, z - 1)
-        slopes = gates.new_empty(*found.shape[:2], 3, hidden)  # of r, z and m, by the state
+        slopes = gates.new_empty(*found.shape[:2], 3, hidden)  # derivatives of r, z and m by the state
         torch.mul(of_new, r, out=slopes[:, :, 2])
         torch.mul(found - n, 1 - z, out=slopes[:, :, 1])
         torch.mul(slopes[:, :, 2], kept * (1 - r), out=slopes[:, :, 0])
@@ -189,13 +189,13 @@ class _States(torch.autograd.Function):
 
 
 def _before(sizes: list[int]) -> Tensor:
-    """For all items but the first ones, the place of the item before it in its sequence, int64."""
+    """Position of the previous item in its sequence, for all items but the first ones, int64."""
     counts = torch.tensor(sizes)
     return torch.arange(sizes[0], sum(sizes)) - counts[:-1].repeat_interleave(counts[1:])
 
 
 def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
-    """States ``(directions, total, hidden)`` as ``(n, longest, directions, hidden)``, zero beyond the lengths."""
+    """Unpack states ``(directions, total, hidden)`` to ``(n, longest, directions, hidden)``, zero past the lengths."""
     n, longest, _ = sequences.shape
     out = found.new_zeros(n * longest, len(found), found.shape[2])
     for direction, (rows, places) in enumerate(zip(found, order.items, strict=True)):
@@ -204,7 +204,7 @@ def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
 
 
 def _by_autograd(order: _Order, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The equations one after the other."""
+    """Compute the equations step by step, for autograd."""
     from_items = torch.baddbmm(b[:, None], sequences.flatten(0, 1)[order.items], w.transpose(1, 2))
     h = from_items.new_zeros(len(u), order.sizes[0], u.shape[2])
     found = []

@@ -2,24 +2,24 @@
 
 Chen et al. https://arxiv.org/abs/2003.03772
 
-Words look at regions several times (``text``), or regions at words (``image``), or both (``full``). After each look a
-memory unit mixes what was looked for with what was found, and the next look is guided by this memory. The similarity
-is the sum over the looks, and over both directions with ``full``, of the mean cosine of an item with what it found.
+Words attend to regions several times (``text``), or regions to words (``image``), or both (``full``). After each look a
+memory unit merges the query with what it attended to, and this memory guides the next look. The similarity is the sum
+over the looks, and over both directions with ``full``, of the mean cosine of an item with its attended vector.
 
 Points of the published code, which we follow:
-  * A cosine is always taken with the item itself, not with its memory; only the attention uses the memory.
+  * Cosines use the item itself, not its memory; only the attention uses the memory.
   * The attention is SCAN's, leaky ReLU and scaling included (see ``scan.py``).
-  * The similarity is the sum over the looks, not their mean, so the loss's margin of 0.2 is small beside it.
-  * The memory is not scaled to unit length; ``memory_norm`` does it, an option that its scripts switch off.
-  * The scripts show one direction each: ``text`` with 3 looks and a sharpness of 11 on COCO, ``image`` with a single
-    look and 9 on Flickr30K. The numbers of the paper are those of ``full``.
+  * The similarity is the sum over the looks, not their mean, so the loss's margin of 0.2 is relatively small.
+  * The memory is not scaled to unit length; the option ``memory_norm`` does it, which its scripts switch off.
+  * The scripts train one direction each: ``text`` with 3 looks and a sharpness of 11 on COCO, ``image`` with a single
+    look and 9 on Flickr30K. The paper reports ``full``.
   * In training the published network returns the transposed matrix; here images are always the rows.
 
-The published code knows 36 regions. Here any number will do: padded regions are neither seen nor do they look.
+The published code requires 36 regions. Here any number is allowed: padding takes no part in the attention.
 
 The published code compares one caption at a time and multiplies every attended vector by the memory's matrices. Here
-what is seen is multiplied by them before it is mixed, so that the first memory needs no product of full width per
-pair, and the memory after the last look, which nothing reads, is not made.
+the seen items are multiplied before they are mixed, so the first memory needs no product of full width per pair. The
+memory after the last look is never read, so it is not computed.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class IMRAMConfig(CrossAttentionConfig):
 
     Attributes:
         mode: ``text``, words look at regions; ``image``, regions look at words; or ``full``, the sum of both.
-        steps: K, how often each item looks, at least 1 (code: 3).
+        steps: K, number of looks per item, at least 1 (code: 3).
         attention_sharpness: inverse temperature of the attention, above 0 (code: 9; 11 in the script for COCO).
         memory_norm: scale the memory to unit length (code: an option, off in its scripts).
     """
@@ -63,10 +63,10 @@ class IMRAMConfig(CrossAttentionConfig):
 
 
 class Look(NamedTuple):
-    """One of the looks of a tile.
+    """One look of a tile.
 
     Attributes:
-        memory: float ``(n seen or 1, n looking, looking items, dim)``, what guided it.
+        memory: float ``(n seen or 1, n looking, looking items, dim)``, the memory that guided it.
         weights: float ``(n seen, seen items, n looking, looking items)``, the attention.
         cosines: float ``(n seen, n looking, looking items)``.
     """
@@ -77,10 +77,10 @@ class Look(NamedTuple):
 
 
 class MemoryUnit(nn.Module):
-    """The memory distillation unit: a gate between the memory so far and what it makes of the memory and the find.
+    """The memory distillation unit: a gate between the old memory and a candidate made of memory and attended vector.
 
-    Both layers read the memory beside what was found. What a layer makes of either is computed apart, and for what
-    was found before it is mixed.
+    Both layers read the concatenated memory and attended vector. Their two halves are computed separately, and the half
+    for the attended vector before it is mixed.
     """
 
     def __init__(self, dim: int) -> None:
@@ -95,7 +95,7 @@ class MemoryUnit(nn.Module):
         return candidate, gate
 
     def of_seen(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """The share of what is seen in candidate and gate, each of its shape."""
+        """The seen items' share of candidate and gate, each of their shape."""
         candidate, gate = (functional.linear(vectors, x.weight[:, self.dim :]) for x in self._layers)
         return candidate, gate
 
@@ -105,10 +105,10 @@ class MemoryUnit(nn.Module):
 
 
 class Direction(nn.Module):
-    """One side looks at the other several times.
+    """One side attends to the other several times.
 
     Args:
-        config: of the network.
+        config: configuration of the network.
     """
 
     def __init__(self, config: IMRAMConfig) -> None:
@@ -118,11 +118,11 @@ class Direction(nn.Module):
         self.unit = MemoryUnit(config.embed_size)
 
     def of_looking(self, side: Side) -> tuple[Tensor, ...]:
-        """What all pairs with the same looking side share."""
+        """Tensors shared by all pairs with the same looking side."""
         return self.unit.of_memory(side.vectors) if self.steps > 1 else ()
 
     def of_seen(self, side: Side) -> tuple[Tensor, ...]:
-        """What all pairs with the same seen side share: its Gram matrix, its share in the memory unit."""
+        """Tensors shared by all pairs with the same seen side: its Gram matrix, and its share in the memory unit."""
         return (gram(side), *(self.unit.of_seen(side.vectors) if self.steps > 1 else ()))
 
     def forward(
@@ -138,7 +138,7 @@ class Direction(nn.Module):
     def looks(
         self, looking: Side, seen: Side, of_looking: tuple[Tensor, ...], of_seen: tuple[Tensor, ...]
     ) -> Iterator[Look]:
-        """The looks in order; arguments as in :meth:`forward`."""
+        """Iterate over the looks; arguments as in :meth:`forward`."""
         among, *shares = of_seen
         between = scores = products(looking, seen)
         memory, of_memory = looking.vectors[None], tuple(x[None] for x in of_looking)
@@ -166,9 +166,9 @@ class IMRAM(CrossAttention):
     Similarities are in [-K, K], with ``full`` in [-2 K, 2 K].
 
     Args:
-        config: sizes and form.
-        feature_dim: of a region feature.
-        n_regions: not used; any number of regions will do.
+        config: configuration.
+        feature_dim: dimension of a region feature.
+        n_regions: not used; any number of regions is allowed.
         vocabulary_size: rows of the word embedding.
     """
 
@@ -224,7 +224,7 @@ class IMRAM(CrossAttention):
         return in_tiles(images, captions, prepare, compare, bytes_of_pair, self.config.block_captions)
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Refused.
+        """Not available for IMRAM.
 
         Raises:
             TrainingError: always.
@@ -232,7 +232,7 @@ class IMRAM(CrossAttention):
         raise TrainingError(NO_INTRA_MODAL)
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Refused.
+        """Not available for IMRAM.
 
         Raises:
             TrainingError: always.
@@ -241,6 +241,6 @@ class IMRAM(CrossAttention):
 
 
 NO_INTRA_MODAL = (
-    "the method compares images with images and captions with captions, for which IMRAM has no memory: its memories "
+    "the method compares images with images and captions with captions, which IMRAM cannot do: its memories "
     "join a word with regions or a region with words; choose another backbone, such as scan"
 )

@@ -2,25 +2,25 @@
 
 https://arxiv.org/abs/1803.08024
 
-Each word attends to the regions and is compared with what it attends to (``t2i``, the paper's text-image attention),
-or each region attends to the words (``i2t``, image-text); the similarity is the mean (``avg``) or the LogSumExp
-(``lse``) of these cosines over the items that look. The paper's best results are means of two trained networks of
-different direction.
+Each word attends to the regions and is compared with its attended vector (``t2i``, the paper's text-image attention),
+or each region attends to the words (``i2t``, image-text). The similarity is the mean (``avg``) or the LogSumExp
+(``lse``) of these cosines over the looking items. The paper's best results average two trained networks of different
+directions.
 
 Points of the published code, which we follow:
-  * The paper cuts negative products off before the attention; the code lets a tenth of them through (leaky ReLU).
-  * Products are scaled to unit length over the items that look, and every length has 1e-8 added; a cosine instead
-    counts a product of lengths below 1e-8 as 1e-8.
-  * What an item attends to is not scaled to unit length.
-  * LogSumExp is a sum, not a mean: it grows with the number of items that look, so that ``lse`` with ``t2i`` prefers
-    long captions.
+  * The paper removes negative products before the attention; the code keeps a tenth of them (leaky ReLU).
+  * Products are scaled to unit length over the looking items, with 1e-8 added to every length; a cosine instead
+    has a lower bound of 1e-8 on the product of lengths.
+  * Attended vectors are not scaled to unit length.
+  * LogSumExp is a sum, not a mean: it grows with the number of looking items, so ``lse`` with ``t2i`` prefers long
+    captions.
   * Its loss is the sum over the batch of the costs of the hardest negatives, from the first step on: the method
     ``triplet`` with a margin of 0.2 and no warm-up.
 
-The published code knows 36 regions. Here any number will do: padded regions are neither seen nor do they look.
+The published code requires 36 regions. Here any number is allowed: padding takes no part in the attention.
 
-The published code compares one caption at a time and makes every attended vector. Here captions of similar length go
-through together, and a cosine is read off inner products (see ``cross_attention.py``).
+The published code compares one caption at a time and computes every attended vector. Here captions of similar length
+are compared together, and cosines follow from inner products (see ``cross_attention.py``).
 """
 
 import math
@@ -52,12 +52,12 @@ class SCANConfig(CrossAttentionConfig):
     """Sizes of the encoders and the form of the similarity.
 
     Attributes:
-        direction: ``t2i``, words look at regions, or ``i2t``, regions look at words.
-        aggregation: ``avg``, the mean over the items that look, or ``lse``, LogSumExp.
-        attention_sharpness: lambda_1, the inverse temperature of the attention, above 0; by default as in the
-            code, 9 for ``t2i`` and 4 for ``i2t``.
-        lse_sharpness: lambda_2, the factor in LogSumExp, above 0; by default as in the code on Flickr30K, 6 for
-            ``t2i`` and 5 for ``i2t`` (20 on COCO). Not read with ``avg``.
+        direction: ``t2i``, words attend to regions, or ``i2t``, regions attend to words.
+        aggregation: ``avg``, mean over the looking items, or ``lse``, LogSumExp.
+        attention_sharpness: lambda_1, inverse temperature of the attention, above 0 (default, as in the code: 9 for
+            ``t2i``, 4 for ``i2t``).
+        lse_sharpness: lambda_2, factor in LogSumExp, above 0 (default, as in the code on Flickr30K: 6 for ``t2i``, 5
+            for ``i2t``; 20 on COCO). Not used with ``avg``.
     """
 
     direction: Literal["t2i", "i2t"] = "t2i"
@@ -67,12 +67,12 @@ class SCANConfig(CrossAttentionConfig):
 
 
 def log_sum_exp(values: Tensor, valid: Tensor | None, sharpness: float) -> Tensor:
-    """``log(sum(exp(sharpness * value))) / sharpness`` over the items that are no padding.
+    """``log(sum(exp(sharpness * value))) / sharpness`` over the items without padding.
 
     Args:
         values: float ``(m, n, items)``.
-        valid: bool ``(n, items)``; all by default.
-        sharpness: above 0; the larger, the nearer to the maximum.
+        valid: bool ``(n, items)`` (default: no padding).
+        sharpness: above 0; larger values approach the maximum.
     """
     if valid is not None:
         values = values.masked_fill(~valid, -torch.inf)
@@ -82,13 +82,13 @@ def log_sum_exp(values: Tensor, valid: Tensor | None, sharpness: float) -> Tenso
 class SCAN(CrossAttention):
     """Stacked cross attention in one direction.
 
-    Similarities are in [-1, 1] with ``avg``. With ``lse`` they reach ``1 + log(n) / lse_sharpness`` for n items that
-    look, so no bound holds for all pairs.
+    Similarities are in [-1, 1] with ``avg``. With ``lse`` they reach ``1 + log(n) / lse_sharpness`` for n looking
+    items, so there is no common bound.
 
     Args:
-        config: sizes and form.
-        feature_dim: of a region feature.
-        n_regions: not used; any number of regions will do.
+        config: configuration.
+        feature_dim: dimension of a region feature.
+        n_regions: not used; any number of regions is allowed.
         vocabulary_size: rows of the word embedding.
     """
 
@@ -109,18 +109,18 @@ class SCAN(CrossAttention):
         return self._matrix(images, captions, columns_look=self.config.direction == "t2i")
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """The regions of the anchor (column) look at those of the item (row); both variants agree.
+        """Regions of the anchor (column) attend to those of the item (row); both variants agree.
 
-        Not published; attention, sharpness and aggregation are those of ``similarities``.
+        Not published; attention, sharpness and aggregation are as in ``similarities``.
         """
         return split_by_captions(
             lambda own: self._matrix(images, images[own], columns_look=True), len(images)
         )
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """The words of the anchor (column) look at those of the item (row); both variants agree.
+        """Words of the anchor (column) attend to those of the item (row); both variants agree.
 
-        Not published; attention, sharpness and aggregation are those of ``similarities``.
+        Not published; attention, sharpness and aggregation are as in ``similarities``.
         """
         return split_by_captions(
             lambda own: self._matrix(captions, captions[own], columns_look=True), len(captions)
@@ -141,7 +141,7 @@ class SCAN(CrossAttention):
         return in_tiles(rows, columns, prepare, compare, bytes_of_pair, self.config.block_captions)
 
     def _tile(self, looking: Side, seen: Side, among: Tensor) -> Tensor:
-        """Similarities, float ``(n seen, n looking)``; ``among`` is the Gram matrix of what is seen."""
+        """Similarities, float ``(n seen, n looking)``; ``among`` is the Gram matrix of the seen items."""
         between = products(looking, seen)
         weights = attention(between, seen.valid, self.sharpness)
         cosines = relevance(looking, between, weights, among)

@@ -2,14 +2,14 @@
 
 https://arxiv.org/abs/2011.04305
 
-Regions and words are embedded one by one, then pooled by a generalised pooling operator (GPO): features are
-sorted along each dimension and summed with weights that depend on the rank alone. The similarity is a cosine.
+Regions and words are embedded one by one, then pooled by a generalised pooling operator (GPO): features are sorted
+along each dimension and summed with weights that depend only on the rank. The similarity is a cosine.
 
 Points of the published code (the copy that CRCL trains), which we follow:
-  * The region MLP also runs over padding, so in training padding enters its batch statistics.
+  * The region MLP also processes padding, so in training padding enters its batch statistics.
   * Captions go through a bidirectional GRU without dropout, not BERT.
 
-The options ``caption_mlp``, ``dropout`` and ``centred`` are those of IN2R's code; they are off by default.
+The options ``caption_mlp``, ``dropout`` and ``centred`` come from IN2R's code; they are off by default.
 """
 
 import math
@@ -27,20 +27,20 @@ from baselines.kit.batches import sent
 
 OUT_OF_RANGE = -10000.0
 MOMENTUM = 0.1
-"""Share of a batch's mean in the running mean, as in batch normalisation."""
+"""Weight of a batch's mean in the running mean, as in batch normalisation."""
 
 
 class VSEInfinityConfig(BaseModel):
     """Sizes of the network.
 
     Attributes:
-        embed_size: of the joint space (section 4.1: 1024).
-        word_dim: of a word embedding (section 4.1: 300).
-        position_dim: of the position codes and of the GRU that reads them (section 3.3: 32).
-        temperature: of the softmax over pooling weights, above 0 (code: 0.1).
-        caption_mlp: words pass the same layers as regions before they are pooled (IN2R).
-        dropout: on region features and word embeddings, in [0, 1) (IN2R: 0.3).
-        centred: vectors lose their mean and get unit length again, see :class:`Centring` (IN2R).
+        embed_size: dimension of the joint space (section 4.1: 1024).
+        word_dim: dimension of a word embedding (section 4.1: 300).
+        position_dim: dimension of the position codes and of the GRU that reads them (section 3.3: 32).
+        temperature: temperature of the softmax over pooling weights, above 0 (code: 0.1).
+        caption_mlp: words pass the same layers as regions before pooling (IN2R).
+        dropout: dropout of region features and word embeddings, in [0, 1) (IN2R: 0.3).
+        centred: subtract the mean of the vectors and normalise again, see :class:`Centring` (IN2R).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,7 +73,7 @@ class GeneralizedPooling(nn.Module):
     def weights(self, lengths: Tensor, longest: int) -> Tensor:
         """Pooling weights, float ``(n, longest)``: zero beyond a row's length, each row sums to 1.
 
-        They depend on the length alone, so the GRU runs once per distinct length.
+        They depend only on the length, so the GRU runs once per distinct length.
         """
         distinct, row = torch.unique(lengths, return_inverse=True)
         weight = self.linear.weight
@@ -87,7 +87,7 @@ class GeneralizedPooling(nn.Module):
         """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""
         longest = features.shape[1]
         if int(lengths.min()) < longest:
-            # padding sinks below every value in the ranking, where its weight is zero
+            # padding sorts below every value, where its weight is zero
             features = features.masked_fill(
                 ~valid_items(lengths, longest, features.device)[..., None], OUT_OF_RANGE
             )
@@ -97,10 +97,10 @@ class GeneralizedPooling(nn.Module):
 
 
 def _falling(features: Tensor) -> Tensor:
-    """Float ``(n, longest, dim)``, each dimension sorted over the items of a row, the largest value first."""
+    """Sort each dimension over the items of a row, largest value first; float ``(n, longest, dim)``."""
     if features.device.type != "cpu":
         return features.sort(dim=1, descending=True).values
-    # NumPy sorts with vector instructions, about seven times as fast as torch on a CPU
+    # on a CPU, NumPy's vectorised sort is about seven times as fast as torch's
     by_dimension = features.transpose(1, 2).contiguous()
     keys = by_dimension.detach().to(torch.promote_types(features.dtype, torch.float32))
     order = np.argsort(-keys.numpy(), axis=2)
@@ -128,7 +128,7 @@ class Centring(nn.Module):
     """Subtracts a mean from vectors and scales them to unit length again.
 
     In training it is the batch's mean. In evaluation it is a running mean of training batches, so that a vector does
-    not depend on those beside it. IN2R's code takes the batch's mean there too.
+    not depend on its batch. IN2R's code uses the batch's mean in evaluation too.
 
     Attributes:
         mean: the running mean, float ``(dim,)``.
@@ -153,8 +153,8 @@ class VSEInfinity(CosineBackbone):
     """Cosine of pooled embeddings, in [-1, 1].
 
     Args:
-        config: sizes.
-        feature_dim: of a region feature.
+        config: configuration.
+        feature_dim: dimension of a region feature.
         n_regions: not used; any number of regions can be pooled.
         vocabulary_size: rows of the word embedding.
     """

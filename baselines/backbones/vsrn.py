@@ -2,33 +2,33 @@
 
 https://arxiv.org/abs/1909.02701
 
-Regions exchange what they hold along a graph (section 3.2), a GRU reads them one after the other into one vector
-(section 3.3), and the similarity is its cosine with the last state of a GRU over the caption. Beside the matching
-loss, the caption is to be written from the regions (section 3.4): :meth:`VSRN.auxiliary_losses`.
+Regions exchange information along a graph (section 3.2), and a GRU reads them one after the other into one vector
+(section 3.3). The similarity is its cosine with the last state of a GRU over the caption. In addition to the matching
+loss, a captioner generates the caption from the regions (section 3.4): :meth:`VSRN.auxiliary_losses`.
 
 Points of the published code, which we follow:
-  * There are two image encoders, chosen by the dataset. ``scaled`` scales the regions before the graph: the code takes
-    it for COCO and any other dataset but Flickr30K. That one gets ``batch_norm``, which does not scale the regions,
-    but normalises the GRU's last state over the batch.
-  * Wherever regions are scaled to unit length, each feature is, over the regions of its image; not each region, over
+  * There are two image encoders, chosen by the dataset. ``scaled`` normalises the regions before the graph: the code
+    uses it for all datasets but Flickr30K. For Flickr30K it uses ``batch_norm``, which does not normalise the
+    regions, but the GRU's last state over the batch.
+  * Where regions are scaled to unit length, each feature is scaled over the regions of its image, not each region over
     its features. Nothing is added to the lengths.
-  * The graph's edges are inner products over the number of regions, without a softmax.
-  * A graph layer begins as the identity, since its normalisation has a weight of zero.
-  * The order of the regions counts, and their number is fixed.
-  * The caption loss is the sum over the words of a caption, and the mean over the batch, whereas the matching loss
-    is a sum over the batch. After its end token a caption has to go on with one padding token, unless it was cut.
-  * It reaches the region layer and the graph, but neither the GRU over the regions nor the caption encoder.
+  * Graph edges are inner products divided by the number of regions, without a softmax.
+  * A graph layer starts as the identity, because the weight of its normalisation starts at zero.
+  * The order of the regions matters, and their number is fixed.
+  * The caption loss is a sum over the words of a caption and a mean over the batch; the matching loss is a sum over the
+    batch. A caption continues with one padding token after its end token, unless it was cut.
+  * The caption loss trains the region layer and the graph, but neither the GRU over the regions nor the caption
+    encoder.
 
 Deviations:
-  * A blank image, whose features are all zero, makes the published loss not a number. Here what has no length stays
-    zero.
-  * The published optimiser holds the captioner's parameters twice, so that they take two steps per batch and count
-    twice in the length of the gradient. Here they count once.
-  * The result of the paper is the mean of two trained networks; one network is one run here.
+  * The published loss is NaN for a blank image, whose features are all zero. Here zero vectors stay zero.
+  * The published optimiser holds the captioner's parameters twice, so they take two steps per batch and count twice in
+    the gradient norm. Here they count once.
+  * The paper's result averages two trained networks; one run here is one network.
 
-The published code writes captions up to 60 words, whatever their length, with the whole attention inside the loop
-over the words. Here only words that the loss reads are written, and what does not depend on the word before is made
-for all words at once.
+The published code generates captions up to 60 words, whatever their length, with the whole attention inside the loop
+over the words. Here only words that the loss reads are generated, and whatever does not depend on the previous word is
+computed for all words at once.
 """
 
 from dataclasses import dataclass
@@ -49,16 +49,16 @@ class VSRNConfig(BaseModel):
     """Sizes of the network.
 
     Attributes:
-        embed_size: of the joint space (code: 2048).
-        word_dim: of a word embedding (code: 300).
+        embed_size: dimension of the joint space (code: 2048).
+        word_dim: dimension of a word embedding (code: 300).
         image_encoder: ``scaled`` or ``batch_norm``, see above.
-        graph_layers: of region relationship reasoning (code: 4).
-        caption_weight: of the caption loss, at least 0 (code: 1); with 0 there is no captioner.
+        graph_layers: layers of region relationship reasoning (code: 4).
+        caption_weight: weight of the caption loss, at least 0 (code: 1); with 0 there is no captioner.
         caption_hidden: size of the captioner's states (code: 512).
-        caption_word_dim: of a word embedding in the captioner (code: 300).
-        caption_dropout: on the captioner's inputs, in [0, 1) (code: 0.2).
-        caption_longest: words of a caption that is to be written, start and end token included; longer ones are
-            cut and end with the end token all the same (code: 60).
+        caption_word_dim: dimension of a word embedding in the captioner (code: 300).
+        caption_dropout: dropout of the captioner's inputs, in [0, 1) (code: 0.2).
+        caption_longest: maximum words of a generated caption, with start and end token; longer ones are cut and still
+            end with the end token (code: 60).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,7 +76,7 @@ class VSRNConfig(BaseModel):
 
 @dataclass(frozen=True)
 class EncodedImages(Encoded):
-    """Images, and in training what the captioner reads.
+    """Encoded images, and in training the captioner's input.
 
     Attributes:
         regions: float ``(n, regions, embed_size)``.
@@ -86,14 +86,14 @@ class EncodedImages(Encoded):
 
 
 def scaled(x: Tensor) -> Tensor:
-    """``x`` over its Euclidean length along dimension 1, zero where that is zero; bfloat16 becomes float32."""
+    """``x`` divided by its Euclidean length along dimension 1; zeros stay zero; bfloat16 becomes float32."""
     wide = torch.promote_types(x.dtype, torch.float32)
     length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide)
     return x / length.masked_fill(length == 0, 1.0)
 
 
 class GraphLayer(nn.Module):
-    """Region relationship reasoning (section 3.2): every region takes from all others, by their affinity."""
+    """Region relationship reasoning (section 3.2): every region receives from all others, weighted by affinity."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class GraphLayer(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Regions that know of one another, then one vector of them all."""
+    """Regions related by a graph, then one vector of them all."""
 
     def __init__(self, feature_dim: int, embed_size: int, n_layers: int, form: str) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class CaptionEncoder(nn.Module):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Unit vectors, float ``(n, embed_size)``, of captions in any order."""
+        """Unit vectors of captions in any order, float ``(n, embed_size)``."""
         return scaled(last_state(self.gru, self.embedding(tokens), lengths))
 
 
@@ -149,8 +149,8 @@ class VSRN(CosineBackbone):
     """Cosine of one vector per image and one per caption, in [-1, 1].
 
     Args:
-        config: sizes.
-        feature_dim: of a region feature.
+        config: configuration.
+        feature_dim: dimension of a region feature.
         n_regions: not used; all images have the same number of regions.
         vocabulary_size: rows of the word embeddings.
     """
@@ -177,22 +177,22 @@ class VSRN(CosineBackbone):
             )
 
     def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> EncodedImages:
-        """One unit vector of all regions; in training also the regions, for the captioner."""
+        """Encode images as unit vectors; in training also keep the regions for the captioner."""
         related = self.autocast(self.images.related, image_features)
         vectors = self.autocast(self.images.whole, related)
         return EncodedImages(vectors, image_lengths, vectors, related if self.training else None)
 
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        """One unit vector of each caption."""
+        """Encode captions as unit vectors."""
         vectors = self.autocast(self.captions, caption_tokens, caption_lengths)
         return Encoded(vectors, caption_lengths, vectors)
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
-        """Weighted caption loss of each pair, float ``(pairs,)``; the published loss has their mean.
+        """Weighted caption loss of each pair, float ``(pairs,)``; the published loss is their mean.
 
         Args:
-            images: the batch's, encoded in training.
-            batch: the pairs whose captions are to be written.
+            images: encoded images of the batch, in training.
+            batch: pairs whose captions are generated.
         """
         if self.config.caption_weight == 0:
             return images.vectors.new_zeros(len(images))

@@ -1,8 +1,8 @@
-"""What papers print for a recipe: the lines that ``ncl-bench recipes show`` writes above it.
+"""Numbers that papers print for a recipe, as the comments of ``ncl-bench recipes show``.
 
-Numbers come from ``leaderboard/published``, as printed. For each cell the row of the paper that introduced the method
-is taken; where that has none, the first of another paper that tells the unit of its noise. Rows on images come from
-noise files that no seed draws, so their command takes a file.
+Numbers come from ``leaderboard/published``, as printed. Each cell uses the row of the paper that introduced the method,
+or else the first row of another paper that states its noise unit. Image-unit rows come from noise files that no seed
+draws, so their command takes a file.
 """
 
 import csv
@@ -50,7 +50,7 @@ PRINTED = {
     "triplet/clean": "{backbone}-C",
     "triplet/warmup": "{backbone}*",
 }
-"""Method, or method/variant, to the name in the papers' tables."""
+"""Method, or method/variant, to its name in the papers' tables."""
 AVERAGED = {
     "bicro": "BiCro",
     "crcl": "CRCL-SGRAF",
@@ -59,7 +59,7 @@ AVERAGED = {
     "rcl": "RCL-SGRAF",
     "triplet": "SGRAF",
 }
-"""Method to the name of the mean of its SGR and its SAF network."""
+"""Method to the name of its SGR and SAF networks averaged."""
 
 QUOTED = {"cream": "SGRAF", "sps": ""}
 """Method to the backbone that other papers' tables name beside it; its published code trains SGR alone."""
@@ -74,7 +74,7 @@ def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
     """Rows of ``results.csv``, each with its paper's ``short`` name, method ``family`` and ``code``, and any ``doubt``.
 
     Raises:
-        RecipeError: the published numbers are not there.
+        RecipeError: the published numbers are missing.
     """
     try:
         papers = read_yaml(folder / "sources.yaml", largest=10_000_000)
@@ -82,7 +82,7 @@ def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
         with (folder / "results.csv").open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
     except (OSError, SubmissionError) as error:
-        raise RecipeError(f"the papers' numbers are not there ({error}); install ncl-bench again") from None
+        raise RecipeError(f"the papers' numbers are missing ({error}); install ncl-bench again") from None
     for row in rows:
         paper = papers[row["source"]]
         doubt = next(
@@ -153,13 +153,13 @@ def printed_sum(row: Row) -> float | None:
 
 
 def described(name: str) -> str:
-    """A recipe as a YAML file with every option; one that has a name has its comments on top.
+    """Format a recipe as YAML with every option; shipped recipes have their comments on top.
 
     Args:
-        name: of a recipe, or the path of a recipe file.
+        name: name of a recipe, or path of a recipe file.
 
     Raises:
-        RecipeError: no such recipe, or it is refused.
+        RecipeError: the recipe does not exist or is refused.
     """
     recipe = Recipe.load(name)
     default = {key: field.default for key, field in Recipe.model_fields.items()}
@@ -174,16 +174,16 @@ def described(name: str) -> str:
 
 
 def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> str:
-    """What stands above a recipe: what it is, its command, its note, and the numbers that papers print for it.
+    """Comments above a recipe: description, command, note, and the numbers that papers print for it.
 
     Args:
-        name: of the recipe, such as ``ncr/flickr30k_sgr``.
-        recipe: of that name.
-        rows: of :func:`published_rows`.
+        name: name of the recipe, such as ``ncr/flickr30k_sgr``.
+        recipe: the recipe.
+        rows: from :func:`published_rows`.
         note: a sentence about the recipe; empty for none.
 
     Returns:
-        Lines that begin with ``#``, without the line end after the last.
+        Lines that start with ``#``, without a final line end.
     """
     lines = [_title(recipe)]
     notes = [note] if note else []
@@ -212,7 +212,7 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
 def _title(recipe: Recipe) -> str:
     title = METHODS[recipe.method["name"]].title_of(recipe.method_config)
     if recipe.clean_only:
-        title += " on the truly clean pairs alone (an upper bound, not a method)"
+        title += " on truly clean pairs only (an upper bound, not a method)"
     tokens = f" ({recipe.tokenizer} tokens)" if recipe.tokenizer else ""
     backbone, spec = _backbone(recipe), dataset_spec(recipe.dataset)
     if spec.embedded:
@@ -221,24 +221,24 @@ def _title(recipe: Recipe) -> str:
 
 
 def _backbone(recipe: Recipe) -> str:
-    """As papers print it."""
+    """Name of the backbone in papers."""
     return BACKBONES[recipe.backbone["name"]].title.replace("-infinity", "∞")
 
 
 def _backbones(recipe: Recipe) -> set[str]:
-    """As tables print it; some name the architecture."""
+    """Names of the backbone in tables; some name the architecture."""
     return {_backbone(recipe), BACKBONES[recipe.backbone["name"]].title_of(recipe.backbone_config)}
 
 
 def _printed(name: str, recipe: Recipe) -> str:
-    """Name of a recipe's method in the papers' tables; empty where none prints it."""
+    """Name of a recipe's method in the papers' tables; empty if no paper prints it."""
     method, variant = recipe.method["name"], name.rsplit("_", 1)[-1]
     template = PRINTED.get(f"{method}/{variant}", PRINTED.get(method, ""))
     return template.format(backbone=_backbone(recipe))
 
 
 def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, *backbones: str) -> list[Row]:
-    """One row per protocol, unit and ratio: of the method's own paper, else the first."""
+    """One row per protocol, unit and ratio: from the method's own paper, else the first."""
     family = recipe.method["name"].removesuffix("_plus")
     wanted = (method, recipe.dataset, recipe.tokenizer or "")
     chosen: dict[tuple[int, int, float], Row] = {}
@@ -270,9 +270,9 @@ def _about_noise_files(rows: Sequence[Row]) -> list[str]:
     if not files:
         return []
     return [
-        f"The rows on images were trained with noise files of {' and '.join(files)}, which no seed draws: give one "
-        "with --noise-file FILE --noise-unit image. Alone, --noise-unit image draws another noise, and its results "
-        "belong to another cell."
+        f"Image-unit rows were trained with noise files of {' and '.join(files)}, which no seed draws: give one "
+        "with --noise-file FILE --noise-unit image. Without a file, --noise-unit image draws other noise, and the "
+        "results belong to another cell."
     ]
 
 

@@ -34,7 +34,7 @@ AnyMethod = TypeVar("AnyMethod", bound="type[Method]")
 
 
 def register(method: AnyMethod) -> AnyMethod:
-    """Make a method known under its ``name``; also a decorator, for a method in a file of one's own.
+    """Register a method under its ``name``; also a decorator, for a method in a user's own file.
 
     Raises:
         RecipeError: another method has this name, or the class lacks its name, title or ``Config``.

@@ -2,26 +2,25 @@
 
 Yang et al., CVPR 2023. https://arxiv.org/abs/2303.12419
 
-Images that are alike should have captions that are alike. How well a pair agrees with trustworthy pairs, its anchors,
-on how alike they are tells how far the pair itself matches; this soft label becomes the margin of a triplet loss.
-Two networks divide the pairs and make labels for each other, as in NCR.
+Similar images should have similar captions. How well a pair's image and caption agree on their similarity to anchors,
+which are trustworthy pairs, tells how well the pair matches. This soft label becomes the margin of a triplet loss. Two
+networks divide the pairs and make labels for each other, as in NCR.
 
-The published code is followed; the paper's text was not at hand. Deviations:
+We follow the published code; the paper's text was not available. Deviations:
   * The abstract takes anchors from the clean side of the division; the code takes those of the clean batch with the
     best margins, also as anchors of the noisy batch, and gives clean pairs labels of at least 0.5.
-  * Noisy batches are trained on from epoch ``epochs // 2`` on, each before the clean batch that gave its anchors.
-  * The margin made of label j stands in column j of both directions: right for captions as queries, but an image's
-    costs have the margins of its negatives. ``label_shape: published`` keeps that, ``paper`` gives every pair its own
-    margin in both directions.
+  * Noisy batches are used from epoch ``epochs // 2`` on, each before the clean batch that gave its anchors.
+  * The margin of label j is in column j of both directions: right for caption queries, but an image's costs have the
+    margins of its negatives. ``label_shape: published`` keeps that, ``paper`` gives every pair its own margin in both
+    directions.
   * Three faults of the code are repaired unless ``faults: published``. (1) Labels of a clean batch other than those of
     the anchors land on the wrong pairs: the pair with the k-th worst margin gets the label made for the k-th pair of
     the batch. (2) The mixture is evaluated at a loss of exactly 0, where it has no value, so the pair with the smallest
     loss counts as noisy; repaired, it is evaluated at 0.0001, as in the fit. (3) If every pair counts as clean, the
     threshold becomes the probability of an arbitrary pair; repaired, the lowest hundredth is noisy.
-  * Two anchors' similarities that are both 0 agree by 0; the code goes on with NaN.
-  * A warm-up batch too small for the kept share keeps one pair. A batch of one ends the code's epoch; we leave a single
-    left-over pair out. A single noisy pair, with which the code stops, is skipped; if fewer than two pairs are clean,
-    all are.
+  * Two anchors' similarities that are both 0 agree by 0; the code continues with NaN.
+  * A warm-up batch too small for the kept share keeps one pair. A batch of one ends the code's epoch; we skip a single
+    left-over pair. A single noisy pair, which stops the code, is skipped; if fewer than two pairs are clean, all are.
 """
 
 from collections.abc import Sequence
@@ -53,16 +52,16 @@ class BiCroConfig(WarmUpThenStepDecay):
     Attributes:
         margin: alpha, at least 0 (code: 0.2).
         clean_threshold: pairs with a probability above it are clean, in [0, 1) (scripts: 0.5).
-        mixture: what the losses are divided by (scripts: ``beta``; ``gaussian`` is NCR's).
+        mixture: mixture over the losses (scripts: ``beta``; ``gaussian`` is NCR's).
         label_threshold: labels up to it become 0; None keeps all (scripts: 0.5).
-        curve: how a label becomes a margin (scripts: ``exponential``).
-        curve_base: of the exponential curve, above 1 (code: 10).
+        curve: maps a label to a margin (scripts: ``exponential``).
+        curve_base: base of the exponential curve, above 1 (code: 10).
         label_shape: see Deviations.
         faults: see Deviations.
-        kept_share: of a warm-up batch, the pairs with the smallest losses, in (0, 1] (scripts: 0.3).
-        warmup_epochs: (scripts: 10).
-        epochs: after the warm-up (scripts: 40).
-        learning_rate: of Adam (scripts: 2e-4).
+        kept_share: share of a warm-up batch to keep, those with the smallest losses, in (0, 1] (scripts: 0.3).
+        warmup_epochs: epochs of warm-up (scripts: 10).
+        epochs: epochs after the warm-up (scripts: 40).
+        learning_rate: learning rate of Adam (scripts: 2e-4).
         lr_update: epochs between decays, counted after the warm-up (scripts: 30).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -83,7 +82,7 @@ class BiCroConfig(WarmUpThenStepDecay):
 
 
 def smallest_losses(similarities: Tensor, margin: float, share: float) -> Tensor:
-    """Triplet losses of the pairs that fit best, the given share of them, at least one."""
+    """Triplet losses of the best-fitting share of the pairs, at least one."""
     losses = mean_triplet(similarities, margin)
     return losses.topk(max(int(share * len(losses)), 1), largest=False).values
 
@@ -103,9 +102,9 @@ def first_component(mixture: BetaMixture, values: Tensor) -> Tensor:
 
 
 def beta_posterior(losses: Tensor, faults: Faults = "repaired") -> Tensor:
-    """Probability that each pair is clean, ``(n,)``: posterior of the component that started at small losses.
+    """Probability that each pair is clean, ``(n,)``: posterior of the component initialised at small losses.
 
-    It need not fall with the loss. At a loss of exactly 1, where no component has a density, it is 0.
+    It is not always decreasing in the loss. At a loss of exactly 1, where no component has a density, it is 0.
     """
     normalised = torch.from_numpy(min_max_normalised(losses.cpu().numpy())).double()
     evaluated = normalised if faults == "published" else normalised.clamp(min=EDGE)
@@ -113,7 +112,7 @@ def beta_posterior(losses: Tensor, faults: Faults = "repaired") -> Tensor:
 
 
 def divided(probability: Tensor, threshold: float, faults: Faults = "repaired") -> Tensor:
-    """The clean pairs, bool ``(n,)``."""
+    """Which pairs are clean, bool ``(n,)``."""
     if faults == "repaired":
         return is_clean(probability, threshold)
     if probability.min() > threshold:
@@ -122,7 +121,7 @@ def divided(probability: Tensor, threshold: float, faults: Faults = "repaired") 
 
 
 def anchors_first(similarities: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Positions of the tenth of a batch with the best margins, and of the others by rising margin."""
+    """Positions of the tenth of a batch with the best margins, and of the others by increasing margin."""
     advantage = (margin - mean_triplet(similarities, margin) / 2).clamp(0, margin)
     order, n_anchors = advantage.argsort(), len(advantage) // 10 + 1
     return order[-n_anchors:], order[:-n_anchors]
@@ -134,7 +133,7 @@ def cosines(items: Tensor, anchors: Tensor) -> Tensor:
 
 
 def agreement(alike: Tensor, other_side: Tensor) -> Tensor:
-    """How far the other side agrees on the nearest anchor, ``(n,)``, at most 1; negative if its cosine is.
+    """Agreement of the other modality on the nearest anchor, ``(n,)``, at most 1; negative if its cosine is.
 
     Args:
         alike: cosines ``(n, anchors)`` in the modality that picks the nearest anchor.
@@ -152,14 +151,14 @@ def consistency(images: Tensor, captions: Tensor) -> Tensor:
 
 
 def soft_label(consistency: Tensor, threshold: float | None) -> Tensor:
-    """Consistency in [0, 1], 0 up to the threshold."""
+    """Consistency clamped to [0, 1], 0 up to the threshold."""
     if threshold is not None:
         consistency = consistency.where(consistency > threshold, 0.0)
     return consistency.clamp(0, 1)
 
 
 def clean_labels(labels: Tensor, anchors: Tensor, others: Tensor, faults: Faults = "repaired") -> Tensor:
-    """Labels of a clean batch, ``(B,)``: 1 for anchors, for the others their own (or, as published, another pair's)."""
+    """Labels of a clean batch, ``(B,)``: 1 for anchors, their own for the others (or, as published, another pair's)."""
     source = labels[others] if faults == "repaired" else labels[: len(others)]
     return torch.ones_like(labels).scatter(0, others, source)
 
@@ -172,7 +171,7 @@ def bicro_triplet(similarities: Tensor, labels: Tensor, config: BiCroConfig) -> 
 
 
 class BiCro(CoTeaching):
-    """Two networks, each trained on the division and the labels that the other one makes."""
+    """Two networks, each trained on the division and labels of the other."""
 
     name = "bicro"
     title = "BiCro"
@@ -182,31 +181,31 @@ class BiCro(CoTeaching):
 
     @classmethod
     def title_of(cls, config: BiCroConfig) -> str:
-        """Says where the code's faults are kept or labels have the paper's shape."""
+        """Title; names the code's faults or the paper's label shape if used."""
         notes = ["the code's faults"] * (config.faults == "published")
         notes += ["the paper's label shape"] * (config.label_shape == "paper")
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
-        """The pairs with the smallest losses."""
+        """Train on the pairs with the smallest losses."""
         self.train_step(self.networks[k], batch, None, step)
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
-        """NCR's triplet with mean negatives."""
+        """Triplet loss over mean negatives, as in NCR."""
         return mean_triplet(similarities, self.config.margin)
 
     def posterior(self, losses: Tensor, seed: int) -> Tensor:
-        """Probability of pairs with these losses to be clean, ``(n,)``."""
+        """Clean probability of pairs with these losses, ``(n,)``."""
         if self.config.mixture == "gaussian":
             return clean_posterior(losses, random_state=seed)
         return from_first_rank(lambda: beta_posterior(losses.cpu(), self.config.faults))
 
     def is_clean(self, probability: Tensor) -> Tensor:
-        """The clean pairs."""
+        """Which pairs are clean."""
         return divided(probability, self.config.clean_threshold, self.config.faults)
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Network k on its peer's division and labels; later every clean batch follows a noisy one."""
+        """Train network k on its peer's division and labels; later every clean batch follows a noisy one."""
         network, peer = self.networks[k], self.networks[1 - k]
         train_noisy = plan.epoch >= self.config.epochs // 2
         for batch, noisy in self.divided_batches(k, batches, noisy=train_noisy):
@@ -216,7 +215,7 @@ class BiCro(CoTeaching):
             self.train_step(network, batch, labels, step)
 
     def train_step(self, network: nn.Module, batch: Batch, labels: Tensor | None, step: Step) -> None:
-        """The triplet loss with soft labels, or that of the warm-up where there are none."""
+        """Triplet loss with soft labels, or the warm-up's loss without labels."""
         c, backbone = self.config, cast(Backbone, network.train())
         images, captions = backbone.encode(batch)
         similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)

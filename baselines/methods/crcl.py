@@ -2,26 +2,26 @@
 
 Qin et al., NeurIPS 2023. https://arxiv.org/abs/2310.17468
 
-The active complementary loss learns from "this is the match" as far as a pair is trusted and from "those
-are not the match" otherwise. Labels follow the network's predictions by momentum, and several rounds, each
-with a fresh network that inherits the labels, clear what earlier networks had memorised.
+The active complementary loss learns from "this is the match" as far as a pair is trusted, and from "those are not the
+match" otherwise. Labels follow the network's predictions by momentum. Several rounds, each with a fresh network and the
+old labels, remove what earlier networks had memorised.
 
 Deviations between paper and published code; we follow the code unless said otherwise:
   * Eq. 3 is a softmax; the code adds 1e-10 to its denominator.
-  * Eq. 11 takes the prediction of the epoch before; the code takes that of the step's own forward pass,
-    in training mode on augmented pairs, so the label that weighs the loss already holds it.
+  * Eq. 11 uses the prediction of the previous epoch; the code uses the step's own forward pass, in training mode on
+    augmented pairs, so the label that weights the loss already includes it.
   * Eq. 11 makes the last frozen prediction the label of the first round's epoch e_f + 1; the code stores
-    it, unfiltered, and mixes the new prediction in by momentum.
+    it, unfiltered, and mixes in the new prediction by momentum.
   * Eq. 12 filters the label used in the loss; the code stores the filtered label too, and filters frozen
     ones.
   * The supplement decays the learning rate in the last round; the code does so after ``lr_update`` epochs
     of any round.
-  * The published region mask for SGR and SAF overwrites the loaded features, so that masks pile up over
-    the training. We mask a copy.
+  * The published region mask for SGR and SAF overwrites the loaded features, so masks accumulate during training. We
+    mask a copy.
   * Without SCC, as in Table 4, the label is the prediction of the step's own forward pass (section 3.6), unfiltered;
     the labels stay 1 for ``freeze_epochs`` and there is one round, as long as all of them.
   * An augmented caption or image that would be empty keeps its first word or region.
-  * The published training script looks at the test split after every epoch; here it is not opened.
+  * The published training script evaluates on test after every epoch; here test is not read.
 """
 
 import math
@@ -50,7 +50,7 @@ class CRCLConfig(BaseModel):
     Attributes:
         temperature: tau of Eq. 3, above 0 (supplement, Table 5: 0.05).
         complementary_weight: lambda of Eq. 8, at least 0 (Table 5: 5).
-        active_weight: of L_d in Eq. 8, at least 0 (1; Table 4 without it: 0).
+        active_weight: weight of L_d in Eq. 8, at least 0 (1; Table 4 without it: 0).
         exponent: q of Eq. 6 for every pair, in [0, 1]; ``1 - y`` by default (Table 4: 0 and 1).
         self_refining: SCC; False is Table 4 without it, see Deviations.
         momentum: beta of Eq. 10, in [0, 1] (Table 5: 0.8).
@@ -59,7 +59,7 @@ class CRCLConfig(BaseModel):
         confidence_threshold: epsilon of Eq. 12, labels below it become 0, in [0, 1] (Table 5: 0.1).
         word_change: probability of masking, replacing or dropping a word, in [0, 1] (code: 0.2).
         region_change: probability of dropping or blanking a region, in [0, 1] (code: 0.2).
-        learning_rate: of AdamW (Table 5: 5e-4).
+        learning_rate: learning rate of AdamW (Table 5: 5e-4).
         lr_update: epochs between decays within a round (Table 5: 15).
         lr_decay: factor of a decay (supplement B.2: 0.1).
     """
@@ -83,7 +83,7 @@ class CRCLConfig(BaseModel):
 
 
 def matching_log_probabilities(similarities: Tensor, temperature: float) -> Tensor:
-    """Logarithm of p of Eq. 3 with images as queries, ``(B, B)``; transpose the similarities for captions."""
+    """Logarithm of p in Eq. 3 for image queries, ``(B, B)``; transpose the similarities for caption queries."""
     logits = similarities / temperature
     floor = logits.new_full((len(logits), 1), math.log(DENOMINATOR_FLOOR))
     return torch.cat([logits, floor], dim=1).log_softmax(dim=1)[:, :-1]
@@ -112,17 +112,17 @@ def confident_label(labels: Tensor, threshold: float) -> Tensor:
 
 
 # Augmentation of training batches. Every function returns a new batch and never writes to its tensors, which may share
-# memory with the loaded dataset. Random numbers come from torch's generator on the host, whatever the device.
+# memory with the loaded dataset. Random numbers come from torch's CPU generator, whatever the device.
 
 
 def change_words(batch: Batch, probability: float, *, mask_word: int, vocabulary_size: int) -> Batch:
-    """Touch each token: half of the touched become ``<mask>``, a tenth any word, the rest are left out.
+    """Change random tokens: half of them become ``<mask>``, a tenth any word, the rest are dropped.
 
-    Start and end tokens are touched like the others. A caption keeps at least its first token.
+    Start and end tokens are changed like the others. A caption keeps at least its first token.
 
     Args:
         batch: captions with at least one token each.
-        probability: of touching a token, in [0, 1] (CRCL's code: 0.2).
+        probability: probability of changing a token, in [0, 1] (CRCL's code: 0.2).
         mask_word: id of ``<mask>``.
         vocabulary_size: replacements are drawn from the ids 0 to ``vocabulary_size - 1``.
 
@@ -143,11 +143,11 @@ def change_words(batch: Batch, probability: float, *, mask_word: int, vocabulary
 
 
 def drop_regions(batch: Batch, probability: float) -> Batch:
-    """Leave out each region, for backbones that pool any number of them; an image keeps at least its first.
+    """Drop random regions, for backbones that pool any number of them; an image keeps at least its first.
 
     Args:
         batch: images with at least one region each.
-        probability: of leaving out a region, in [0, 1] (CRCL's code: 0.2).
+        probability: probability of dropping a region, in [0, 1] (CRCL's code: 0.2).
 
     Returns:
         The batch with fewer regions: the kept ones move up, ``image_lengths`` counts them.
@@ -158,11 +158,11 @@ def drop_regions(batch: Batch, probability: float) -> Batch:
 
 
 def blank_regions(batch: Batch, probability: float) -> Batch:
-    """Set each region to 1e-10 throughout, for backbones with a fixed number of regions.
+    """Set random regions to 1e-10, for backbones with a fixed number of regions.
 
     Args:
         batch: any images.
-        probability: of blanking a region, in [0, 1] (CRCL's code: 0.2).
+        probability: probability of blanking a region, in [0, 1] (CRCL's code: 0.2).
 
     Returns:
         The batch with as many regions as before.
@@ -175,14 +175,14 @@ def blank_regions(batch: Batch, probability: float) -> Batch:
 def augmented(
     batch: Batch, *, word_change: float, region_change: float, vocabulary_size: int, fixed_regions: bool
 ) -> Batch:
-    """Words and regions left out or masked (supplement B.1; published code).
+    """Drop or mask words and regions (supplement B.1; published code).
 
     Args:
-        batch: to change.
+        batch: batch to change.
         word_change: see :func:`change_words`.
         region_change: see :func:`drop_regions` and :func:`blank_regions`.
         vocabulary_size: with ``<mask>``, the last word.
-        fixed_regions: of the backbone.
+        fixed_regions: whether the backbone needs a fixed number of regions.
     """
     batch = change_words(batch, word_change, mask_word=vocabulary_size - 1, vocabulary_size=vocabulary_size)
     return (blank_regions if fixed_regions else drop_regions)(batch, region_change)
@@ -194,7 +194,7 @@ def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Ten
     Args:
         items: ``(n, longest)`` or ``(n, longest, dim)``.
         lengths: int64 ``(n,)``, valid items of each row, at least 1, on the CPU.
-        kept: bool ``(n, longest)``, on the host; the first item stands in where a row would be empty.
+        kept: bool ``(n, longest)``, on the CPU; a row without any keeps its first item.
 
     Returns:
         The kept items, zero beyond the new lengths and cut to the longest, and the new lengths.
@@ -211,7 +211,7 @@ def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Ten
 
 
 class CRCL(Method):
-    """One network, renewed in every round; the labels stay."""
+    """One network, renewed in every round; the labels are kept."""
 
     name = "crcl"
     title = "CRCL"
@@ -225,7 +225,7 @@ class CRCL(Method):
         self.labels = PairMemory(setting.n_pairs, initial=1.0)
 
     def plan(self) -> Sequence[EpochPlan]:
-        """The self-refining rounds: each opens with a fresh network and forgets the best score so far."""
+        """The self-refining rounds: each starts with a fresh network and resets the best score."""
         c = self.config
         rounds = c.rounds if c.self_refining else (sum(c.rounds),)
         return [
@@ -246,7 +246,7 @@ class CRCL(Method):
         return torch.optim.AdamW(network.parameters(), lr=learning_rate)
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Algorithm 1, one epoch of one round."""
+        """Algorithm 1: one epoch of one round."""
         c, network = self.config, cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("train"):
             images, captions = network.encode(self.augmented(batch))
@@ -263,7 +263,7 @@ class CRCL(Method):
 
     @torch.no_grad()
     def refine_labels(self, plan: EpochPlan, pair_ids: Tensor, log_i2t: Tensor, log_t2i: Tensor) -> Tensor:
-        """Eq. 10-12: the labels of this step's loss, ``(B,)``, written back for the next epoch."""
+        """Eq. 10-12: labels of this step's loss, ``(B,)``, stored for the next epoch."""
         c = self.config
         prediction = (log_i2t.diagonal().exp() + log_t2i.diagonal().exp()) / 2
         if not c.self_refining and plan.epoch >= c.freeze_epochs:
@@ -278,7 +278,7 @@ class CRCL(Method):
         return labels
 
     def augmented(self, batch: Batch) -> Batch:
-        """Words and regions left out or masked."""
+        """Drop or mask words and regions."""
         return augmented(
             batch,
             word_change=self.config.word_change,

@@ -2,22 +2,22 @@
 
 Ma et al., IEEE Transactions on Image Processing 33 (2024). https://doi.org/10.1109/TIP.2024.3374221
 
-NCR's two networks, with InfoNCE in place of the triplet and one division for both: pairs that both networks call clean,
-pairs that one of them does (hard), and the rest (noisy). The labels of all three are refined with the networks' own
-predictions. What a label takes from the given pair goes to other captions and images of the batch (mining).
+NCR's two networks, with InfoNCE instead of the triplet and one division for both: pairs that both networks call clean,
+pairs that one of them does (hard), and the rest (noisy). All labels are refined with the networks' own predictions. The
+weight that a label takes from the given pair goes to other captions and images of the batch (mining).
 
-The published code is followed; the paper's text was not at hand, so equations have no numbers here. Deviations:
+We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations:
   * Both directions' cross entropies are added, as in the code, not averaged.
-  * A mined weight is a share of similarities, and the gradient runs through it.
-  * The code needs similarities in (0, 1). Cosines below 0 count as 0 where negatives are mined.
-  * After its last batch the hard set rests, but the filter goes on counting it. The code predicts that batch anew in
-    every iteration; here the last mean stands. ``faults: published`` keeps the code's way.
+  * A mined weight is a share of similarities, with gradient.
+  * The code needs similarities in (0, 1). Negative cosines count as 0 when negatives are mined.
+  * After its last batch the hard set is used up, but the filter still counts it. The code predicts that batch anew in
+    every iteration; here the last mean is kept. ``faults: published`` keeps the code's behaviour.
   * Below epoch ``hard_from_epoch`` the filter does not depend on the labels, so only clean labels are predicted.
-  * The code stops where the hard or the noisy set is empty. Here an empty set takes no step and has no part in the
+  * The code stops if the hard or the noisy set is empty. Here an empty set takes no step and has no part in the
     filter. If fewer than two pairs are clean, all are.
-  * A batch of one ends the code's epoch, or skips its step; we leave a single left-over pair out.
-  * The code goes back to the best epoch of the warm-up, which needs a new best dev rSum and six new best recalls at
-    once; if there is none, it takes untrained networks. Here training goes on from the end of the warm-up.
+  * A batch of one ends the code's epoch, or skips its step; we skip a single left-over pair.
+  * The code restores the best epoch of the warm-up, which needs a new best dev rSum and six new best recalls at once;
+    without one, it uses untrained networks. Here training continues from the end of the warm-up.
   * ``negatives: even`` spreads what a label leaves over all others of the batch, an option that the code leaves off.
 """
 
@@ -62,7 +62,7 @@ class CREAMConfig(ContrastiveConfig):
 
 @dataclass(frozen=True)
 class Division:
-    """The pairs of the three sets, int64 positions in the full training split."""
+    """Pairs of the three sets, int64 positions in the full training split."""
 
     clean: Tensor
     hard: Tensor
@@ -70,25 +70,25 @@ class Division:
 
     @property
     def clean_share(self) -> float:
-        """Of the clean set, in [0, 1]."""
+        """Share of clean pairs, in [0, 1]."""
         return len(self.clean) / (len(self.clean) + len(self.hard) + len(self.noisy))
 
 
 class Targets(NamedTuple):
-    """What every query of a batch should find, float ``(B, B)`` each; given pairs on the diagonal."""
+    """Target distribution of every query of a batch, float ``(B, B)`` each; given pairs on the diagonal."""
 
     captions: Tensor
-    """Row i: of image i."""
+    """Row i: target of image i."""
     images: Tensor
-    """Column j: of caption j."""
+    """Column j: target of caption j."""
 
 
 def three_sets(probabilities: Sequence[Tensor], threshold: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Clean for both networks, for exactly one (hard), and for neither (noisy), bool ``(n,)`` each.
+    """Pairs that are clean for both networks, for exactly one (hard), and for neither (noisy), bool ``(n,)`` each.
 
     Args:
-        probabilities: of both networks, float ``(n,)``.
-        threshold: see :func:`~baselines.kit.mixture.exceeds`, which is asked of each network.
+        probabilities: float ``(n,)`` per network.
+        threshold: see :func:`~baselines.kit.mixture.exceeds`, applied to each network.
     """
     one, other = (exceeds(probability, threshold) for probability in probabilities)
     return one & other, one ^ other, ~(one | other)
@@ -100,11 +100,11 @@ def refined_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor:
 
 
 def expected_label(mean_labels: Mapping[str, Tensor], sets: Division) -> Tensor:
-    """f, scalar in [0, 1]: the mean label of a batch of each set, weighted with the size of the set.
+    """f, scalar in [0, 1]: mean label of a batch of each set, weighted by the size of the set.
 
     Args:
-        mean_labels: ``clean``, ``hard`` and ``noisy`` to a scalar; sets that are not named do not count.
-        sets: whose sizes count.
+        mean_labels: ``clean``, ``hard`` and ``noisy`` to a scalar; missing sets do not count.
+        sets: sets that give the sizes.
     """
     sizes = {name: len(getattr(sets, name)) for name in mean_labels}
     total = sum(sizes.values())
@@ -114,12 +114,12 @@ def expected_label(mean_labels: Mapping[str, Tensor], sets: Division) -> Tensor:
 def filters(
     f: Tensor, clean_share: float, epoch: int, config: CREAMConfig
 ) -> tuple[Tensor | float, Tensor | float]:
-    """The smallest mined weight that stays in a clean batch, and in a hard one; in a noisy batch it is f.
+    """Minimum mined weight kept in a clean batch, and in a hard one; in a noisy batch it is f.
 
     Args:
-        f: the expected label; it decides nothing below ``hard_from_epoch``.
-        clean_share: of the clean set, in [0, 1].
-        epoch: after the warm-up.
+        f: the expected label; not used below ``hard_from_epoch``.
+        clean_share: share of clean pairs, in [0, 1].
+        epoch: epoch after the warm-up.
         config: ``trusted_share`` and ``hard_from_epoch``.
     """
     if clean_share > config.trusted_share:
@@ -130,14 +130,14 @@ def filters(
 
 
 def mined_targets(similarities: Tensor, labels: Tensor, smallest: Tensor | float) -> Targets:
-    """Labels on the diagonal; ``1 - y`` shared out in proportion to the similarities beside it.
+    """Labels on the diagonal; ``1 - y`` distributed in proportion to the other similarities.
 
     Image i gives caption j the weight ``(1 - y_i) S'_ij / sum_k S'_ik``, caption j gives image i
-    ``(1 - y_j) S'_ij / sum_k S'_kj``, where S' is S without its diagonal. Smaller weights than ``smallest`` become 0;
-    the others stay as they are.
+    ``(1 - y_j) S'_ij / sum_k S'_kj``, where S' is S without its diagonal. Weights below ``smallest`` become 0, without
+    renormalisation.
 
     Args:
-        similarities: S, float ``(B, B)``; the targets are differentiated through.
+        similarities: S, float ``(B, B)``; the targets have a gradient.
         labels: y in [0, 1], ``(B,)``.
         smallest: the filter.
     """
@@ -152,14 +152,14 @@ def mined_targets(similarities: Tensor, labels: Tensor, smallest: Tensor | float
 
 
 def even_targets(labels: Tensor) -> Targets:
-    """Labels ``(B,)`` on the diagonal; ``1 - y`` spread evenly beside it."""
+    """Labels ``(B,)`` on the diagonal; ``1 - y`` distributed evenly."""
     spread = ((1 - labels) / max(len(labels) - 1, 1))[:, None].expand(-1, len(labels))
     captions = spread.diagonal_scatter(labels)
     return Targets(captions, captions.T)
 
 
 def cream_loss(similarities: Tensor, targets: Targets, temperature: float) -> Tensor:
-    """``-sum_j (a_ij log r_ij + b_ji log q_ji)``, ``(B,)``: image i and caption i against their targets a and b."""
+    """``-sum_j (a_ij log r_ij + b_ji log q_ji)``, ``(B,)``: loss of image i and caption i with targets a and b."""
     logits = similarities / temperature
     of_images = (targets.captions * logits.log_softmax(dim=1)).sum(dim=1)
     of_captions = (targets.images * logits.log_softmax(dim=0)).sum(dim=0)
@@ -177,13 +177,13 @@ class CREAM(ContrastiveCoTeaching):
 
     @classmethod
     def title_of(cls, config: CREAMConfig) -> str:
-        """Says where the code's fault is kept or no negative is mined."""
+        """Title; names the code's fault or even negatives if used."""
         notes = ["the code's fault"] * (config.faults == "published")
         notes += ["even negatives"] * (config.negatives == "even")
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def divide(self, batches: TrainingBatches) -> Division:
-        """The three sets, the same for both networks; all pairs are clean if fewer than two would be."""
+        """Three sets, the same for both networks; all pairs are clean if fewer than two would be."""
         ids = batches.pair_ids.to(self.clean_probability[0].values.device)
         both = [memory.read(ids) for memory in self.clean_probability]
         clean, hard, noisy = three_sets(both, self.config.clean_threshold)
@@ -192,14 +192,14 @@ class CREAM(ContrastiveCoTeaching):
         return Division(ids[clean], ids[hard], ids[noisy])
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """A pass over the clean pairs, later with a hard and a noisy batch after each clean one."""
+        """Train once over the clean pairs, later with a hard and a noisy batch after each clean one."""
         c, network, peer = self.config, self.networks[k], self.networks[1 - k]
         w, v = self.clean_probability[1 - k].values, mean_over(self.clean_probability)
         sets = self.divide(batches)
         others = (
             (sets.hard, sets.noisy) if plan.epoch >= c.hard_from_epoch else (sets.hard[:0], sets.noisy[:0])
         )
-        mean_labels: dict[str, Tensor] = {}  # of each set's last batch
+        mean_labels: dict[str, Tensor] = {}  # from each set's last batch
         last_hard: Batch | None = None
         for clean, hard, noisy in batches_in_turn(k, batches, sets.clean, *others):
             # all labels stand before the first step moves the network; a hard pair's w is the mean of both networks'
@@ -224,7 +224,7 @@ class CREAM(ContrastiveCoTeaching):
     def train_step(
         self, network: nn.Module, batch: Batch, labels: Tensor, smallest: Tensor | float, step: Step
     ) -> None:
-        """A batch with labels ``(B,)``; mined weights below ``smallest`` are left out."""
+        """Train on a batch with labels ``(B,)``; mined weights below ``smallest`` are dropped."""
         c, backbone = self.config, cast(Backbone, network.train())
         images, captions = backbone.encode(batch)
         similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)

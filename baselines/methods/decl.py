@@ -2,22 +2,20 @@
 
 https://doi.org/10.1145/3503161.3547922
 
-A similarity is evidence that an image and a caption match. Evidential learning turns it into a distribution over
-the batch; a pair whose own candidate has not the most evidence is taken as noisy for an epoch. Noisy pairs learn
-that they have no match, clean ones also from a triplet loss on ever fewer, ever harder negatives.
+A similarity is evidence that an image and a caption match. Evidential learning turns it into a distribution over the
+batch. A pair counts as noisy for an epoch if its own candidate does not have the most evidence. Noisy pairs learn that
+they have no match; clean pairs also have a triplet loss on ever fewer, ever harder negatives.
 
-The published code and the supplement are followed; the paper's main text was not at hand. Deviations:
-  * Evidence is made of the similarity r before its sigmoid. Our networks hand out s = sigmoid(r), so tanh(r) is
-    written as a function of s; values and gradients are the same. A network whose similarity has no sigmoid (a
-    cosine) takes the place of r.
-  * The evidential loss is a mean over the pairs of a batch, the triplet loss a sum; so in the code.
-  * The number of negatives starts from the recipe's batch size, also in a smaller batch, and counts the steps of the
-    warm-up.
-  * A training batch of at most mu pairs ends the code's epoch; we leave it out. It can only be the last one.
-  * Chosen on dev by similarity, ranked on test by evidence. For one network the order is the same; the mean of two
-    networks is a mean of evidence, in which the surer one weighs more.
+We follow the published code and the supplement; the paper's main text was not available. Deviations:
+  * Evidence comes from the similarity r before its sigmoid. Our networks return s = sigmoid(r), so tanh(r) is written
+    as a function of s, with the same values and gradients. A similarity without a sigmoid (a cosine) is used as r.
+  * As in the code, the evidential loss is a mean over the pairs of a batch, and the triplet loss a sum.
+  * The number of negatives starts at the recipe's batch size, even in a smaller batch, and also counts warm-up steps.
+  * A training batch of at most mu pairs ends the code's epoch; we skip it. It can only be the last one.
+  * Selection on dev uses similarity, ranking on test uses evidence. For one network the order is the same; for two,
+    averaging evidence gives more weight to the surer network.
   * The divergence from a flat distribution is computed in float64.
-  * The published training script looks at the test split after every epoch; here it is not opened.
+  * The published training script evaluates on test after every epoch; here test is not read.
 """
 
 from typing import Annotated, cast
@@ -39,15 +37,15 @@ class DECLConfig(WarmUpThenStepDecay):
 
     Attributes:
         temperature: tau, evidence is ``exp(tanh(r) / tau)``, above 0 (code: 0.1).
-        hinge_weight: lambda_1 of the triplet loss, at least 0 (code: 0.8).
-        divergence_weight: lambda_2 of misleading evidence, at least 0 (code: 0.1).
-        hardening: eta, negatives that each step drops, at least 0 (code: 0.025).
+        hinge_weight: lambda_1, weight of the triplet loss, at least 0 (code: 0.8).
+        divergence_weight: lambda_2, weight of misleading evidence, at least 0 (code: 0.1).
+        hardening: eta, negatives dropped per step, at least 0 (code: 0.025).
         fewest_negatives: mu, at least 1 (code: 5).
-        margin: of the triplet loss, at least 0 (code: 0.2).
+        margin: margin of the triplet loss, at least 0 (code: 0.2).
         warmup_epochs: epochs that take every pair as clean (code, by noise 0.2, 0.4, 0.6, 0.8: Flickr30K 5, 5, 2, 2;
             COCO 2, 2, 1, 1; CC152K 5; without noise 5, 2, 5).
-        epochs: after the warm-up (code: 40 Flickr30K and CC152K, 20 COCO).
-        learning_rate: of Adam (code: 2e-4; COCO 5e-4).
+        epochs: epochs after the warm-up (code: 40 Flickr30K and CC152K, 20 COCO).
+        learning_rate: learning rate of Adam (code: 2e-4; COCO 5e-4).
         lr_update: epochs between decays, counted after the warm-up (code: 20; COCO 10).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -64,7 +62,7 @@ class DECLConfig(WarmUpThenStepDecay):
 
 # Evidential learning (Sensoy et al., NeurIPS 2018, https://arxiv.org/abs/1806.01768): evidence plus one is the
 # parameter of a Dirichlet distribution over the candidates. ``alpha`` is ``(queries, candidates)`` and above 1;
-# ``labels`` has the same shape, and a row of zeros says that none of the candidates is right.
+# ``labels`` has the same shape; a row of zeros means that no candidate is right.
 
 
 def squared_error(alpha: Tensor, labels: Tensor) -> Tensor:
@@ -79,9 +77,9 @@ def variance(alpha: Tensor) -> Tensor:
 
 
 def misleading_evidence(alpha: Tensor, labels: Tensor) -> Tensor:
-    """Divergence of the evidence for wrong candidates from no evidence at all, ``(queries,)``.
+    """Divergence of the evidence for wrong candidates from no evidence, ``(queries,)``.
 
-    Large logarithms of gamma functions cancel here, so it is computed in float64.
+    Computed in float64, because large logarithms of gamma functions cancel.
     """
     wrong = (1 + (alpha - 1) * (1 - labels)).double()
     total = wrong.sum(dim=1)
@@ -92,7 +90,7 @@ def misleading_evidence(alpha: Tensor, labels: Tensor) -> Tensor:
 
 
 def uncertainty(alpha: Tensor) -> Tensor:
-    """Share of the distribution that no evidence backs, ``(queries,)`` in (0, 1]."""
+    """Share of the distribution without evidence, ``(queries,)`` in (0, 1]."""
     return alpha.shape[1] / alpha.sum(dim=1)
 
 
@@ -103,11 +101,11 @@ def evidential_loss(alpha: Tensor, labels: Tensor, divergence_weight: float) -> 
 
 
 def squashed(similarities: Tensor, similarity_range: tuple[float, float]) -> Tensor:
-    """``tanh(r)``, same shape, in [-1, 1]; r is the similarity, before its sigmoid where it has one.
+    """``tanh(r)``, same shape, in [-1, 1]; r is the similarity before its sigmoid, if it has one.
 
     Args:
-        similarities: of any shape.
-        similarity_range: the network's; (0, 1) is that of a sigmoid.
+        similarities: any shape.
+        similarity_range: range of the network's similarities; (0, 1) means a sigmoid.
     """
     if similarity_range != (0.0, 1.0):
         return similarities.tanh()
@@ -120,28 +118,28 @@ def evidence(squashed_similarities: Tensor, temperature: float) -> Tensor:
 
 
 def predicted_clean(evidence: Tensor) -> Tensor:
-    """Bool ``(B,)``: of the evidence in both directions, that of the pair itself is the largest of its row.
+    """Whether a pair's own evidence is the largest of its row, over both directions together, bool ``(B,)``.
 
-    Of equal entries the first counts.
+    The first of equal entries counts.
     """
     both = evidence + evidence.T
     return both.argmax(dim=1) == torch.arange(len(both), device=both.device)
 
 
 def cross_modal_evidential_loss(evidence: Tensor, clean: Tensor, divergence_weight: float) -> Tensor:
-    """Evidential loss of every pair in both directions, ``(B,)``; pairs that are not clean have no match."""
+    """Evidential loss of every pair in both directions, ``(B,)``; noisy pairs have no match."""
     labels = torch.diag(clean.to(evidence))
     images = evidential_loss(evidence + 1, labels, divergence_weight)
     return images + evidential_loss(evidence.T + 1, labels, divergence_weight)
 
 
 def negatives_at(step: int, batch_size: int, pairs: int, config: DECLConfig) -> int:
-    """Negatives of the triplet loss: from all of a batch down to mu.
+    """Number of negatives of the triplet loss: from a whole batch down to mu.
 
     Args:
         step: counted from 1 over the whole run.
-        batch_size: of the recipe.
-        pairs: in this batch.
+        batch_size: batch size of the recipe.
+        pairs: pairs in this batch.
         config: eta and mu.
     """
     n = max(int(batch_size - config.hardening * step), config.fewest_negatives)
@@ -157,7 +155,7 @@ def hardest_mean_triplet(similarities: Tensor, margin: float, negatives: int) ->
 
 
 class DECL(Method):
-    """One network that says itself which pairs have no match."""
+    """One network that predicts which pairs have no match."""
 
     name = "decl"
     title = "DECL"
@@ -173,7 +171,7 @@ class DECL(Method):
         self.register_buffer("steps", torch.tensor(0))
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """The supplement's algorithm box."""
+        """Algorithm of the supplement."""
         warming_up = plan.phase == "warmup"
         if not warming_up:
             self.refuse_small_batches(batches.batch_size)
@@ -191,7 +189,7 @@ class DECL(Method):
             self.train_step(batch, clean.bool(), negatives, step)
 
     def refuse_small_batches(self, batch_size: int) -> None:
-        """Every batch would be left out."""
+        """Refuse a batch size at which every batch would be skipped."""
         mu = self.config.fewest_negatives
         if batch_size <= mu:
             raise TrainingError(
@@ -214,7 +212,7 @@ class DECL(Method):
 
     @torch.no_grad()
     def predict(self, batches: TrainingBatches) -> None:
-        """Clean or noisy, for every pair and the whole epoch, in evaluation mode."""
+        """Predict clean or noisy for every pair, for the whole epoch, in evaluation mode."""
         network = self.networks[0].eval()
         for batch in batches.covering("predict"):
             found = evidence(self.squash(network, network(batch)), self.config.temperature)

@@ -2,9 +2,9 @@
 
 Zhao et al., CVPR 2024. https://arxiv.org/abs/2405.16996
 
-A matching pair is close across modalities, and its image relates to other images as its caption relates to
-other captions. Both agreements are learnt by contrast, and both indicate how far a pair can be trusted; the
-smaller indicator, smoothed over epochs, weighs the pair in the next epoch.
+A matching pair is close across modalities, and its image relates to other images as its caption relates to other
+captions. Both agreements are learned by contrast, and both indicate how far a pair can be trusted. The smaller
+indicator, smoothed over epochs, weights the pair in the next epoch.
 
 Deviations between paper and published code; we follow the code unless said otherwise:
   * ``gsc_plus`` is Algorithm 1, two networks that exchange labels, as in the paper's tables; ``gsc`` is
@@ -13,13 +13,13 @@ Deviations between paper and published code; we follow the code unless said othe
   * Algorithm 1 trains one network after the other; the code trains both on each batch, A first.
   * Eq. 3 and Eq. 8 run over the N pairs of the dataset; the code takes them within the batch, from the
     forward pass of the training step, once per epoch.
-  * Eq. 7 weighs the structures by y; the code also weighs each pair's loss by y.
+  * Eq. 7 weights the structures by y; the code also weights each pair's loss by y.
   * The weight of Eq. 9 is called gamma and, in section 4.2, lambda; the scripts set it per dataset.
-  * The published warm-up stops with an error and no script asks for it; ours keeps all labels at 1, as Algorithm 1
-    does in its first epoch.
+  * The published warm-up fails and no script uses it; ours keeps all labels at 1, as Algorithm 1 does in its first
+    epoch.
   * The published tables of labels have fixed lengths for three datasets and are missing from its
     checkpoints; here they have the dataset's length and are part of the state.
-  * The published training script looks at the test split after every epoch; here it is not opened.
+  * The published training script evaluates on test after every epoch; here test is not read.
 """
 
 from collections.abc import Sequence
@@ -46,13 +46,12 @@ class GSCConfig(StepDecay):
         cross_modal_temperature: tau_1 of Eq. 3 and Eq. 6, above 0 (section 4.2: 0.07).
         intra_modal_temperature: tau_2 of Eq. 7, above 0 (section 4.2: 1).
         intra_modal_weight: gamma of Eq. 9, at least 0 (section 4.2: 0.01).
-        intra_modal: False leaves out L_IM and y_IM, so that y_CM is the label (Table 4).
+        intra_modal: False drops L_IM and y_IM, so that y_CM is the label (Table 4).
         cross_modal_momentum: beta_1 of Eq. 10, weight of the new value, in [0, 1] (section 4.2: 0.7).
         intra_modal_momentum: beta_2 of Eq. 10, likewise.
-        warmup_epochs: first epochs, in which all labels are 1, at least 1 (Algorithm 1: 1; Table 4 without momentum:
-            5).
+        warmup_epochs: first epochs, with all labels 1, at least 1 (Algorithm 1: 1; Table 4 without momentum: 5).
         epochs: epochs of Algorithm 1 (code: 60).
-        learning_rate: of Adam (section 4.2: 2e-4).
+        learning_rate: learning rate of Adam (section 4.2: 2e-4).
         lr_update: epochs between decays (section 4.2: 15).
         lr_decay: factor of a decay (section 4.2: 0.2).
     """
@@ -74,7 +73,7 @@ def intra_modal_indicator(agreement: Tensor, random_state: RandomState | int) ->
 
     Args:
         agreement: S_IM of every pair, float ``(n,)``.
-        random_state: starts the fit.
+        random_state: random state of the fit.
     """
     normalised = min_max_normalised(agreement.cpu().numpy())
     posterior = mixture_posterior(normalised, larger_mean=True, random_state=random_state)
@@ -87,7 +86,7 @@ def cross_modal_loss(similarities: Tensor, labels: Tensor, temperature: float) -
 
 
 def intra_modal_loss(images: Tensor, captions: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """L_IM of Eq. 7, ``(B,)``: an image's structure finds its caption's among those of the batch.
+    """L_IM of Eq. 7, ``(B,)``: an image's structure should find its caption's structure in the batch.
 
     Args:
         images: float ``(B, B)``, ``y^k <I_i, I_k>``: row i is the structure of image i.
@@ -110,7 +109,7 @@ def momentum_update(old: Tensor, new: Tensor, momentum: float) -> Tensor:
 
 
 class Indicators(nn.Module):
-    """What one network says of every training pair.
+    """Indicators of every training pair by one network.
 
     Attributes:
         cross_modal: y_CM, smoothed over epochs.
@@ -129,7 +128,7 @@ class Indicators(nn.Module):
         self.seen_agreement = PairMemory(n_pairs, initial=1.0)
 
     def update(self, pair_ids: Tensor, config: GSCConfig, random_state: RandomState | int) -> None:
-        """The end of an epoch: Eq. 4, Eq. 10 and Eq. 5 for the pairs that were visited."""
+        """Finish an epoch: Eq. 4, Eq. 10 and Eq. 5 for the visited pairs."""
         intra_modal = intra_modal_indicator(self.seen_agreement.read(pair_ids), random_state)
         for memory, new, momentum in (
             (self.cross_modal, self.seen_cross_modal.read(pair_ids), config.cross_modal_momentum),
@@ -143,7 +142,7 @@ class Indicators(nn.Module):
 
 
 class GSC(Method):
-    """One network, weighted by its own indicators of the epoch before."""
+    """One network, weighted by its own indicators of the previous epoch."""
 
     name = "gsc"
     title = "GSC"
@@ -171,7 +170,7 @@ class GSC(Method):
             own.update(batches.pair_ids, self.config, seed)
 
     def train_step(self, k: int, batch: Batch, step: Step) -> None:
-        """Eq. 6 to Eq. 9 for network k on the other network's labels (its own where there is no other)."""
+        """Eq. 6 to Eq. 9 for network k with the other network's labels (its own for a single network)."""
         c, network, own = self.config, cast(Backbone, self.networks[k]), self.indicators[k]
         labels = self.indicators[(k + 1) % self.n_networks].label.read(batch.pair_ids)
         images, captions = network.encode(batch)
@@ -191,7 +190,7 @@ class GSC(Method):
         step(network, loss, batch, cross_modal=cross_modal, intra_modal=intra_modal)
 
     def estimates(self) -> dict[str, Tensor]:
-        """The label, and the two indicators it is the smaller of, each the mean over the networks."""
+        """Label, and the two indicators whose minimum it is, averaged over the networks."""
         return {
             "clean_probability": self._mean("label"),
             "cross_modal": self._mean("cross_modal"),

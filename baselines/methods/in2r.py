@@ -3,29 +3,30 @@
 Rectifying Inter-Modal Noisy Correspondence via Graph-Based Intra-Modal Reasoning. Liu et al., ICML 2026.
 https://arxiv.org/abs/2606.04061
 
-NCR's two networks that divide the pairs for each other. Surely clean pairs go into a memory. A noisy image finds its
-nearest images in the peer's memory, and a small attention network (refiner) makes a prototype of their captions, which
-takes the place of its own caption; a noisy caption likewise gets an image prototype.
+Two networks divide the pairs for each other, as in NCR. Surely clean pairs go into a memory. A noisy image finds its
+nearest images in the peer's memory, and a small attention network (refiner) turns their captions into a prototype,
+which replaces its own caption. A noisy caption gets an image prototype likewise.
 
 Deviations between paper and published code; we follow the code unless said otherwise:
   * Eq. 10 and 11 compare distributions over the noisy batch: a query's, and its prototype's. In the code the prototype
     of a pair is its positive and those of the others are its negatives. ``rectification: paper`` is the paper's.
   * Eq. 9 is one refiner for both directions, with a feed-forward layer. The code has two refiners without that layer,
-    and gives prototypes unit length.
+    and normalises prototypes.
   * The paper warms up with the first term of the loss alone. The code adds two views of each image, and of each
     caption, which differ in their dropout masks.
-  * The paper has Adam, a rate that falls along a cosine, and intra-modal terms with margin 0.2 and weight 0.1. The code
-    has AdamW, a rate that falls in steps, margin 0.3 and weight 1. Warm-up epochs and neighbours are the paper's; the
-    code's defaults are 1 and 1.
-  * The paper freezes both memories in an epoch. In the code one network trains after the other, so the second reads
+  * The paper has Adam, a cosine schedule, and intra-modal terms with margin 0.2 and weight 0.1. The code has AdamW, a
+    step schedule, margin 0.3 and weight 1. Warm-up epochs and neighbours are the paper's; the code's defaults are 1
+    and 1.
+  * The paper freezes both memories within an epoch. In the code one network trains after the other, so the second reads
     what the first has just stored. In the first epoch the first network reads nothing.
-  * The code stores clean pairs whose probability, the peer's, exceeds the mean of the network's *own* probabilities.
-    In float32 that mean rounds to 1 where the mixture is sure, and nothing is ever stored. Here the mean is the peer's
-    too, in float64, and a pair at the mean is stored. ``faults: published`` keeps the code's way.
-  * The code's VSE-infinity has an MLP over captions, dropout and centred vectors, as the recipes have. The code centres
+  * The code stores clean pairs whose probability, from the peer, exceeds the mean of the network's *own* probabilities.
+    In float32 that mean rounds to 1 if the mixture is sure, and nothing is ever stored. Here the mean is also the
+    peer's, in float64, and a pair at the mean is stored. ``faults: published`` keeps the code's behaviour.
+  * The code's VSE-infinity has an MLP over captions, dropout and centred vectors, and so have the recipes. The code
+    centres by the batch in evaluation too, so scores depend on the order of the loader; we use a running mean there.
     by the batch in evaluation too, so scores depend on the order of the loader; we take a running mean there.
   * The code's word vectors start from GloVe; ours are drawn.
-  * A batch of one turns the code's networks into NaN; we leave a single left-over pair out. If fewer than two pairs are
+  * A batch of one turns the code's networks into NaN; we skip a single left-over pair. If fewer than two pairs are
     clean, all are.
   * With five captions an image, the neighbours of a noisy pair may be its own image; the log gives their share.
 """
@@ -49,7 +50,7 @@ from baselines.methods.crcl import augmented
 from ncl_bench.errors import RecipeError
 
 SMALLEST_TARGET = 1e-7
-"""Added to a one-hot target before its logarithm is taken."""
+"""Added to a one-hot target before the logarithm."""
 
 Form = Literal["published", "paper"]
 
@@ -59,24 +60,24 @@ class IN2RConfig(WarmUpThenStepDecay):
 
     Attributes:
         temperature: tau of the softmax over a batch, above 0 (paper: 0.05).
-        margin: between images and captions, at least 0 (paper: 0.2).
-        intra_margin: between two views of images, or of captions, at least 0 (code: 0.3).
-        intra_weight: of the two intra-modal terms, at least 0 (code: 1).
-        rectification_weight: of Eq. 11, at least 0 (paper: 1).
+        margin: margin between images and captions, at least 0 (paper: 0.2).
+        intra_margin: margin between two views of images, or of captions, at least 0 (code: 0.3).
+        intra_weight: weight of the two intra-modal terms, at least 0 (code: 1).
+        rectification_weight: weight of Eq. 11, at least 0 (paper: 1).
         rectification: see Deviations.
-        neighbours: K, pairs that make a prototype, at least 1 (paper: 5).
-        heads: of a refiner's attention, a divisor of the size of the joint space (paper: 4).
+        neighbours: K, pairs per prototype, at least 1 (paper: 5).
+        heads: heads of a refiner's attention, a divisor of the joint space's dimension (paper: 4).
         refiner_dropout: in [0, 1) (code: 0.1).
-        memory: M, pairs that a memory holds, at most all of them (paper: 65,536 Flickr30K, 448,000 COCO).
+        memory: M, maximum pairs in a memory (paper: 65,536 Flickr30K, 448,000 COCO).
         clean_threshold: pairs with a probability above it are clean, in [0, 1) (code: 0.5).
         faults: see Deviations.
         word_change: probability of masking, replacing or dropping a word, in [0, 1] (code: 0.2).
         region_change: probability of dropping or blanking a region, in [0, 1] (code: 0.2).
-        weight_decay: of AdamW, at least 0 (code: 1e-4).
-        warmup_epochs: (paper: 5).
-        epochs: after the warm-up (paper: 40).
-        learning_rate: of AdamW (paper: 5e-4).
-        warmup_learning_rate: of AdamW while warming up; ``learning_rate`` by default, as published.
+        weight_decay: weight decay of AdamW, at least 0 (code: 1e-4).
+        warmup_epochs: epochs of warm-up (paper: 5).
+        epochs: epochs after the warm-up (paper: 40).
+        learning_rate: learning rate of AdamW (paper: 5e-4).
+        warmup_learning_rate: learning rate of the warm-up (default, as published: ``learning_rate``).
         lr_update: epochs between decays, counted after the warm-up (code: 15).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -120,12 +121,12 @@ def robust_loss(similarities: Tensor, temperature: float) -> Tensor:
 def rectification(
     queries: Tensor, prototypes: Tensor, others: Tensor, temperature: float, form: Form = "published"
 ) -> Tensor:
-    """Eq. 10 for one direction, ``(B,)``: what noisy queries learn from their prototypes.
+    """Eq. 10 for one direction, ``(B,)``: loss of noisy queries against their prototypes.
 
     Args:
         queries: unit vectors of images (or captions), ``(B, dim)``.
-        prototypes: in place of their captions (or images), ``(B, dim)``; they get a gradient too.
-        others: their own captions (or images), ``(B, dim)``, whose pairing is not read.
+        prototypes: replace their captions (or images), ``(B, dim)``; they receive a gradient too.
+        others: their own captions (or images), ``(B, dim)``; the pairing is not used.
         temperature: tau.
         form: see Deviations.
     """
@@ -138,12 +139,12 @@ def rectification(
 
 
 def nearest(queries: Tensor, stored: Tensor, k: int) -> Tensor:
-    """The k stored vectors ``(m, dim)`` with the largest dot products, places in falling order, int64 ``(n, k)``."""
+    """Positions of the k stored vectors ``(m, dim)`` with the largest dot products, best first, int64 ``(n, k)``."""
     return (queries @ stored.T).topk(k, dim=1).indices
 
 
 class Refiner(nn.Module):
-    """Eq. 9: self-attention over the vectors of K neighbours, whose mean at unit length is a prototype."""
+    """Eq. 9: self-attention over the vectors of K neighbours; their normalised mean is the prototype."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class Refiner(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, neighbours: Tensor) -> Tensor:
-        """Prototypes ``(n, dim)`` of float ``(n, K, dim)``."""
+        """Map float ``(n, K, dim)`` to prototypes ``(n, dim)``."""
         q, k, v = (
             project(neighbours).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (n, heads, K, dim / heads)
             for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -169,8 +170,8 @@ class Memory(nn.Module):
     Attributes:
         images: float ``(M, dim)``.
         captions: float ``(M, dim)``, of the same pairs.
-        image_ids: int64 ``(M,)``, which image each pair was shown with.
-        pushed: int64 scalar, pairs that were ever stored.
+        image_ids: int64 ``(M,)``, image of each pair.
+        pushed: int64 scalar, total number of pairs stored so far.
     """
 
     images: Tensor
@@ -190,7 +191,7 @@ class Memory(nn.Module):
 
     @torch.no_grad()
     def push(self, images: Tensor, captions: Tensor, image_ids: Tensor, chosen: Tensor) -> None:
-        """Store the chosen pairs of a batch, in its order.
+        """Store the chosen pairs of a batch, in order.
 
         Args:
             images: ``(B, dim)``, of at most M pairs.
@@ -198,7 +199,7 @@ class Memory(nn.Module):
             image_ids: int64 ``(B,)``.
             chosen: bool ``(B,)``.
         """
-        # chosen pairs first; beyond them, what is in a place is written back, so that no size depends on a choice
+        # chosen pairs first; the rest rewrite the old values, so that no tensor size depends on the choice
         order, ranks = (~chosen).long().argsort(stable=True), torch.arange(len(chosen), device=chosen.device)
         places, is_new = (self.pushed + ranks) % len(self.images), ranks < chosen.sum()
         for store, new in ((self.images, images), (self.captions, captions), (self.image_ids, image_ids)):
@@ -208,7 +209,7 @@ class Memory(nn.Module):
 
 
 class IN2R(CoTeaching):
-    """Two networks, each trained on its peer's division, and on prototypes from its peer's memory."""
+    """Two networks, each trained on its peer's division and on prototypes from its peer's memory."""
 
     name = "in2r"
     title = "IN2R"
@@ -239,13 +240,13 @@ class IN2R(CoTeaching):
 
     @classmethod
     def title_of(cls, config: IN2RConfig) -> str:
-        """Says where the paper's rectification is taken or the code's fault is kept."""
+        """Title; names the paper's rectification or the code's fault if used."""
         notes = ["the paper's rectification"] * (config.rectification == "paper")
         notes += ["the code's fault"] * (config.faults == "published")
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def renew_networks(self) -> None:
-        """Two equal networks: the vectors of one are looked up among those of the other."""
+        """Make two equal networks, because vectors of one are looked up among those of the other."""
         network = self.make_network()
         self.networks = nn.ModuleList([network, deepcopy(network)])
 
@@ -258,7 +259,7 @@ class IN2R(CoTeaching):
         return adamw(module, learning_rate, weight_decay=self.config.weight_decay)
 
     def augmented(self, batch: Batch) -> Batch:
-        """Words and regions left out or masked, as CRCL does; also in the division (published code)."""
+        """Drop or mask words and regions, as CRCL does; also in the division (published code)."""
         return augmented(
             batch,
             word_change=self.config.word_change,
@@ -280,11 +281,11 @@ class IN2R(CoTeaching):
         step(network, loss + auxiliary, batch, matching=matching, images=of_images, captions=of_captions)
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
-        """NCR's triplet loss over all negatives."""
+        """Triplet loss over all negatives, as in NCR."""
         return mean_triplet(similarities, self.config.margin)
 
     def storing_threshold(self, k: int, batches: TrainingBatches) -> Tensor:
-        """Smallest probability of a pair that network k stores, scalar: the mean over the clean pairs."""
+        """Minimum probability of a pair that network k stores, scalar: the mean over the clean pairs."""
         published = self.config.faults == "published"
         memory = self.clean_probability[k if published else 1 - k]
         probability = memory.read(batches.pair_ids.to(memory.values.device))
@@ -293,16 +294,16 @@ class IN2R(CoTeaching):
         return probability[self.is_clean(probability)].mean()
 
     def is_stored(self, probability: Tensor, threshold: Tensor) -> Tensor:
-        """Which pairs of a batch are stored, bool ``(B,)``, by the peer's probabilities ``(B,)``."""
+        """Which pairs of a batch to store, bool ``(B,)``, by the peer's probabilities ``(B,)``."""
         if self.config.faults == "published":
             return probability > threshold
         return probability.double() >= threshold
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """A pass over the clean pairs, with a batch of noisy ones beside each."""
+        """Train once over the clean pairs, with a batch of noisy pairs for each batch."""
         probability, threshold = self.clean_probability[1 - k], self.storing_threshold(k, batches)
         image_ids = batches.shown_images.to(threshold.device)
-        peer_stored = len(self.stores[1 - k])  # asked once: it stays while network k is trained
+        peer_stored = len(self.stores[1 - k])  # read once: it does not change while network k trains
         for clean, noisy in self.divided_batches(k, batches, noisy=True):
             stored = self.is_stored(probability.read(clean.pair_ids), threshold)
             self.train_step(k, clean, noisy, stored, image_ids, peer_stored, step)
@@ -317,16 +318,16 @@ class IN2R(CoTeaching):
         peer_stored: int,
         step: Step,
     ) -> None:
-        """Hardest negatives on two views of clean pairs, which may be stored, and Eq. 11 on noisy ones.
+        """Train on two views of clean pairs with hardest negatives, store some, and apply Eq. 11 to noisy pairs.
 
         Args:
-            k: the network.
+            k: number of the network.
             clean: B pairs.
-            noisy: other pairs, if there are any.
-            stored: bool ``(B,)``, which of the clean pairs go into the memory.
+            noisy: noisy pairs, if any.
+            stored: bool ``(B,)``, clean pairs to store in the memory.
             image_ids: int64 ``(n_pairs,)``, image of every pair.
-            peer_stored: pairs in the peer's memory; Eq. 11 needs K of them.
-            step: of the engine.
+            peer_stored: number of pairs in the peer's memory; Eq. 11 needs K.
+            step: the engine's step.
         """
         c, network = self.config, cast(Backbone, self.networks[k].train())
         clean = self.augmented(clean)
@@ -352,7 +353,7 @@ class IN2R(CoTeaching):
         step(modules, loss, clean, clip=network, learning_rate=None, **terms, **rectified)
 
     def rectify(self, k: int, noisy: Batch, image_ids: Tensor, peer_stored: int) -> dict[str, Tensor]:
-        """Eq. 10 in both directions, scalars by name; nothing where the peer stores fewer than K pairs.
+        """Eq. 10 in both directions, scalars by name; nothing if the peer stores fewer than K pairs.
 
         The third is the share of neighbours with the same image as the query.
         """

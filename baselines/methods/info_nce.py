@@ -14,7 +14,7 @@ from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 
 
 class InfoNCEConfig(StepDecay):
-    """Constants of the control, beside its schedule.
+    """Constants of the control, besides its schedule.
 
     Attributes:
         temperature: of the softmax over the batch, above 0.
@@ -33,7 +33,7 @@ class InfoNCE(Method):
     config: InfoNCEConfig
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """One pass over all pairs."""
+        """Train once over all pairs."""
         network = cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("info_nce"):
             images, captions = network.encode(batch)

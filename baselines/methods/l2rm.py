@@ -2,18 +2,18 @@
 
 https://arxiv.org/abs/2403.05105
 
-Pairs that a mixture over their losses calls noisy are not thrown away: partial optimal transport looks for better
-matches between their captions and a queue of images, at a cost that is learnt from pairs known to match.
+Pairs that a mixture over their losses calls noisy are rematched instead of dropped: partial optimal transport finds
+better matches between their captions and a queue of images, at a cost learned from pairs known to match.
 
-The published code is followed; the paper's text was not at hand. Deviations:
-  * The mixture starts from the best split into two means; the code draws its start, and some divisions depend on it.
-    If the mixture collapses, all pairs count as clean.
-  * Fewer clean pairs than a batch, where the code trains on nothing, become a batch: those of the highest
-    probability. With fewer noisy pairs than a batch, where the code stops, clean pairs are trained on alone.
-  * With batches of fewer than ten pairs one pair is known to the cost function; the code stops.
-  * The queue is kept as the pairs whose images it holds, so that a checkpoint need not hold the images.
-  * Whether a noisy pair may be matched with itself follows the noise ratio in the code: not, unless it is said to be
-    0, as for CC152K. Here it is an option.
+We follow the published code; the paper's text was not available. Deviations:
+  * The mixture starts from the best split into two means; the code starts at random, which changes some divisions. If
+    the mixture collapses, all pairs count as clean.
+  * If there are fewer clean pairs than a batch, the code trains on nothing; here the pairs with the highest probability
+    form a batch. If there are fewer noisy pairs than a batch, the code stops; here only clean pairs are used.
+  * With batches of fewer than ten pairs, the cost function learns from one pair; the code stops.
+  * The queue is stored as the pairs of its images, so that a checkpoint does not store the images.
+  * In the code, a noisy pair may be matched with itself only if the stated noise ratio is 0, as for CC152K. Here it is
+    an option.
   * The noisy batch's images enter the queue before they are matched, so with the published sizes the queue is the
     noisy batch.
 """
@@ -49,17 +49,17 @@ class L2RMConfig(WarmUpThenStepDecay):
 
     Attributes:
         temperature: tau, above 0 (code: 0.05).
-        margin: of the triplet losses, at least 0 (code: 0.2).
+        margin: margin of the triplet losses, at least 0 (code: 0.2).
         clean_threshold: pairs with a probability above it are clean, in [0, 1) (code: 0.5).
-        transported_mass: rho, share of the captions that find a match, in (0, 1) (code: 0.1).
-        regularisation: of the transport, above 0 (code: 0.01 Flickr30K, 0.07 COCO and CC152K).
-        match_own_image: a noisy pair may be matched with itself (code: only CC152K).
-        queue_size: images that noisy captions are matched with; the batch size by default (code: 128).
-        known_share: of a batch, most pairs that the cost function learns from in a step, in (0, 1] (code: 0.1).
+        transported_mass: rho, share of the captions that are matched, in (0, 1) (code: 0.1).
+        regularisation: regularisation of the transport, above 0 (code: 0.01 Flickr30K, 0.07 COCO and CC152K).
+        match_own_image: whether a noisy pair may be matched with itself (code: only CC152K).
+        queue_size: images to match noisy captions with (code: 128; default: the batch size).
+        known_share: maximum share of a batch that the cost function learns from per step, in (0, 1] (code: 0.1).
         warmup_epochs: epochs on all pairs (code: 5 Flickr30K, 10 COCO and CC152K).
-        epochs: after the warm-up (code: 35 Flickr30K, 20 COCO, 40 CC152K).
-        learning_rate: of Adam (code: 2e-4).
-        cost_learning_rate: of the cost function's Adam (code: 2e-6).
+        epochs: epochs after the warm-up (code: 35 Flickr30K, 20 COCO, 40 CC152K).
+        learning_rate: learning rate of Adam (code: 2e-4).
+        cost_learning_rate: learning rate of the cost function's Adam (code: 2e-6).
         lr_update: epochs between decays of both, counted after the warm-up (code: 15 Flickr30K, 10 COCO, 20 CC152K).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -89,13 +89,13 @@ def symmetric_cross_entropy(similarities: Tensor, temperature: float) -> Tensor:
 
 
 def normalised_losses(losses: Tensor) -> Tensor:
-    """Losses moved and scaled into [0.001, 0.999], ``(n,)``; only the ends 0 and 1 are moved there."""
+    """Losses scaled to [0, 1] and clamped to [0.001, 0.999] at exactly 0 and 1, ``(n,)``."""
     normalised = torch.from_numpy(min_max_normalised(losses.cpu().numpy()))
     return normalised.where(normalised < 1, NEAR_ONE).where(normalised > 0, NEAR_ZERO)
 
 
 def loss_mixture(normalised: Tensor, groups: Tensor) -> BetaMixture:
-    """The mixture over losses in (0, 1), fitted twice, from int64 ``(n,)`` groups 0 and 1."""
+    """Mixture over losses in (0, 1), fitted twice, from int64 ``(n,)`` groups 0 and 1."""
     start = by_moments(normalised, nn.functional.one_hot(groups, 2))
     if not start.whole:
         return start
@@ -104,12 +104,12 @@ def loss_mixture(normalised: Tensor, groups: Tensor) -> BetaMixture:
 
 
 def clean_component(mixture: BetaMixture) -> int:
-    """The component that a loss near 0 belongs to; not always that of the smaller mean."""
+    """The component of losses near 0; not always the one with the smaller mean."""
     return int(mixture.posterior(torch.tensor([NEAR_ZERO]))[0].argmax())
 
 
 def clean_posterior(losses: Tensor) -> Tensor:
-    """Probability that each pair is clean, ``(n,)``; 1 where losses do not fall into two groups."""
+    """Probability that each pair is clean, ``(n,)``; 1 if losses do not form two groups."""
     normalised = normalised_losses(losses)
     mixture = loss_mixture(normalised, two_means(normalised))
     if not mixture.whole:
@@ -118,12 +118,12 @@ def clean_posterior(losses: Tensor) -> Tensor:
 
 
 class CostFunction(nn.Module):
-    """What it costs to match an image with a caption, given the image's similarity with all captions of a batch.
+    """Cost of matching an image with a caption, from the image's similarities with all captions of a batch.
 
     It starts as 1 - similarity.
 
     Args:
-        batch_size: captions of a batch.
+        batch_size: number of captions in a batch.
     """
 
     def __init__(self, batch_size: int) -> None:
@@ -145,13 +145,13 @@ def rectified_labels(plan: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def symmetric_divergence(log_probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Divergence of labels and probabilities from each other, summed, ``(queries,)``."""
+    """Symmetric divergence between labels and probabilities, ``(queries,)``."""
     difference = labels.log() - log_probabilities
     return ((labels - log_probabilities.exp()) * difference).sum(dim=1)
 
 
 def rematching_loss(similarities: Tensor, plan: Tensor, temperature: float) -> Tensor:
-    """Loss of a noisy batch, scalar: both directions agree with the rectified labels.
+    """Loss of a noisy batch, scalar: both directions should agree with the rectified labels.
 
     Args:
         similarities: float ``(Q, B)``, images of the queue as rows.
@@ -166,7 +166,7 @@ def rematching_loss(similarities: Tensor, plan: Tensor, temperature: float) -> T
 
 
 class L2RM(Method):
-    """One network, and a cost function that is trained beside it."""
+    """One network, and a cost function trained with it."""
 
     name = "l2rm"
     title = "L2RM"
@@ -188,7 +188,7 @@ class L2RM(Method):
         self.register_buffer("queue", torch.randint(setting.n_pairs, (n_queued,)))
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Warm-up epochs may be chosen on dev too."""
+        """Epochs of training; warm-up epochs may also be chosen on dev."""
         return [replace(epoch, select=True) for epoch in super().plan()]
 
     def trained_modules(self) -> Sequence[nn.Module]:
@@ -196,13 +196,13 @@ class L2RM(Method):
         return [self.networks[0], self.cost_function]
 
     def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
-        """The cost function's rate falls with the network's."""
+        """Decay the cost function's rate with the network's."""
         c = self.config
         ratio = c.cost_learning_rate / c.learning_rate if module is self.cost_function else 1.0
         return plan.learning_rate * ratio
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Warm-up, or division and rematching."""
+        """Warm up, or divide and rematch."""
         if plan.phase == "warmup":
             network = cast(Backbone, self.networks[0].train())
             for batch in batches.shuffled("warmup"):
@@ -229,7 +229,7 @@ class L2RM(Method):
 
     @torch.no_grad()
     def divide(self, batches: TrainingBatches) -> None:
-        """Probability of every pair to be clean: a mixture over losses, in evaluation mode."""
+        """Compute the clean probability of every pair: a mixture over losses, in evaluation mode."""
         network = self.networks[0].eval()
         losses = torch.zeros_like(self.clean_probability.values)
         for batch in batches.covering("divide"):
@@ -239,7 +239,7 @@ class L2RM(Method):
         self.clean_probability.write(ids, posterior)
 
     def sides(self, pair_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Clean and noisy pairs; at least a batch is clean."""
+        """Clean and noisy pairs; at least one batch is clean."""
         probability = self.clean_probability.read(pair_ids.to(self.clean_probability.values.device))
         clean = probability > self.config.clean_threshold
         if clean.sum() < self.setting.batch_size:
@@ -248,7 +248,7 @@ class L2RM(Method):
         return pair_ids[clean], pair_ids[~clean]
 
     def known_pairs(self, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Places in the queue, and the pairs of a clean batch that they are given to."""
+        """Positions in the queue, and the pairs of a clean batch placed there."""
         most = max(int(self.config.known_share * self.setting.batch_size), 1)
         n = min(int(random.integers(1, most + 1)), len(self.queue))
         places, rows = (
@@ -259,7 +259,7 @@ class L2RM(Method):
         )
 
     def cost_step(self, clean: Batch, queued: Batch, places: Tensor, rows: Tensor, step: Step) -> None:
-        """The cost function learns that some clean pairs, hidden in a copy of the queue, cost nothing."""
+        """Train the cost function: clean pairs hidden in a copy of the queue should cost nothing."""
         images = queued.image_features.clone()
         images[places] = clean.image_features[rows]
         with torch.no_grad():
@@ -280,7 +280,7 @@ class L2RM(Method):
         )
 
     def train_step(self, clean: Batch, noisy: Batch | None, queued: Batch | None, step: Step) -> None:
-        """The clean batch as it is, and the noisy captions rematched with the images of the queue."""
+        """Train on the clean batch, and on noisy captions rematched with the images of the queue."""
         c, network = self.config, cast(Backbone, self.networks[0].train())
         images, captions = network.encode(clean)
         triplet = hardest_triplet(network.compare(images, captions), c.margin).sum()
@@ -294,7 +294,7 @@ class L2RM(Method):
 
     @torch.no_grad()
     def rematched(self, similarities: Tensor) -> Tensor:
-        """The plan that moves part of the noisy captions to images of the queue, float ``(Q, B)``."""
+        """Transport plan that moves part of the noisy captions to images of the queue, float ``(Q, B)``."""
         c = self.config
         costs = self.cost_function(similarities).clamp(min=PLAN_FLOOR)
         own = None
@@ -304,12 +304,12 @@ class L2RM(Method):
         return plan[:-1, :-1].float()
 
     def estimates(self) -> dict[str, Tensor]:
-        """The clean probability of the division."""
+        """Clean probability of the division."""
         return {"clean_probability": self.clean_probability.values}
 
 
 def whole(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
-    """The batches of that size."""
+    """Batches of exactly that size."""
     return (batch for batch in batches if len(batch) == size)
 
 

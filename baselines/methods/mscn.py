@@ -2,26 +2,26 @@
 
 https://arxiv.org/abs/2304.06275
 
-A small meta network stands in the place of a matching network's last layer. It learns from a few trusted pairs how a
-similarity should be read: its gradient asks what the network would do to the trusted pairs after a step on noisy
-ones. Its similarities also divide the pairs and set the margins.
+A small meta network replaces a matching network's last layer. It learns from a few trusted pairs how to read a
+similarity: its gradient measures the loss on the trusted pairs after a virtual step on noisy pairs. Its similarities
+also divide the pairs and set the margins.
 
-It knows more than the other methods: which of some pairs match. Results have to say so.
+It uses more knowledge than the other methods: pairs known to match. Results have to state this.
 
-The published code is followed; the paper's text was not at hand. Deviations:
+We follow the published code; the paper's text was not available. Deviations:
   * The code takes trusted pairs from dev, which also selects the checkpoint: 2,900 of the dev pairs on Flickr30K; all
     5,000 dev pairs and 6,328 training pairs on COCO. Here all of them are training pairs, kept out of training.
-  * The mismatched half of the trusted items takes captions and images of training pairs. The code looks up the images
-    in their clean order; here they are those the pairs are given with, of which no method knows more. Either way a
-    true match is drawn now and then (about once per number of images).
-  * The code draws the mismatched captions once and only the images anew, and a division still uses the draw before.
+  * The mismatched half of the trusted items uses captions and images of training pairs. The code takes images in their
+    clean order; here they are the given images, because no method knows more. In both, a true match is drawn
+    occasionally (about once per number of images).
+  * The code draws the mismatched captions once and only the images anew, and a division still uses the previous draw.
     Here each network draws both anew in every epoch, and its division uses that draw.
-  * The margin made of p_j stands in column j of both directions, as published: right for captions as queries, but an
-    image's costs have the margins of its negatives.
-  * ``virtual_gru: updated`` gives the words' GRU virtual weights too. The published numbers were made with a torch in
+  * The margin of p_j is in column j of both directions, as published: right for caption queries, but an image's costs
+    have the margins of its negatives.
+  * ``virtual_gru: updated`` gives the words' GRU virtual weights too. The published numbers used a torch version in
     which it kept its own (``kept``).
-  * Where the mixture collapses or leaves fewer than two pairs, all are trained on; the code drops all.
-  * The meta loss is computed from what comes before the sigmoid; the code cuts logarithms off at -100.
+  * If the mixture collapses or leaves fewer than two pairs, we train on all; the code drops all.
+  * The meta loss is computed from logits; the code clamps logarithms at -100.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,16 +57,16 @@ class MSCNConfig(WarmUpThenStepDecay):
 
     Attributes:
         trusted_pairs: training pairs known to match, at least 2 (code: 2,900 of Flickr30K, 11,328 of COCO).
-        hidden_size: of the meta network (code: 64).
+        hidden_size: hidden size of the meta network (code: 64).
         margin: m, at least 0 (code: 0.2).
         clean_threshold: pairs with a probability above it are trained on, in [0, 1) (code: 0.5).
         virtual_gru: see Deviations.
-        batch_size: of training pairs and of trusted items after the warm-up, whose batches have the recipe's size
-            (code: 64).
+        batch_size: batch size of training pairs and trusted items after the warm-up, which uses the recipe's (code:
+            64).
         warmup_epochs: epochs on all pairs (code: 5).
-        epochs: after the warm-up (code: 50).
-        learning_rate: of the networks' Adam, and of the virtual step (code: 2e-4).
-        meta_learning_rate: of the meta networks' Adam after the warm-up (code: 1.7e-5).
+        epochs: epochs after the warm-up (code: 50).
+        learning_rate: learning rate of the networks' Adam and of the virtual step (code: 2e-4).
+        meta_learning_rate: learning rate of the meta networks' Adam after the warm-up (code: 1.7e-5).
         lr_update: epochs between decays of both, counted after the warm-up (code: 30).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -85,11 +85,11 @@ class MSCNConfig(WarmUpThenStepDecay):
 
 
 class MetaNetwork(nn.Module):
-    """From a similarity vector to a similarity before its sigmoid.
+    """Map a similarity vector to a similarity before its sigmoid.
 
     Args:
-        sim_dim: of the vector.
-        hidden_size: of the layer between.
+        sim_dim: dimension of the vector.
+        hidden_size: size of the hidden layer.
     """
 
     def __init__(self, sim_dim: int, hidden_size: int) -> None:
@@ -99,13 +99,13 @@ class MetaNetwork(nn.Module):
         self.out = nn.Linear(hidden_size, 1)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Float ``(..., sim_dim)`` to ``(..., 1)``."""
+        """Map float ``(..., sim_dim)`` to ``(..., 1)``."""
         logits: Tensor = self.out(torch.relu(self.hidden(vectors)))
         return logits
 
 
 def adaptive_margin(similarities: Tensor, margin: float) -> Tensor:
-    """Margin of each pair, ``(B,)`` in [0, margin], without gradient: small where its own similarity p is."""
+    """Margin of each pair, ``(B,)`` in [0, margin], without gradient: small if its own similarity p is."""
     p = similarities.diagonal().detach()
     return margin * p.square() / (p.square() + (1 - p).square())
 
@@ -123,14 +123,14 @@ def meta_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def mismatched(
     n: int, n_captions: int, n_images: int, captions_per_image: int, random: RandomState
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Captions, each once, beside images that are not theirs, both int64 ``(n,)``; drawn until no pair is true.
+    """Draw distinct captions with images that are not theirs, both int64 ``(n,)``; redraw until no pair is true.
 
     Args:
-        n: pairs.
-        n_captions: to draw from, at least ``n``.
-        n_images: to draw from.
+        n: number of pairs.
+        n_captions: captions to draw from, at least ``n``.
+        n_images: images to draw from.
         captions_per_image: caption c belongs to image ``c // captions_per_image``.
-        random: the stream to draw from.
+        random: random stream.
     """
     while True:
         captions = random.choice(n_captions, n, replace=False)
@@ -140,18 +140,18 @@ def mismatched(
 
 
 def clamped(similarities: Tensor) -> Tensor:
-    """Similarities of exactly 0 and 1 moved to 0.001 and 0.999."""
+    """Move similarities of exactly 0 and 1 to 0.001 and 0.999."""
     return similarities.where(similarities < 1, NEAR_ONE).where(similarities > 0, NEAR_ZERO)
 
 
 def matched_posterior(similarities: Tensor, trusted: Tensor, labels: Tensor) -> Tensor:
-    """Probability that each pair matches, ``(n,)``; 1 where the trusted items make no two components.
+    """Probability that each pair matches, ``(n,)``; 1 if the trusted items do not form two components.
 
     A beta mixture over the similarities starts from the trusted items: component 1 from those of label 1.
 
     Args:
-        similarities: float ``(n,)`` of training pairs.
-        trusted: float ``(m,)`` of trusted items.
+        similarities: similarities of training pairs, float ``(n,)``.
+        trusted: similarities of trusted items, float ``(m,)``.
         labels: int64 ``(m,)``.
     """
     start = by_moments(clamped(trusted), functional.one_hot(labels, 2))
@@ -163,7 +163,7 @@ def matched_posterior(similarities: Tensor, trusted: Tensor, labels: Tensor) -> 
 
 
 class SinglePass(nn.Module):
-    """A network's similarities in one pass, so that they can be differentiated twice and weights exchanged.
+    """A network's similarities in one pass, which allows second derivatives and replaced weights.
 
     Args:
         network: the network.
@@ -174,7 +174,7 @@ class SinglePass(nn.Module):
         self.network = cast(SGRAF, network)
 
     def forward(self, batch: Batch, own: bool) -> Tensor:
-        """Before the sigmoid: of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
+        """Logits of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
         images = self.network.encode_images(batch.image_features, batch.image_lengths)
         captions = self.network.encode_captions(batch.caption_tokens, batch.caption_lengths)
         compare = self.network.own_logits if own else self.network.all_logits
@@ -182,7 +182,7 @@ class SinglePass(nn.Module):
 
 
 class MSCN(Method):
-    """Two networks with a meta network each; each is trained on the division that the other one makes."""
+    """Two networks with a meta network each; each is trained on the other's division."""
 
     name = "mscn"
     title = "MSCN"
@@ -193,7 +193,7 @@ class MSCN(Method):
 
     @classmethod
     def extra_clean_data(cls, config: MSCNConfig) -> int:
-        """The trusted pairs."""
+        """Number of trusted pairs."""
         return config.trusted_pairs
 
     def __init__(self, config: MSCNConfig, setting: Setting) -> None:
@@ -211,7 +211,7 @@ class MSCN(Method):
         network = super().make_network()
         if not isinstance(network, SGRAF):
             raise TrainingError(
-                "MSCN puts its meta network in the place of the last layer of SGR or SAF, and "
+                "MSCN replaces the last layer of SGR or SAF by its meta network, and "
                 f"{type(network).__name__} has none; set the backbone to sgr or saf"
             )
         network.head = MetaNetwork(network.head.in_features, self.config.hidden_size)  # type: ignore[assignment]
@@ -230,7 +230,7 @@ class MSCN(Method):
         ]
 
     def trained_modules(self) -> Sequence[nn.Module]:
-        """Every network, which stands for all but its meta network, and every meta network."""
+        """Every network without its meta network, and every meta network."""
         return [*self.networks, *(self.head(k) for k in range(self.n_networks))]
 
     def head(self, k: int) -> nn.Module:
@@ -242,14 +242,14 @@ class MSCN(Method):
         return torch.optim.Adam(matching_weights(network).values(), lr=learning_rate)
 
     def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
-        """The meta networks' rate falls with the networks'; while warming up all have one."""
+        """Decay the meta networks' rate with the networks'; the warm-up has one rate for all."""
         c = self.config
         if plan.phase == "warmup" or not isinstance(module, MetaNetwork):
             return plan.learning_rate
         return plan.learning_rate * c.meta_learning_rate / c.learning_rate
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Warm-up, or purification by each network and training of the other."""
+        """Warm up, or purify the pairs with each network and train the other."""
         if plan.phase == "warmup":
             for k, network in enumerate(self.networks):
                 for batch in batches.shuffled("warmup", k):
@@ -262,13 +262,13 @@ class MSCN(Method):
             self.train_network(1 - divider, plan, batches, items, step)
 
     def trusted_items(self, plan: EpochPlan, k: int, batches: TrainingBatches) -> Tensor:
-        """Caption, image and label of trusted and of as many mismatched pairs, int64 ``(3, 2n)``."""
+        """Caption, image and label of trusted pairs and equally many mismatched pairs, int64 ``(3, 2n)``."""
         trusted, ids = self.setting.trusted_ids, batches.pair_ids
         n = len(trusted)
         if len(ids) < max(n, 2):
             raise TrainingError(
-                f"MSCN draws as many mismatched captions as it has trusted pairs, {n}, and there are only {len(ids)} "
-                "training pairs beside them; set trusted_pairs lower"
+                f"MSCN draws as many mismatched captions as it has trusted pairs, {n}, but only {len(ids)} "
+                "other training pairs exist; set trusted_pairs lower"
             )
         random = RandomState(derive_seed(batches.seed, "mismatched", plan.epoch, k))
         captions, images = map(torch.from_numpy, mismatched(n, len(ids), len(ids), 1, random))
@@ -277,7 +277,7 @@ class MSCN(Method):
 
     @torch.no_grad()
     def purify(self, k: int, batches: TrainingBatches, items: Tensor) -> None:
-        """Probability of every pair to match, by the similarities of network k in evaluation mode."""
+        """Compute the matching probability of every pair by the similarities of network k in evaluation mode."""
         network = SinglePass(self.networks[k].eval())
         memory = self.clean_probability[k]
         similarities = torch.zeros_like(memory.values)
@@ -296,7 +296,7 @@ class MSCN(Method):
     def train_network(
         self, k: int, plan: EpochPlan, batches: TrainingBatches, items: Tensor, step: Step
     ) -> None:
-        """Network k on the pairs that its peer calls clean: its meta network first, then itself, batch by batch."""
+        """Train network k on the pairs that its peer calls clean: in each batch its meta network first, then itself."""
         c, network = self.config, self.networks[k]
         clean_ids = self.clean_ids(1 - k, batches.pair_ids)
         trusted_batches = self.trusted_batches(plan, k, batches, items)
@@ -308,7 +308,7 @@ class MSCN(Method):
             step(network, triplet, batch, triplet=triplet)
 
     def clean_ids(self, k: int, pair_ids: Tensor) -> Tensor:
-        """The pairs that network k calls clean; all where these are fewer than two."""
+        """Pairs that network k calls clean; all if these are fewer than two."""
         memory = self.clean_probability[k]
         clean = memory.read(pair_ids.to(memory.values.device)) > self.config.clean_threshold
         return pair_ids[clean.to(pair_ids.device)] if clean.sum() > 1 else pair_ids
@@ -316,7 +316,7 @@ class MSCN(Method):
     def trusted_batches(
         self, plan: EpochPlan, k: int, batches: TrainingBatches, items: Tensor
     ) -> Iterator[tuple[Batch, Tensor]]:
-        """Matched and mismatched items in random order, without end, with their labels."""
+        """Endless batches of matched and mismatched items in random order, with their labels."""
         for turn in count():
             seed = derive_seed(batches.seed, "trusted", plan.epoch, k, turn)
             order = RandomState(seed).permutation(items.shape[1])
@@ -329,13 +329,13 @@ class MSCN(Method):
     def loss_after_virtual_step(
         self, network: nn.Module, learning_rate: float, batch: Batch, trusted: Batch, labels: Tensor
     ) -> Tensor:
-        """Meta loss of a network that has taken one step of plain gradient descent on ``batch``.
+        """Meta loss of a network after one virtual step of gradient descent on ``batch``.
 
-        The network itself stays as it is. The gradient reaches its meta network directly, and by way of the step.
+        The network itself does not change. The gradient reaches its meta network directly and through the step.
         """
         whole = SinglePass(network)
         copied = {f"network.{name}": x.clone() for name, x in network.named_buffers()}
-        # the kernel of CUDA's library for GRUs cannot be differentiated twice
+        # cuDNN's GRU cannot be differentiated twice
         with torch.backends.cudnn.flags(enabled=False):
             similarities = functional_call(whole, copied, (batch, False)).sigmoid()
             loss = adaptive_triplet(similarities, self.config.margin).sum()
@@ -344,7 +344,7 @@ class MSCN(Method):
             return meta_loss(functional_call(whole, {**copied, **weights}, (trusted, True)), labels)
 
     def virtual_weights(self, network: nn.Module, loss: Tensor, learning_rate: float) -> dict[str, Tensor]:
-        """Weights after the step, by name, as functions of the meta network's."""
+        """Weights after the step, by name, as functions of the meta network's weights."""
         weights = matching_weights(network)
         if self.config.virtual_gru == "kept":
             recurrent = {id(w) for m in network.modules() if isinstance(m, nn.GRU) for w in m.parameters()}
@@ -356,10 +356,10 @@ class MSCN(Method):
         }
 
     def estimates(self) -> dict[str, Tensor]:
-        """The mean clean probability of both networks."""
+        """Mean clean probability of both networks."""
         return {"clean_probability": torch.stack([m.values for m in self.clean_probability]).mean(dim=0)}
 
 
 def matching_weights(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters by name: of a network all but its meta network's, of a meta network all."""
+    """Parameters by name: of a network without its meta network, or of a whole meta network."""
     return {name: w for name, w in module.named_parameters() if not name.startswith("head.")}

@@ -7,20 +7,19 @@ Networks memorise clean pairs first, so a mixture over the per-pair loss tells c
 triplet loss with hardest negatives (robust matching).
 
 Deviations between paper and published code; we follow the code unless said otherwise:
-  * Eq. 2 sums over negatives; the code takes the mean over the B entries of a row, the own entry counting as
-    zero.
+  * Eq. 2 sums over negatives; the code takes the mean over the B entries of a row, where the own entry is zero.
   * Eq. 4: for clean batches the code's w is a column and P a row, so the rectified label is a (B, B) matrix
-    ``w_i + (1 - w_i) P_j`` and noisy labels a column, whose margin sits in row i of both directions.
+    ``w_i + (1 - w_i) P_j`` and noisy labels a column, whose margin is in row i of both directions.
     ``label_shape: published`` keeps that; ``paper`` gives every pair one label in both directions.
   * Eq. 5 subtracts the mean similarity of the negatives; the code works with the clamped mean triplet costs:
     ``clamp(alpha - (mean row cost + mean column cost) / 2, 0, alpha)``, and tau is the mean of the
     B // 10 + 1 largest.
-  * If no pair of a batch has a positive prediction the code divides by zero and goes on with NaN; we take 0.
+  * If no pair of a batch has a positive prediction, the code divides by zero and continues with NaN; we use 0.
   * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a
-    second optimiser step of its own.
-  * If every clean probability exceeds the threshold the code counts the lowest hundredth as noisy; so do we.
-  * A batch of one ends the code's epoch; we leave a single left-over pair out. A single noisy pair, with
-    which the code stops, is skipped; if fewer than two pairs are clean, all are.
+    second gradient step of its own.
+    * If every clean probability exceeds the threshold, the code counts the lowest hundredth as noisy; so do we.
+    * A batch of one ends the code's epoch; we skip a single left-over pair. A single noisy pair, which stops the code,
+    is skipped; if fewer than two pairs are clean, all are.
   * The embedding size is 2048 in the paper and 1024 in the code.
 """
 
@@ -46,15 +45,15 @@ class NCRConfig(WarmUpThenStepDecay):
     Attributes:
         margin: alpha of Eq. 2 and Eq. 7, at least 0 (section 4.2: 0.2).
         clean_threshold: pairs with w above it are clean, in [0, 1) (Algorithm 1: 0.5).
-        curve: how a label becomes a margin; Eq. 7 is ``exponential``, the others are the supplement's.
+        curve: maps a label to a margin; Eq. 7 is ``exponential``, the others are the supplement's.
         curve_base: m of Eq. 7, above 1 (section 4.2: 10).
         label_shape: see Deviations.
         co_divide: False trains on all pairs alike, each with the second label of Eq. 4 (Table 4).
-        co_rectify: False trains on the clean pairs alone, each with label 1 (Table 4).
+        co_rectify: False trains on clean pairs only, each with label 1 (Table 4).
         warmup_epochs: epochs with Eq. 2 (code: 5 Flickr30K, 10 COCO and CC152K).
         epochs: epochs of Algorithm 1 (code: 40 Flickr30K and CC152K, 20 COCO).
-        learning_rate: of Adam (code: 2e-4).
-        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
+        learning_rate: learning rate of Adam (code: 2e-4).
+        warmup_learning_rate: learning rate of the warm-up (default, as published: ``learning_rate``).
         lr_update: epochs between decays, counted after the warm-up (code: 30; COCO 10).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -90,7 +89,7 @@ def rectified_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor
 
 
 def soft_margin(labels: Tensor, margin: float, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
-    """Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for sure ones."""
+    """Eq. 7, shape of ``labels``, in [0, margin]: small for doubtful pairs, ``margin`` for certain ones."""
     if curve == "exponential":
         return margin * (base**labels - 1) / (base - 1)
     if curve == "linear":
@@ -114,7 +113,7 @@ def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tens
 
 
 class NCR(CoTeaching):
-    """Two networks, each trained on the division that the other one makes; their optimisers go on after the warm-up."""
+    """Two networks, each trained on the other's division; optimisers continue after the warm-up."""
 
     name = "ncr"
     title = "NCR"
@@ -124,7 +123,7 @@ class NCR(CoTeaching):
 
     @classmethod
     def title_of(cls, config: NCRConfig) -> str:
-        """Says where labels have the paper's shape."""
+        """Title; names the paper's label shape if used."""
         return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
@@ -136,7 +135,7 @@ class NCR(CoTeaching):
         return mean_triplet(similarities, self.config.margin)
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Co-rectify and robust matching of network k on its peer's division."""
+        """Co-rectify and train network k on its peer's division."""
         c, network, probability = self.config, self.networks[k], self.clean_probability[1 - k]
         if not c.co_divide:
             for batch in batches.shuffled("undivided", k):
@@ -151,11 +150,14 @@ class NCR(CoTeaching):
             labelled = [(clean, label)]
             if noisy is not None:
                 labelled.append((noisy, self.noisy_label(noisy)))
-            for batch, label in labelled:  # both labels stand before the first step moves the network
+            for (
+                batch,
+                label,
+            ) in labelled:  # both labels are computed before the first step changes the network
                 self.train_step(network, batch, label, step)
 
     def train_step(self, network: nn.Module, batch: Batch, label: Tensor | None, step: Step) -> None:
-        """Eq. 6 with the rectified labels, or Eq. 2 where there are none."""
+        """Eq. 6 with the rectified labels, or Eq. 2 without labels."""
         backbone = cast(Backbone, network.train())
         images, captions = backbone.encode(batch)
         similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
@@ -167,7 +169,7 @@ class NCR(CoTeaching):
         step(network, losses.sum() + auxiliary.mean(), batch)
 
     def noisy_label(self, batch: Batch) -> Tensor:
-        """Eq. 4, second line, from both networks as they are."""
+        """Eq. 4, second line, from both networks in their current state."""
         first, second = (self.predict(network, batch) for network in self.networks)
         return rectified_noisy_label(first, second)
 

@@ -2,20 +2,21 @@
 
 Zhang et al., AAAI 2024. https://arxiv.org/abs/2312.05777
 
-Before the network trains on a batch, a copy of it, the siamese network, does. Every pair has entries in a memory bank:
-surely clean pairs with a similar image or caption. If the copy's losses of a pair's entries rise, the pair does harm,
-and its weight falls below 1.
+A copy of the network, the siamese network, trains on each batch first. Every pair has entries in a memory bank: surely
+clean pairs with a similar image or caption. If the copy's losses on a pair's entries rise, the pair is harmful, and its
+weight falls below 1.
 
-The paper's text was not at hand beyond abstract and figures, so equations have no numbers here. In the paper's form
-each pair has its own weight, and the network trains on the entries too. In the code only the mean weight of a batch
-acts, and the memory loss has no gradient. ``faults: published`` keeps both, and the code's schedule (see
+Only the paper's abstract and figures were available, so equations have no numbers here. In the paper's form each pair
+has its own weight, and the network also trains on the entries. In the code only the mean weight of a batch has an
+effect, and the memory loss has no gradient. ``faults: published`` keeps both, and the code's schedule (see
 :meth:`baselines.kit.fine_tuning.FineTuning.rate`).
 
 Deviations in either form:
-  * The published rate, 2e-7, is for weights and moments in half precision, in which a step is far longer. In float32 it
-    leaves CLIP as it is, so the default is OSA's 1e-5.
+  * The published rate, 2e-7, is for half-precision weights and moments, where a step is far longer. In float32 it
+  hardly
+    changes CLIP, so the default is OSA's 1e-5.
   * Entries are chosen by cosine; the code does not normalise clean vectors. As in the code, a clean pair may be its own
-    entry, and an entry that comes twice in a batch is its own negative.
+    entry, and an entry that occurs twice in a batch is its own negative.
   * If fewer than two pairs are surely clean, all are.
   * A loss of exactly 0 counts as unchanged. The code divides by it, which gives weights of -1 and 1.
   * An incomplete last batch is kept.
@@ -44,7 +45,7 @@ QUERIES_AT_ONCE = 1024
 
 
 class NPCConfig(FineTuningConfig):
-    """Every constant of the published code, beside schedule and optimiser.
+    """Every constant of the published code, besides schedule and optimiser.
 
     Attributes:
         clean_threshold: pairs with a clean probability above it may be entries, in [0, 1) (code: 0.9).
@@ -54,20 +55,20 @@ class NPCConfig(FineTuningConfig):
 
 
 def clean_posterior(losses: Tensor, random_state: RandomState | int) -> Tensor:
-    """Probability of each pair to be clean, ``(n,)`` in [0, 1]: of the lower mean of a mixture fitted to raw losses."""
+    """Clean probability of each pair, ``(n,)`` in [0, 1]: lower component of a mixture fitted to raw losses."""
     values = losses.detach().cpu().numpy()
     posterior = mixture_posterior(values, larger_mean=False, random_state=random_state, max_iter=100)
     return torch.from_numpy(posterior).to(losses)
 
 
 def surely_clean(probability: Tensor, threshold: float) -> Tensor:
-    """The strict clean set, bool ``(n,)``: above the threshold; all pairs if these are fewer than two."""
+    """The strict clean set, bool ``(n,)``: above the threshold; all pairs if fewer than two are."""
     clean = probability > threshold
     return clean if clean.sum() > 1 else torch.ones_like(clean)
 
 
 def nearest(queries: Tensor, keys: Tensor) -> Tensor:
-    """The key of the largest dot product with each query, int64 ``(n,)``.
+    """Key with the largest dot product for each query, int64 ``(n,)``.
 
     Args:
         queries: float ``(n, dim)``; unit vectors.
@@ -77,7 +78,7 @@ def nearest(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def ratio(before: Tensor, after: Tensor) -> Tensor:
-    """``a / a'``, ``(B,)``: below 1 where the loss of an entry has risen; 1 where a loss is 0."""
+    """``a / a'``, ``(B,)``: below 1 if the loss of an entry has risen; 1 if a loss is 0."""
     return torch.where((before == 0) | (after == 0), 1.0, before / after)
 
 
@@ -94,11 +95,11 @@ class NPC(FineTuning):
     """One network, and a copy that tries every batch first.
 
     Attributes:
-        siamese: the copy. Its weights are those of the network before every batch; its optimiser keeps its moments.
-        image_entry: for each pair, the surely clean pair with the most similar image; -1 before the bank is made.
+        siamese: the copy. It has the network's weights before every batch; its optimiser keeps its moments.
+        image_entry: for each pair, the surely clean pair with the most similar image; -1 before the bank is built.
         caption_entry: likewise with the most similar caption.
-        clean_probability: of each pair, under the network that training begins with.
-        weight: w of each pair when it was last trained on.
+        clean_probability: clean probability of each pair under the initial network.
+        weight: last w of each pair.
     """
 
     name = "npc"
@@ -116,7 +117,7 @@ class NPC(FineTuning):
         self.weight = PairMemory(n_pairs, initial=1.0)
 
     def renew_networks(self) -> None:
-        """A fresh network and its copy."""
+        """Make a fresh network and its copy."""
         super().renew_networks()
         self.siamese = deepcopy(self.networks[0])
 
@@ -126,7 +127,7 @@ class NPC(FineTuning):
 
     @torch.no_grad()
     def prepare(self, batches: TrainingBatches) -> None:
-        """Make the memory bank from losses and vectors in evaluation mode."""
+        """Build the memory bank from losses and vectors in evaluation mode."""
         network, seen = cast(Backbone, self.networks[0].eval()), []
         for batch in batches.covering("bank"):
             images, captions = network.encode(batch)
@@ -140,7 +141,7 @@ class NPC(FineTuning):
         self.caption_entry.write(ids, ids[clean][nearest(caption_vectors, caption_vectors[clean])])
 
     def train_step(self, batch: Batch, rate: float, batches: TrainingBatches, step: Step) -> None:
-        """Try the batch on the copy, then train the network with the weights that follow."""
+        """Try the batch on the copy, then train the network with the resulting weights."""
         memories = (self.image_entry, self.caption_entry)
         chosen = torch.stack([memory.read(batch.pair_ids) for memory in memories]).cpu()
         entries = [batches.read(ids) for ids in chosen]
@@ -152,14 +153,14 @@ class NPC(FineTuning):
     def try_out(
         self, batch: Batch, entries: Sequence[Batch], rate: float, step: Step
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Losses of the image entries and of the caption entries before and after a step of the copy, ``(B,)`` each."""
+        """Losses of image entries and caption entries before and after a step of the copy, ``(B,)`` each."""
         siamese = cast(Backbone, self.siamese)
         siamese.load_state_dict(self.networks[0].state_dict())
         siamese.eval()
         before = self.memory_losses(siamese, entries)
         for module in siamese.modules():
             if isinstance(module, nn.RNNBase):
-                module.train()  # cuDNN has no backward pass in evaluation mode; one layer computes the same in either
+                module.train()  # cuDNN has no backward pass in evaluation mode; one layer computes the same in both
         losses = self.pair_losses(siamese, *siamese.encode(batch))
         step(
             siamese, 4 * losses.mean(), batch, clip=False, learning_rate=rate
@@ -168,7 +169,7 @@ class NPC(FineTuning):
 
     @torch.no_grad()
     def memory_losses(self, network: Backbone, entries: Sequence[Batch]) -> list[Tensor]:
-        """Losses of entries among themselves, ``(B,)`` for each batch of them, without gradient."""
+        """Losses of entries among themselves, ``(B,)`` per batch of entries, without gradient."""
         return [self.pair_losses(network, *network.encode(each)) for each in entries]
 
     def weighted_step(
@@ -180,15 +181,15 @@ class NPC(FineTuning):
         rate: float,
         step: Step,
     ) -> None:
-        """Train the network on a batch and on its entries.
+        """Train the network on a batch and its entries.
 
         Args:
             batch: B pairs.
             entries: B image entries, and B caption entries.
             weight: w, ``(B,)``.
-            before: the copy's losses of the entries, ``(B,)`` each, before it tried the batch.
-            rate: of this step.
-            step: of the engine.
+            before: the copy's losses of the entries before it tried the batch, ``(B,)`` each.
+            rate: learning rate of this step.
+            step: the engine's step.
         """
         network = cast(Backbone, self.networks[0].train())
         images, captions = network.encode(batch)
@@ -202,5 +203,5 @@ class NPC(FineTuning):
         step(network, weighted + memory, batch, learning_rate=rate, weighted=weighted, memory=memory)
 
     def estimates(self) -> dict[str, Tensor]:
-        """The clean probability at the start, and the last weight."""
+        """Initial clean probability, and last weight."""
         return {"clean_probability": self.clean_probability.values, "weight": self.weight.values}

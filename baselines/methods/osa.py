@@ -2,21 +2,22 @@
 
 Li et al., 2024. https://arxiv.org/abs/2410.01944
 
-An estimator, the network as it is before training, scores every pair once. To it unrelated inputs are not orthogonal:
-they lie in a cone, with a mean similarity beta. Pairs below beta have weight 0; the weights of the others rise with
-their similarity. Equation numbers are those of the first version.
+An estimator, the network before training, scores every pair once. For it, unrelated inputs are not orthogonal: they lie
+in a cone, with a mean similarity beta. Pairs below beta have weight 0; above it, weights rise with similarity. Equation
+numbers refer to the first version.
 
-Where the published code departs from the paper, the paper is the default and ``faults: published`` the code:
-  * Eq. 4 takes the mean of K random inputs, paired; the code that of all pairings of them.
-  * Eq. 5 is ``z^2 (1 - z)``. The code divides by the largest z of the batch and takes ``x^2 (1 - x) (1 + x)``, so the
+Where the published code differs from the paper, the default follows the paper and ``faults: published`` the code:
+  * Eq. 4 averages over K random pairs; the code averages over all pairings of them.
+  * Eq. 5 is ``z^2 (1 - z)``. The code divides by the largest z of the batch and uses ``x^2 (1 - x) (1 + x)``, so the
     best pair of every batch has weight 0.
   * The code's schedule, see :meth:`baselines.kit.fine_tuning.FineTuning.rate`.
 
 Deviations in either form:
-  * Where no pair of a batch lies above beta, the code divides 0 by 0; here all weights are 0.
-  * The estimator never changes, so every pair is compared once, on the whole image, and not anew in every batch.
-  * Random captions begin and end as captions do and are as long as the data's. For a backbone that reads features no
-    random image exists; there beta is the mean similarity of images with the captions of other pairs.
+  * If no pair of a batch is above beta, the code divides 0 by 0; here all weights are 0.
+  * The estimator never changes, so every pair is scored once, on the whole image, instead of in every batch.
+  * Random captions have start and end tokens and the length of the data's captions. Backbones that read features have
+  no
+    random images; there beta is the mean similarity of images with the captions of other pairs.
   * Without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
 """
 
@@ -34,7 +35,7 @@ from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import TrainingError
 
-RANDOM_WORDS = 100  # ids from which random captions are drawn (code)
+RANDOM_WORDS = 100  # random captions use the first ids (code)
 
 
 class OSAConfig(FineTuningConfig):
@@ -42,7 +43,7 @@ class OSAConfig(FineTuningConfig):
 
 
 def random_pairs(batch: Batch, seed: int) -> Batch:
-    """As many pairs of random images and captions: numbers in [0, 1), and words of the first hundred."""
+    """Equally many pairs of random images and captions: numbers in [0, 1), and words of the first hundred."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(batch.image_features.shape, generator=generator)
     words = torch.randint(RANDOM_WORDS, batch.caption_tokens.shape, generator=generator)
@@ -64,7 +65,7 @@ def mismatched_shift(similarities: Tensor) -> Tensor:
     """beta without random inputs, scalar: mean similarity of images with others' captions; 0 for one pair.
 
     Args:
-        similarities: of given pairs, float ``(B, B)``.
+        similarities: similarities of given pairs, float ``(B, B)``.
     """
     others = len(similarities) * (len(similarities) - 1)
     return (similarities.sum() - similarities.diagonal().sum()) / max(others, 1)
@@ -84,10 +85,10 @@ def batch_weight(similarity: Tensor, shift: Tensor | float) -> Tensor:
 
 
 class OSA(FineTuning):
-    """One network, and what it thought of every pair before.
+    """One network, weighted by its similarities before training.
 
     Attributes:
-        similarity: of each pair, cosine under the estimator; 0 before.
+        similarity: cosine of each pair under the estimator; 0 before.
         shift: beta, scalar.
     """
 
@@ -105,10 +106,10 @@ class OSA(FineTuning):
 
     @torch.no_grad()
     def prepare(self, batches: TrainingBatches) -> None:
-        """Score every pair, and measure beta.
+        """Score every pair and measure beta.
 
         Raises:
-            TrainingError: no pair lies above beta.
+            TrainingError: no pair is above beta.
         """
         network, shifts = cast(Backbone, self.networks[0].eval()), []
         of_random = overall_shift if self.config.faults == "published" else paired_shift
@@ -122,12 +123,12 @@ class OSA(FineTuning):
         self.shift.copy_(torch.stack(shifts).mean())
         if not (self.similarity.values > self.shift).any():
             raise TrainingError(
-                f"no training pair is more similar than unrelated inputs are ({self.shift:.3f}), so OSA trusts none; "
-                "begin with pre-trained weights, or set method.warmup_epochs; found at the start"
+                f"no training pair is more similar than unrelated inputs ({self.shift:.3f}), so OSA trusts none; "
+                "start from pre-trained weights, or set method.warmup_epochs; found at the start"
             )
 
     def train_step(self, batch: Batch, rate: float, batches: TrainingBatches, step: Step) -> None:
-        """Eq. 6: CLIP's loss of each pair times its weight; pairs of weight 0 count in the mean."""
+        """Eq. 6: CLIP's loss of each pair times its weight; the mean includes pairs of weight 0."""
         network = cast(Backbone, self.networks[0].train())
         images, captions = network.encode(batch)
         losses = self.pair_losses(network, images, captions) + network.auxiliary_losses(images, batch)
@@ -136,5 +137,5 @@ class OSA(FineTuning):
         step(network, (weight * losses).mean(), batch, learning_rate=rate, weight=weight.mean())
 
     def estimates(self) -> dict[str, Tensor]:
-        """The estimator's similarity, moved to [0, 1]."""
+        """The estimator's similarity, scaled to [0, 1]."""
         return {"similarity": (1 + self.similarity.values.clamp(-1, 1)) / 2}

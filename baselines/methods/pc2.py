@@ -2,10 +2,10 @@
 
 Duan et al., ACM MM 2024. https://arxiv.org/abs/2408.01349
 
-NCR's frame of two networks that divide the pairs for each other, plus a pseudo-classifier C that sorts
-images and captions into K invented classes. On clean pairs the caption's class teaches the image
-(pseudo-classification); a noisy image borrows the caption of the clean image that C finds most alike
-(pseudo-captioning); pairs whose class keeps changing between visits are trusted less (oscillation).
+Two networks divide the pairs for each other, as in NCR, and a pseudo-classifier C sorts images and captions into K
+invented classes. On clean pairs the caption's class teaches the image (pseudo-classification). A noisy image borrows
+the caption of the clean image with the most similar prediction (pseudo-captioning). Pairs whose class keeps changing
+between visits are trusted less (oscillation).
 
 Deviations between paper and published code; we follow the code unless said otherwise:
   * Eq. 3 is the entropy of the batch's mean prediction, printed with the sign that would concentrate it;
@@ -15,22 +15,21 @@ Deviations between paper and published code; we follow the code unless said othe
     into row i of both directions on clean pairs, and that of caption j into column j of both on noisy
     ones; ``label_shape: published`` keeps that, ``paper`` follows the equations.
   * Costs are clamped at 1e-8, not at 0.
-  * Eq. 4: the code brings the borrowed words to the length of the noisy batch's longest caption
-    (interpolated, or centred between zeros) but keeps the donor's length, so words are lost or zeros
-    counted.
+  * Eq. 4: the code resizes the borrowed words to the length of the noisy batch's longest caption (interpolated, or
+    centred between zeros) but keeps the donor's length, so words are lost or zeros counted.
   * Eq. 5: the code sets similarities below 0.5 to zero, and lets the gradient pass through the margin.
-  * The noisy batch is a second optimiser step, taken from ``noisy_from_epoch`` on; the best score on dev
-    is forgotten there. Optimisers are made anew after the warm-up.
+  * The noisy batch is a second gradient step, from ``noisy_from_epoch`` on; the best dev score is reset there.
+    Optimisers are new after the warm-up.
   * Eq. 7 compares adjacent epochs. In the code only the warm-up and the noisy step store predictions, in
-    the training pass. The divergence runs from the present prediction to the stored one.
-  * The code stores predictions under positions inside either side of the division, which mixes pairs up;
-    plainly broken. Here the memory is keyed by position in the full training split.
-  * If every probability exceeds the threshold, the lowest hundredth falls below it all the same; if fewer than two do,
+    the training pass. The divergence is from the present prediction to the stored one.
+  * The code stores predictions by position within one side of the division, which mixes pairs up: a fault. Here the
+    memory is keyed by position in the full training split.
+  * If every probability exceeds the threshold, the lowest hundredth counts as below it; if fewer than two exceed it,
     all count as clean.
-  * The code keeps the checkpoint that is best on the test split; here that split is not opened.
-  * In the noisy step the clean images get their global vectors as well, so that running statistics of
-    batch normalisation move once more than in the code.
-  * Backbones that pool (none published): C takes the pooled vector, and that is what is borrowed.
+  * The code keeps the checkpoint that is best on test; here test is not read.
+  * In the noisy step the global vectors of the clean images are also computed, so running statistics of batch
+    normalisation move once more than in the code.
+  * Backbones that pool (none published): C uses the pooled vector, and that vector is borrowed.
 """
 
 from collections.abc import Sequence
@@ -60,11 +59,11 @@ class PC2Config(WarmUpThenStepDecay):
         margin: alpha of Eq. 1, at least 0 (section 5.2: 0.2).
         clean_threshold: tau, of the division and of Eq. 8, in [0, 1) (section 5.2: 0.5).
         classes: K of section 4.2, at least 2 (section 5.2: 128).
-        hidden_size: of the pseudo-classifier (code: 256).
-        borrow_by: whether a noisy image takes the caption of the clean image with the nearest ``prediction`` (Eq. 4),
+        hidden_size: hidden size of the pseudo-classifier (code: 256).
+        borrow_by: whether a noisy image borrows the caption of the clean image with the nearest ``prediction`` (Eq. 4),
             or with the nearest ``embedding`` (Table 3 without pseudo-classification).
         similarity_threshold: smaller similarities of Eq. 4 count as zero, in [0, 1] (code: 0.5).
-        curve: how a label becomes a margin; Eq. 5 and Eq. 8 are ``exponential``, the others are the code's.
+        curve: maps a label to a margin; Eq. 5 and Eq. 8 are ``exponential``, the others are the code's.
         curve_base: m of Eq. 5 and Eq. 8, above 1 (section 5.2: 10).
         label_shape: see Deviations.
         rectify: labels of clean pairs by Eq. 8; False sets them to 1 (Table 3 without CR).
@@ -72,12 +71,12 @@ class PC2Config(WarmUpThenStepDecay):
         classification_weight: lambda^pse of Eq. 10, at least 0 (section 5.2: 1).
         entropy_weight: lambda^ent of Eq. 10, at least 0 (section 5.2: 10).
         warmup_pairs: ``all`` of a warm-up batch, or the half with the ``lowest`` losses (a mode of the code).
-        warmup_epochs: (section 5.2: 5 Flickr30K, 10 COCO and NoW; code: 5 COCO).
-        epochs: after the warm-up (section 5.2: 50).
-        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 25); beyond ``epochs``, none borrows a
-            caption (Table 3 without P-Cap).
-        learning_rate: of Adam (code: 2e-4).
-        warmup_learning_rate: of Adam while warming up; ``learning_rate`` by default, as published.
+        warmup_epochs: epochs of warm-up (section 5.2: 5 Flickr30K, 10 COCO and NoW; code: 5 COCO).
+        epochs: epochs after the warm-up (section 5.2: 50).
+        noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 25); beyond ``epochs``, no caption is
+            borrowed (Table 3 without P-Cap).
+        learning_rate: learning rate of Adam (code: 2e-4).
+        warmup_learning_rate: learning rate of the warm-up (default, as published: ``learning_rate``).
         lr_update: epochs between decays, counted after the warm-up (code: 30).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -102,7 +101,7 @@ class PC2Config(WarmUpThenStepDecay):
 
 
 class PseudoClassifier(nn.Module):
-    """C of section 4.2: all vectors of an image or caption side by side, one hidden layer, K classes."""
+    """C of section 4.2: all vectors of an image or caption concatenated, one hidden layer, K classes."""
 
     def __init__(self, n_vectors: int, embed_size: int, hidden_size: int, classes: int) -> None:
         super().__init__()
@@ -119,7 +118,7 @@ class PseudoClassifier(nn.Module):
 
 
 def resized(vectors: Tensor, n_items: int) -> Tensor:
-    """Sequences ``(n, items, dim)`` at another length: centred between zeros, or interpolated."""
+    """Resize sequences ``(n, items, dim)``: centred between zeros, or interpolated."""
     missing = n_items - vectors.shape[1]
     if missing >= 0:
         return nn.functional.pad(vectors, (0, 0, missing // 2, missing - missing // 2))
@@ -138,7 +137,7 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 def classify(network: nn.Module, items: Encoded) -> Tensor:
-    """Logits ``(n, K)`` of images or captions under the pseudo-classifier that ``network`` carries."""
+    """Logits ``(n, K)`` of images or captions by the pseudo-classifier of ``network``."""
     logits: Tensor = cast(PseudoClassifier, network.pseudo_classifier)(items.vectors)
     return logits
 
@@ -151,18 +150,18 @@ def embedding(items: Encoded) -> Tensor:
 
 
 def most_alike(noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-    """Eq. 4: cosine and row of the clean prediction nearest to each noisy one ``(B, K)``, both ``(B,)``."""
+    """Eq. 4: cosine and row of the nearest clean prediction for each noisy one ``(B, K)``, both ``(B,)``."""
     cosines = nn.functional.normalize(noisy, dim=1) @ nn.functional.normalize(clean, dim=1).T
     nearest = cosines.max(dim=1)
     return nearest.values, nearest.indices
 
 
 def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
-    """T^p of Eq. 4: captions of the clean batch for the noisy images.
+    """T^p of Eq. 4: captions of the clean batch, borrowed by the noisy images.
 
     Args:
-        captions: of the clean batch.
-        rows: int64 ``(B,)``, the caption that each noisy image takes.
+        captions: captions of the clean batch.
+        rows: int64 ``(B,)``, row of the caption that each noisy image borrows.
         longest: words of the noisy batch's longest caption.
     """
     donors = captions.chosen(rows)
@@ -174,7 +173,7 @@ def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
 
 
 def oscillation(before: Tensor, now: Tensor) -> Tensor:
-    """o of Eq. 7, ``(B,)``: divergence of predictions ``(B, K)`` from those stored; 0 where none is."""
+    """o of Eq. 7, ``(B,)``: divergence of predictions ``(B, K)`` from the stored ones; 0 if none is stored."""
     divergence = (now * (now.clamp(min=FLOOR).log() - before.clamp(min=FLOOR).log())).sum(dim=1)
     return divergence.where(before.sum(dim=1) > 0, 0.0)
 
@@ -192,7 +191,7 @@ def pc2_triplet(
     Args:
         similarities: float ``(B, B)``.
         labels: in [0, 1], ``(B,)``.
-        side: where the published code puts a pair's margin in both directions.
+        side: row or column of a pair's margin in the published code.
         config: curve and label shape.
     """
     margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
@@ -209,7 +208,7 @@ def warmup_triplet(similarities: Tensor, margin: float, pairs: str) -> Tensor:
 
 
 class PC2(CoTeaching):
-    """Two networks with a pseudo-classifier each, trained on the division that the other one makes."""
+    """Two networks with a pseudo-classifier each; each is trained on the other's division."""
 
     name = "pc2"
     title = "PC2"
@@ -219,7 +218,7 @@ class PC2(CoTeaching):
 
     @classmethod
     def title_of(cls, config: PC2Config) -> str:
-        """Says where labels have the paper's shape."""
+        """Title; names the paper's label shape if used."""
         return cls.title if config.label_shape == "published" else f"{cls.title} (the paper's label shape)"
 
     def __init__(self, config: PC2Config, setting: Setting) -> None:
@@ -228,14 +227,14 @@ class PC2(CoTeaching):
         self.prediction = self.memories(initial=0.0, width=config.classes)
 
     def make_network(self) -> Backbone:
-        """A backbone that carries its pseudo-classifier."""
+        """Make a backbone with its pseudo-classifier."""
         network, c = super().make_network(), self.config
         n_vectors = 1 if network.pools else self.setting.n_regions
         network.pseudo_classifier = PseudoClassifier(n_vectors, network.embed_size, c.hidden_size, c.classes)
         return network
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Fresh optimisers after the warm-up; the best score on dev is forgotten where noisy batches begin."""
+        """Fresh optimisers after the warm-up; the best dev score is reset when noisy batches begin."""
         return [
             replace(
                 plan, new_optimizers=plan.epoch == 0, forget_best=plan.epoch == self.config.noisy_from_epoch
@@ -246,12 +245,12 @@ class PC2(CoTeaching):
         ]
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Warm-up, or one epoch of division and training."""
+        """Warm up, or divide and train for one epoch."""
         self.train()
         super().train_epoch(plan, batches, step)
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
-        """The warm-up trains the pseudo-classifier too."""
+        """Train the network and its pseudo-classifier."""
         self.matched_step(k, batch, None, step)
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
@@ -260,7 +259,7 @@ class PC2(CoTeaching):
 
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
-        """w and w^o of every pair under either network: mixtures over loss and oscillation (Eq. 7)."""
+        """w and w^o of every pair by both networks: mixtures over loss and oscillation (Eq. 7)."""
         self.eval()
         ids = batches.pair_ids.to(self.prediction[0].values.device)
         shape = (self.n_networks, self.setting.n_pairs)
@@ -284,7 +283,7 @@ class PC2(CoTeaching):
         self.train()
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """Clean batches, later each followed by a noisy one, as the peer divides them."""
+        """Train on clean batches, later each followed by a noisy one, by the peer's division."""
         c, peer = self.config, 1 - k
         ids = batches.pair_ids.to(self.prediction[k].values.device)
         w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
@@ -296,7 +295,7 @@ class PC2(CoTeaching):
                 self.pseudo_captioned_step(k, batch, noisy, step)
 
     def matched_step(self, k: int, batch: Batch, labels: Tensor | None, step: Step) -> None:
-        """Pairs as they are: Eq. 9, or the warm-up where there are no labels, plus pseudo-classification."""
+        """Train on given pairs: Eq. 9, or the warm-up without labels, plus pseudo-classification."""
         c, network = self.config, cast(Backbone, self.networks[k])
         images, captions = network.encode(batch)
         similarities, auxiliary = network.compare(images, captions), network.auxiliary_losses(images, batch)
@@ -317,7 +316,7 @@ class PC2(CoTeaching):
         step(network, loss, batch, triplet=triplet, classification=classification, entropy=spread)
 
     def pseudo_captioned_step(self, k: int, clean: Batch, noisy: Batch, step: Step) -> None:
-        """Eq. 4 to Eq. 6: the noisy images with borrowed captions."""
+        """Eq. 4 to Eq. 6: train on noisy images with borrowed captions."""
         c, network = self.config, cast(Backbone, self.networks[k])
         clean_images, clean_captions = network.encode(clean)
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
@@ -333,5 +332,5 @@ class PC2(CoTeaching):
         step(network, c.noisy_weight * triplet, noisy, pseudo_captioned=triplet)
 
     def estimates(self) -> dict[str, Tensor]:
-        """Clean probabilities by loss and by oscillation, each the mean of both networks."""
+        """Clean probabilities by loss and by oscillation, each averaged over both networks."""
         return {**super().estimates(), "stable_probability": mean_over(self.stable_probability)}

@@ -2,28 +2,28 @@
 
 https://doi.org/10.1109/TPAMI.2023.3247939
 
-Complementary contrastive learning: instead of "image i goes with caption i", which a false pair gets
-wrong, the network learns "image i does not go with caption j", which is nearly always right. One network,
-one loss, no division of the pairs, no memory and no warm-up.
+Complementary contrastive learning: instead of "image i matches caption i", which is wrong for a false pair, the network
+learns "image i does not match caption j", which is nearly always right. One network, one loss, no division of the
+pairs, no memory and no warm-up.
 
 Deviations and choices of the published code; we follow it unless said otherwise:
-  * The probabilities are a softmax over the batch; the code adds 1e-10 to its denominator, and to 1 - p
-    where that is taken to a logarithm or a power.
-  * The main table is the ``log`` penalty, the code's default: the table's row of RCL-SGR for MS-COCO at
-    60 % is, digit for digit, that of L_log in the paper's comparison of losses, and not that of L_tan.
+  * The probabilities are a softmax over the batch; the code adds 1e-10 to its denominator, and to 1 - p before a
+    logarithm or a power.
+  * The main table uses the ``log`` penalty, the code's default: its row of RCL-SGR for MS-COCO at 60 % equals, digit
+    for digit, the row of L_log in the paper's comparison of losses, and not the row of L_tan.
   * The sum over negatives is not divided by their number, and the two directions are added.
   * ``negative_ratio`` keeps ``int(ratio * B)`` random negatives of each query. The code draws one mask and
     applies its row i to image i and to caption i, untransposed; so do we. Its value for all negatives is
-    -1, ours is 1. A last batch so small that no negative falls to a query has loss 0.
-  * The code draws that mask from a generator that runs on; here it is a function of seed, epoch and step.
+    -1, ours is 1. A last batch too small for any negative has loss 0.
+    * The code draws that mask from one continuing generator; here it is a function of seed, epoch and step.
   * ``q`` of ``gce`` is the code's option ``margin``.
   * Schedules are those of the training scripts (Flickr30K since April 2023; SGR and SAF alike). The
     README and the first scripts train Flickr30K at 5e-4 for 40 epochs with lr_update 30 (SGR) or for 30
-    with lr_update 20 (SAF). For CC152K nothing is documented: its recipes take the schedule of Flickr30K.
-  * In float32 a negative whose p rounds to 1 costs 23.03 and has rounding noise as its gradient. With
-    similarities in (0, 1), as published, and batches of 128 that cannot happen.
+    with lr_update 20 (SAF). Nothing is documented for CC152K: its recipes use the schedule of Flickr30K.
+    * In float32 a negative with p rounded to 1 costs 23.03, and its gradient is rounding noise. With similarities in
+    (0, 1), as published, and batches of 128 this cannot happen.
   * The published vocabulary ends in a ``<mask>`` that no caption contains; here it is left out.
-  * The published code stops with an error where the last batch is a single pair; we leave that pair out.
+  * The published code fails if the last batch is a single pair; we skip that pair.
   * The published code cannot read CC152K's captions; we can.
 """
 
@@ -40,7 +40,7 @@ from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10
 LARGEST_EXPONENT = 80.0
-"""Of a power that is summed in float32; rows with a larger one are scaled, which changes no quotient."""
+"""Largest exponent of a sum in float32; rows above it are shifted, which changes no quotient."""
 
 Penalty = Literal["log", "tan", "abs", "exp", "gce", "info_nce"]
 
@@ -50,13 +50,12 @@ class RCLConfig(StepDecay):
 
     Attributes:
         temperature: tau, above 0 (code: 0.05).
-        penalty: what a negative costs, see :func:`penalised` (code: ``log``); ``info_nce`` is the loss
-            comparison's plain contrastive loss, which looks at the given pair alone.
+        penalty: cost of a negative, see :func:`penalised` (code: ``log``); ``info_nce`` is the plain contrastive loss
+            of the paper's comparison, which uses the given pair only.
         q: exponent of ``gce``, in (0, 1] (code: 0.2).
-        negative_ratio: share of a batch that is drawn as negatives of each query, in (0, 1]; 1 takes all
-            (code: all).
+        negative_ratio: share of a batch drawn as negatives of each query, in (0, 1] (code: 1, all).
         epochs: passes over the pairs (code: 30 Flickr30K, 20 COCO).
-        learning_rate: of Adam (code: 2e-4 Flickr30K, 5e-4 COCO).
+        learning_rate: learning rate of Adam (code: 2e-4 Flickr30K, 5e-4 COCO).
         lr_update: epochs between decays (code: 15 Flickr30K, 10 COCO).
         lr_decay: factor of a decay (code: 0.1).
     """
@@ -72,13 +71,15 @@ class RCLConfig(StepDecay):
 def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:
     """p, ``(B, B)``: of each caption given the row's image; transpose the similarities for captions."""
     logits = similarities / temperature
-    excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(min=0)  # of IMRAM's sums
+    excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(
+        min=0
+    )  # IMRAM's sums can exceed it
     powers = (logits - excess).exp()
     return powers / (powers.sum(dim=1, keepdim=True) + EPSILON)
 
 
 def penalised(probability: Tensor, config: RCLConfig) -> Tensor:
-    """Cost of giving a negative this probability, in [0, 1]; rises with it."""
+    """Cost of this probability for a negative, in [0, 1]; increasing."""
     if config.penalty == "tan":
         return probability.tan()
     if config.penalty == "abs":
@@ -100,7 +101,7 @@ def random_negatives(n_pairs: int, ratio: float, seed: int) -> Tensor:
 
 
 def contrastive_cost(probabilities: Tensor, negatives: Tensor, config: RCLConfig) -> Tensor:
-    """One direction of the loss, ``(B,)``: the penalties of a query's negatives, added up."""
+    """One direction of the loss, ``(B,)``: sum of the penalties of a query's negatives."""
     if config.penalty == "info_nce":
         return -probabilities.diagonal().log()
     return penalised(probabilities, config).masked_fill(~negatives, 0).sum(dim=1)
@@ -120,7 +121,7 @@ def complementary_contrastive(similarities: Tensor, negatives: Tensor, config: R
 
 
 class RCL(Method):
-    """One network, trained on negatives alone."""
+    """One network, trained on negatives only."""
 
     name = "rcl"
     title = "RCL"
@@ -130,11 +131,11 @@ class RCL(Method):
 
     @classmethod
     def title_of(cls, config: RCLConfig) -> str:
-        """Says where the penalty is not that of the paper's main table."""
+        """Title; names the penalty if it is not the main table's."""
         return cls.title if config.penalty == "log" else f"{cls.title} ({config.penalty})"
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """One pass over all pairs."""
+        """Train once over all pairs."""
         c, network = self.config, cast(Backbone, self.networks[0].train())
         for k, batch in enumerate(batches.shuffled("rcl")):
             seed = derive_seed(batches.seed, "negatives", plan.epoch, k)

@@ -2,19 +2,19 @@
 
 https://arxiv.org/abs/2201.04309
 
-InfoNCE with an exponent: q near 0 is InfoNCE, which pulls hardest at the pairs that fit worst; q = 1 is a symmetric
-loss, to which noisy pairs matter no more than others.
+InfoNCE with an exponent: q near 0 is InfoNCE, whose gradient is largest for the worst-fitting pairs; q = 1 is a
+symmetric loss, in which noisy pairs count no more than others.
 
-The paper is about views of images. Tables of noisy correspondence know a "RINCE-SGR" (GSC, Tables 1 and 2), whose code
-is not published: what follows is our composition, so its numbers need not be theirs.
-  * The published loss is applied to rows and to columns of the batch's similarities, as they are (for SGR after the
-    sigmoid); mean of both directions, mean over the pairs.
-  * lambda 0.01 and q 0.1 are the defaults of GSC's options, temperature 0.07 is that of its scripts, which pass
-    q 0.01: a value at which little distinguishes RINCE from InfoNCE.
+The paper is about views of images. Tables of noisy correspondence contain "RINCE-SGR" (GSC, Tables 1 and 2), but its
+code is not published. This is our version, so its numbers may differ.
+  * The published loss is applied to rows and columns of the batch's similarities, unchanged (for SGR after the
+    sigmoid), and averaged over both directions and the pairs.
+  * lambda 0.01 and q 0.1 are the defaults of GSC's options. Temperature 0.07 is from its scripts, which set q 0.01: a
+    value at which RINCE is almost InfoNCE.
   * Optimiser and schedule are GSC's; one network, no warm-up.
-  * lambda hangs on the batch. Where all similarities of a batch of B are alike, raising them together changes the loss
-    by the sign of (lambda B)^q - 1. Below 1 they rise, above 1 they fall, and SGR's sigmoid ends at 1 or at 0, where no
-    gradient is left, before a slow network has learned. With lambda = 1 / B, as on pictograms, they do neither.
+  * lambda depends on the batch. If all similarities of a batch of B are equal, raising them together changes the loss
+    by the sign of (lambda B)^q - 1. Below 1 they rise, above 1 they fall, and SGR's sigmoid saturates at 1 or 0,
+    without gradient, before a slow network has learned. With lambda = 1 / B, as on pictograms, they do neither.
 """
 
 import math
@@ -33,10 +33,10 @@ class RINCEConfig(StepDecay):
 
     Attributes:
         exponent: q, in (0, 1] (GSC's options: 0.1).
-        density_weight: lambda, of the sum over all candidates, in (0, 1] (GSC's options: 0.01).
-        temperature: of the similarities, above 0 (GSC's scripts: 0.07).
+        density_weight: lambda, weight of the sum over all candidates, in (0, 1] (GSC's options: 0.01).
+        temperature: temperature of the similarities, above 0 (GSC's scripts: 0.07).
         epochs: passes over the pairs (GSC's code: 60).
-        learning_rate: of Adam (GSC: 2e-4).
+        learning_rate: learning rate of Adam (GSC: 2e-4).
         lr_update: epochs between decays (GSC: 15).
         lr_decay: factor of a decay (GSC: 0.2).
     """
@@ -53,8 +53,8 @@ def robust_info_nce(own: Tensor, candidates: Tensor, exponent: float, density_we
     """``(-exp(q own) + (lambda sum exp(candidates))^q) / q`` per query, ``(n,)``; it may be negative.
 
     Args:
-        own: float ``(n,)``, similarity with the match, over the temperature.
-        candidates: float ``(n, m)``, likewise with every candidate, the match among them.
+        own: float ``(n,)``, similarity with the match, divided by the temperature.
+        candidates: float ``(n, m)``, likewise with every candidate, including the match.
         exponent: q.
         density_weight: lambda.
     """
@@ -72,7 +72,7 @@ class RINCE(Method):
     config: RINCEConfig
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """One pass over all pairs."""
+        """Train once over all pairs."""
         c, network = self.config, cast(Backbone, self.networks[0].train())
         for batch in batches.shuffled("train"):
             images, captions = network.encode(batch)

@@ -2,23 +2,24 @@
 
 Xie et al., IJCAI 2025. https://doi.org/10.24963/ijcai.2025/231
 
-NCR's two networks that divide the pairs for each other, with InfoNCE in place of the triplet and three sets of pairs:
-strictly clean, clean (partially matched) and noisy. Strictly clean pairs also make the feature space stable: their
-similarity matrix becomes symmetric (cross-transformation consistency), and distances within images become those within
-captions (metric consistency). A noisy image takes the caption of the strictly clean image nearest to it, its proxy.
+Two networks divide the pairs for each other, as in NCR, with InfoNCE instead of the triplet and three sets of pairs:
+strictly clean, clean (partially matched) and noisy. Strictly clean pairs also stabilise the feature space: their
+similarity matrix should be symmetric (cross-transformation consistency), and distances within images should equal those
+within captions (metric consistency). A noisy image uses the caption of the nearest strictly clean image, its proxy.
 
-The published code is followed; the paper's text was not at hand, so equations have no numbers here. Deviations:
+We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations:
   * Both directions' cross entropies are added, as in the code, not averaged.
-  * A proxy is searched for among the strictly clean pairs of the current batch, as in the code. If two images take the
-    same caption, its copies are negatives of each other.
-  * If every probability exceeds ``strict_threshold``, the lowest hundredth is noisy and strictly clean at once, and no
-    pair is clean. Here these pairs are noisy alone; ``faults: published`` keeps both.
-  * The code stops where the clean or the noisy set is empty. Here an empty set takes no step. If fewer than two pairs
-    are strictly clean, all are.
-  * A batch of one ends the code's epoch, or skips its step; we leave a single left-over pair out.
-  * The code goes back to the best epoch of the warm-up, and takes untrained networks if there is none. Here training
-    goes on from the end of the warm-up.
-  * Backbones that pool (none published): the mean over an image's regions or a caption's words is its pooled vector.
+  * A proxy is searched among the strictly clean pairs of the current batch, as in the code. If two images use the same
+    caption, its copies are negatives of each other.
+  * If every probability exceeds ``strict_threshold``, the lowest hundredth is both noisy and strictly clean, and no
+    pair is clean. Here these pairs are only noisy; ``faults: published`` keeps both.
+  * The code stops if the clean or the noisy set is empty. Here an empty set takes no step. If fewer than two pairs are
+    strictly clean, all are.
+  * A batch of one ends the code's epoch, or skips its step; we skip a single left-over pair.
+  * The code restores the best epoch of the warm-up, and uses untrained networks if there is none. Here training
+    continues from the end of the warm-up.
+  * Backbones that pool (none published): the pooled vector replaces the mean over an image's regions or a caption's
+    words.
 """
 
 from typing import Annotated, cast
@@ -48,7 +49,7 @@ class SPSConfig(ContrastiveConfig):
 
     Attributes:
         strict_threshold: pairs with a probability above it are strictly clean, in [0, 1) (code: 0.6).
-        label_threshold: smaller labels of noisy images with their proxies become 0, in [0, 1] (code: 0.5).
+        label_threshold: labels of noisy images with their proxies below it become 0, in [0, 1] (code: 0.5).
         symmetry_weight: at least 0 (code: 25).
         geometry_weight: at least 0 (code: 25).
         clean_from_epoch: first epoch after the warm-up with clean batches (code: 10).
@@ -70,7 +71,7 @@ def three_sets(
 
 
 def cosines(items: Tensor, others: Tensor) -> Tensor:
-    """Cosine of every item with every other one, float ``(n, others)``; 0 for a vector without length."""
+    """Cosine of every item with every other item, float ``(n, others)``; 0 for a zero vector."""
     lengths, other_lengths = (torch.linalg.vector_norm(vectors, dim=1) for vectors in (items, others))
     products: Tensor = lengths[:, None] * other_lengths[None, :]
     return items @ others.T / products.clamp(min=SMALLEST_PRODUCT)
@@ -87,7 +88,7 @@ def geometry_loss(images: Tensor, captions: Tensor) -> Tensor:
 
 
 def proxy_label(prediction: Tensor, likeness: Tensor, threshold: float) -> Tensor:
-    """``p c``, ``(n,)``, of noisy images with their proxies' captions; smaller ones than the threshold become 0."""
+    """``p c``, ``(n,)``, labels of noisy images with their proxies' captions; below the threshold 0."""
     label = prediction * likeness
     return label.where(label >= threshold, 0.0)
 
@@ -103,11 +104,11 @@ class SPS(ContrastiveCoTeaching):
 
     @classmethod
     def title_of(cls, config: SPSConfig) -> str:
-        """Says where the code's fault is kept."""
+        """Title; names the code's fault if used."""
         return cls.title if config.faults == "repaired" else f"{cls.title} (the code's fault)"
 
     def divide(self, k: int, batches: TrainingBatches) -> tuple[Tensor, Tensor, Tensor]:
-        """The three sets for network k, int64 each; all pairs are strictly clean if fewer than two would be."""
+        """Three sets for network k, int64 each; all pairs are strictly clean if fewer than two would be."""
         c, probability = self.config, self.clean_probability[1 - k]
         ids = batches.pair_ids.to(probability.values.device)
         sets = three_sets(probability.read(ids), c.clean_threshold, c.strict_threshold, c.faults)
@@ -115,14 +116,14 @@ class SPS(ContrastiveCoTeaching):
         return (strict, clean, noisy) if len(strict) > 1 else (ids, ids[:0], ids[:0])
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """A pass over the strictly clean pairs, later with a clean and a noisy batch after each."""
+        """Train once over the strictly clean pairs, later with a clean and a noisy batch after each."""
         c, network = self.config, self.networks[k]
         w = self.clean_probability[1 - k]
         strict_ids, clean_ids, noisy_ids = self.divide(k, batches)
         clean_ids = clean_ids if plan.epoch >= c.clean_from_epoch else clean_ids[:0]
         noisy_ids = noisy_ids if plan.epoch >= c.noisy_from_epoch else noisy_ids[:0]
         for strict, clean, noisy in batches_in_turn(k, batches, strict_ids, clean_ids, noisy_ids):
-            # all labels stand before the first step moves the network
+            # compute all labels before the first step changes the network
             if clean is not None:
                 label = refined_label(w.read(clean.pair_ids), self.predict(network, clean))
             if noisy is not None:
@@ -134,7 +135,7 @@ class SPS(ContrastiveCoTeaching):
                 self.proxy_step(network, strict, noisy, proxies, proxy_labels, step)
 
     def strict_step(self, network: nn.Module, batch: Batch, step: Step) -> None:
-        """A strictly clean batch: every pair counts in full, under both constraints."""
+        """Train on a strictly clean batch with full weight, under both constraints."""
         c, backbone = self.config, cast(Backbone, network.train())
         images, captions = backbone.encode(batch)
         similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
@@ -155,7 +156,7 @@ class SPS(ContrastiveCoTeaching):
     def proxy_step(
         self, network: nn.Module, strict: Batch, noisy: Batch, proxies: Tensor, labels: Tensor, step: Step
     ) -> None:
-        """The noisy images with the captions of their proxies."""
+        """Train on the noisy images with the captions of their proxies."""
         backbone = cast(Backbone, network.train())
         images = backbone.encode_images(noisy.image_features, noisy.image_lengths)
         captions = backbone.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
@@ -164,12 +165,12 @@ class SPS(ContrastiveCoTeaching):
 
     @torch.no_grad()
     def proxies(self, network: nn.Module, strict: Batch, noisy: Batch) -> tuple[Tensor, Tensor]:
-        """The strictly clean pair nearest to each noisy image, and the image's label with that pair's caption.
+        """Find the strictly clean pair nearest to each noisy image, and the image's label with that pair's caption.
 
         Args:
             network: put into evaluation mode.
             strict: B strictly clean pairs.
-            noisy: n noisy pairs, of which only the images are read.
+            noisy: n noisy pairs; only their images are used.
 
         Returns:
             Rows of ``strict``, int64 ``(n,)``, and labels in [0, 1], ``(n,)``.

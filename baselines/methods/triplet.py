@@ -1,8 +1,8 @@
 """Plain triplet loss: the control without any robustness (VSE++, BMVC 2018, https://arxiv.org/abs/1707.05612).
 
-``negatives: hardest`` is the loss that the robust methods fall back to on clean pairs, and the one that
-collapses under noise; ``negatives: mean`` is NCR's warm-up loss used throughout. With ``warmup_epochs`` it is
-SGR* of NCR's tables, and with the recipe's ``clean_only`` SGR-C.
+``negatives: hardest`` is the loss that the robust methods use on clean pairs, and it collapses under noise.
+``negatives: mean`` is NCR's warm-up loss throughout. With ``warmup_epochs`` it is SGR* of NCR's tables, and with the
+recipe's ``clean_only`` SGR-C.
 """
 
 from typing import Annotated, Literal, cast
@@ -16,11 +16,11 @@ from baselines.kit.method import EpochPlan, Method, Step, WarmUpThenStepDecay
 
 
 class TripletConfig(WarmUpThenStepDecay):
-    """Constants of the plain triplet control, beside its schedule.
+    """Constants of the plain triplet control, besides its schedule.
 
     Attributes:
         margin: alpha, at least 0.
-        negatives: ``hardest`` in the batch, or the ``mean`` over the batch. While warming up it is always the mean.
+        negatives: ``hardest`` in the batch, or ``mean`` over the batch. The warm-up always uses the mean.
     """
 
     margin: Annotated[float, Field(ge=0)] = 0.2
@@ -38,13 +38,13 @@ class Triplet(Method):
 
     @classmethod
     def title_of(cls, config: TripletConfig) -> str:
-        """Which of the controls it is."""
+        """Title; names the variant."""
         if config.negatives == "mean":
             return "Triplet (mean)"
         return "Triplet (warm-up, hardest)" if config.warmup_epochs else "Triplet (hardest)"
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
-        """One pass over all pairs."""
+        """Train once over all pairs."""
         mean = plan.phase == "warmup" or self.config.negatives == "mean"
         loss_of = mean_triplet if mean else hardest_triplet
         network = cast(Backbone, self.networks[0].train())

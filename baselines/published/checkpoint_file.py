@@ -1,18 +1,18 @@
-"""Read a checkpoint of the papers' code without unpickling it, and find its networks by their structure.
+"""Read a checkpoint of a paper's code without unpickling it, and find its networks by their structure.
 
-The code saves, with ``torch.save``, a dictionary that holds one network or two beside options and scores:
+The code saves, with ``torch.save``, a dictionary of one or two networks, options and scores:
 
 ====================  =======================================================================================
 NCR, BiCro, PC2       ``model_A`` and ``model_B``
 CRCL, DECL, RCL, L2RM ``model``
-GSC, GSC+             ``model``; its list goes on with three tensors of labels, and GSC+ has two such lists
+GSC, GSC+             ``model``; its list ends with three label tensors, and GSC+ has two such lists
 MSCN                  ``net_A``, ``net_B``, and the last layers in ``meta_net_A``, ``meta_net_B``
 ====================  =======================================================================================
 
 A network is a list of state dicts, one per encoder, or one state dict whose names carry the encoder.
 
-Only tensors and plain containers are built from a file. Classes that these files mention become stand-ins that build
-nothing; any other class refuses the file.
+Only tensors and plain containers are built from a file. Classes that these files mention are replaced by stand-ins that
+build nothing; any other class refuses the file.
 """
 
 import re
@@ -34,13 +34,13 @@ PARTS = {
     "img_pro_head.": "output_layer.weight",
     "cost_function.": "weight",
 }
-"""Encoder to a weight that only its state dict holds, for networks saved as a list."""
+"""Encoder to a weight found only in its state dict, for networks saved as a list."""
 META_NETWORK = "meta_net."
 SCORING = ("img_enc.", "txt_enc.", "sim_enc.", "linear_", "gate_", META_NETWORK)
 
 
 class _StandIn:
-    """Takes the place of a value that no import reads; its arguments and its state are dropped."""
+    """Replaces a value that the import does not read; drops its arguments and state."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -48,7 +48,7 @@ class _StandIn:
 
 
 class _Options:
-    """Takes the place of ``argparse.Namespace``: keeps numbers and texts, and nothing else."""
+    """Replaces ``argparse.Namespace``; keeps only numbers and strings."""
 
     def __setstate__(self, state: object) -> None:
         named = state.items() if isinstance(state, dict) else ()
@@ -77,12 +77,12 @@ _STAND_INS: list[Any] = [
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds.
+    """Content of a file.
 
     Attributes:
-        networks: in the file's order, each as name to tensor, under the names of the papers' code.
-        names: of the entries beside and inside the networks, such as ``move_gt`` and ``img_pro_head``.
-        options: of the program that wrote the file, such as ``{"noise_ratio": 0.4}``; empty where it holds none.
+        networks: networks in the file's order, each as name to tensor, with the names of the papers' code.
+        names: names of other entries beside and inside the networks, such as ``move_gt`` and ``img_pro_head``.
+        options: options of the program that wrote the file, such as ``{"noise_ratio": 0.4}``; empty if it has none.
     """
 
     networks: Sequence[Mapping[str, Tensor]]
@@ -91,11 +91,11 @@ class Checkpoint:
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
-    """Networks and options of a ``torch.save`` file.
+    """Read networks and options of a ``torch.save`` file.
 
     Raises:
-        TrainingError: it cannot be read, is damaged, mentions a class or function that is not allowed, or holds no
-            network in a known layout.
+        TrainingError: the file cannot be read, is damaged, mentions a forbidden class or function, or holds no network
+            in a known layout.
     """
     readable(file, TrainingError, "a checkpoint of a paper's code")
     check_torch_file(file, TrainingError, checksums=True)
@@ -118,12 +118,12 @@ def _content(file: Path) -> Any:
     try:
         with torch.serialization.safe_globals(_STAND_INS):
             return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file raises whatever its bytes lead to
+    except Exception as error:  # a damaged file can raise anything
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise TrainingError(
-                f"{file} asks for {refused[1]}, which no checkpoint needs; it was not read further, "
-                "save the state dicts alone with torch.save"
+                f"{file} refers to {refused[1]}, which no checkpoint needs, so it was not loaded; "
+                "save only the state dicts with torch.save"
             ) from None
         raise TrainingError(
             f"{file} is damaged or was not written by torch.save; fetch or save it again"
@@ -150,7 +150,7 @@ def _one_or_several(value: Any) -> list[dict[str, Tensor]]:
 
 
 def _state(value: Any) -> dict[str, Tensor] | None:
-    """A network in either form under one naming, or None where the value is no network."""
+    """A network in either form with the same names, or None if the value is not a network."""
     if isinstance(value, Mapping):
         named = _weights(value)
         return named if any(name.startswith(SCORING) for name in named) else None
@@ -158,14 +158,16 @@ def _state(value: Any) -> dict[str, Tensor] | None:
         return None
     state = {}
     for k, part in enumerate(value):
-        weights = _weights(part) if isinstance(part, Mapping) else {}  # GSC's labels of the training pairs
+        weights = (
+            _weights(part) if isinstance(part, Mapping) else {}
+        )  # GSC's labels of the training pairs are tensors
         prefix = next((prefix for prefix, sign in PARTS.items() if sign in weights), f"part_{k}.")
         state.update({prefix + name: x for name, x in weights.items()})
     return state if any(name.startswith(SCORING) for name in state) else None
 
 
 def _weights(state: Mapping[Any, Any]) -> dict[str, Tensor]:
-    """The plain tensors of a state dict, without the ``module.`` that DataParallel puts into names."""
+    """Plain tensors of a state dict, without the ``module.`` prefix of DataParallel."""
     return {
         ".".join(part for part in str(name).split(".") if part != "module"): x
         for name, x in state.items()
@@ -174,6 +176,6 @@ def _weights(state: Mapping[Any, Any]) -> dict[str, Tensor]:
 
 
 def _is_plain(x: Tensor) -> bool:
-    """A dense tensor that is as large as its bytes in the file."""
+    """Whether a tensor is dense and as large as its bytes in the file."""
     dense = x.layout is torch.strided and x.device.type == "cpu" and not x.is_quantized
     return dense and x.numel() * x.element_size() <= x.untyped_storage().nbytes()

@@ -1,4 +1,4 @@
-"""Turn a checkpoint of the papers' code into a run folder: safetensors, and what is known of the training."""
+"""Convert a checkpoint of a paper's code to a run folder: safetensors, and what is known of the training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,29 +29,29 @@ from ncl_bench.noise.draw import NoiseUnit
 Selection = Literal["dev", "test", "none"]
 
 SELECTED_ON: dict[str, Selection] = {"pc2": "test"}
-"""Where the published code chose the checkpoint that it releases; dev for every other method."""
+"""Split on which the published code chose the checkpoint it releases; dev for all other methods."""
 
 SIGNS = {"crcl": "move_gt", "l2rm": "cost_function", "mscn": "meta_net_A", "pc2": "img_pro_head"}
-"""Method to an entry that its published code alone writes."""
+"""Method to an entry that only its published code writes."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a checkpoint does not say about itself.
+    """What the user states about a checkpoint.
 
     Attributes:
-        method: that trained it.
-        dataset: it was trained on.
-        noise_ratio: of its training pairs; None where the dataset carries its own, or a noise file tells.
+        method: method that trained it.
+        dataset: dataset that it was trained on.
+        noise_ratio: noise ratio of its training; None if the dataset has natural noise or a noise file is given.
         noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
-        noise_seed: of the noise; the cell's standard seed by default.
-        noise_file: the noise index it was trained with.
-        seed: of its training; None if unknown.
-        selection: where the checkpoint was chosen; what the method's published code does by default.
-        language: of the captions; the dataset's first by default.
-        tokenizer: the language's default by default.
+        noise_seed: seed of the noise (default: the cell's standard seed).
+        noise_file: noise index of its training.
+        seed: training seed; None if unknown.
+        selection: split on which the checkpoint was chosen (default: as in the method's published code).
+        language: caption language (default: the dataset's first).
+        tokenizer: tokenizer of the captions (default: the language's own).
         root: folder of prepared datasets.
-        settings: options of the backbone that the weights do not tell, such as ``backbone.direction=i2t``.
+        settings: backbone options that the weights do not show, such as ``backbone.direction=i2t``.
     """
 
     method: str
@@ -69,18 +69,18 @@ class Statement:
 
 
 def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
-    """Write the networks of a checkpoint of the papers' code as a run folder.
+    """Write the networks of a paper's checkpoint as a run folder.
 
     Args:
-        file: written by the published code.
-        statement: what it is.
+        file: file written by the published code.
+        statement: what the user states about it.
         to: folder to write; it must not exist.
 
     Returns:
-        What to tell the user: what of the file was left out, and where it disagrees with the statement.
+        Notes for the user: what was left out, and where the file disagrees with the statement.
 
     Raises:
-        TrainingError: the file is damaged or refused, or is not what the statement says.
+        TrainingError: the file is damaged, refused, or does not fit the statement.
     """
     _check_statement(statement)
     if to.exists():
@@ -145,17 +145,17 @@ def _check_networks(states: Sequence[Mapping[str, Tensor]], method: str, file: P
             f"{file} lacks meta_net_A and meta_net_B, the last layers of MSCN; is it of another method?"
         )
     if method != "mscn" and any(with_meta):
-        raise TrainingError(f"{file} holds meta networks, which MSCN alone has; import it with --method mscn")
+        raise TrainingError(f"{file} holds meta networks, which only MSCN has; import it with --method mscn")
 
 
 def _left_out(checkpoint: Checkpoint) -> list[str]:
     names = {name for state in checkpoint.networks for name in state if not name.startswith(SCORING)}
     parts = sorted({name.split(".")[0] for name in names})
-    return [f"left out, since scoring does not need it: {', '.join(parts)}"] if parts else []
+    return [f"left out, because scoring does not need it: {', '.join(parts)}"] if parts else []
 
 
 def _disagreements(checkpoint: Checkpoint, statement: Statement, file: Path) -> list[str]:
-    """Where the file says something else than the user."""
+    """Disagreements between the file and the user's statement."""
     found, told = [], checkpoint.options
     writers = [method for method, sign in SIGNS.items() if sign in checkpoint.names]
     if writers and statement.method not in writers:
@@ -186,7 +186,7 @@ def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
         section, _, option = name.partition(".")
         if section != "backbone":
             raise RecipeError(
-                f"--set {name}: an import takes options of the backbone alone, such as backbone.direction=i2t"
+                f"--set {name}: an import takes only options of the backbone, such as backbone.direction=i2t"
             )
         options[option] = value
     return options
@@ -194,7 +194,7 @@ def _backbone_options(settings: Sequence[str]) -> dict[str, Any]:
 
 def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Path) -> Backbone:
     matching = {name: x for name, x in state.items() if not name.startswith(META_NETWORK)}
-    if len(matching) < len(state):  # a meta network takes the place of the last layer
+    if len(matching) < len(state):  # a meta network replaces the last layer
         sim_dim = size_of(state, "sim_enc.sim_tranloc_w.weight")
         matching |= {
             "sim_enc.sim_eval_w.weight": torch.zeros(1, sim_dim),
@@ -258,7 +258,7 @@ def _job(statement: Statement, backbones: Sequence[Backbone], state: Mapping[str
 
 
 def _check_sizes(file: Path, state: Mapping[str, Tensor], train: PairedDataset, extra_words: int) -> None:
-    """The network and the dataset agree on words, regions and features."""
+    """Check that the network and the dataset agree on words, regions and features."""
     words, expected = size_of(state, "txt_enc.embed.weight"), train.vocabulary.size + extra_words
     if words != expected:
         mask = f" with {extra_words} more for <mask>" if extra_words else ""

@@ -1,4 +1,4 @@
-"""Weights under the names of the papers' code, as networks of ours."""
+"""Load weights with the names of the papers' code into our networks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ VSE_INFINITY = {
     "txt_enc.mlp.bns.0.": "word_layers.norm.",
     "txt_enc.mlp.layers.1.": "word_layers.out.",
 }
-"""The last five are IN2R's, whose captions pass an MLP."""
+"""The last five belong to IN2R, which passes captions through an MLP."""
 SCAN = {"img_enc.fc.": "regions.", "txt_enc.embed.": "words.embedding.", "txt_enc.rnn.": "words.gru."}
 IMRAM = {
     "img_enc.fc_local.": "regions.",
@@ -70,7 +70,7 @@ VSRN = {
     "caption_model.decoder.out.": "captioner.out.",
 }
 META_NETWORK = {"first_hidden_layer.fc.": "head.hidden.", "output_layer.": "head.out."}
-"""The last layers of MSCN."""
+"""Last layers of MSCN."""
 
 SIGNS = {
     "imram": "linear_t2i.",
@@ -80,24 +80,24 @@ SIGNS = {
     "vsrn": "img_enc.Rs_GCN_",
     "scan": "txt_enc.rnn.",
 }
-"""Backbone to what the names of its weights begin with, and of no other's before it."""
+"""Backbone to the prefix of its weight names; the first match counts."""
 
 
 def backbone_of(names: Iterable[str]) -> str | None:
-    """The backbone whose weights have these names; None where there is none."""
+    """Backbone whose weights have these names; None if there is none."""
     names = list(names)
     return next((key for key, sign in SIGNS.items() if any(name.startswith(sign) for name in names)), None)
 
 
 class Reading(NamedTuple):
-    """How the weights of a backbone are read.
+    """How to read the weights of a backbone.
 
     Attributes:
         state: their name to tensor.
-        names: beginning of their names to beginning of ours.
-        sizes: options of the backbone that the weights tell.
-        n_regions: of every image; 1 where any number will do.
-        unused: beginnings of the names of weights that no computation reads.
+        names: prefix of their names to prefix of ours.
+        sizes: backbone options that follow from the weights.
+        n_regions: regions per image; 1 if any number is allowed.
+        unused: prefixes of weights that no computation reads.
     """
 
     state: Mapping[str, Tensor]
@@ -108,18 +108,18 @@ class Reading(NamedTuple):
 
 
 def network_from(backbone: str, state: Mapping[str, Tensor], **options: Any) -> Backbone:
-    """A network with the weights of a checkpoint; sizes are read from the tensors.
+    """Build a network from the weights of a checkpoint; sizes are read from the tensors.
 
     Args:
         backbone: a key of ``SIGNS``.
-        state: their name to tensor, without ``module.`` in front.
-        options: of the backbone's ``Config``, which the weights do not tell.
+        state: their name to tensor, without the prefix ``module.``.
+        options: options of the backbone's ``Config`` that do not follow from the weights.
 
     Returns:
         The network in the precision of its weights.
 
     Raises:
-        TrainingError: these are weights of another network.
+        TrainingError: the weights belong to another network.
         ValidationError: an option is unknown or out of range.
     """
     layer = "img_enc.fc_local.weight" if backbone == "imram" else "img_enc.fc.weight"
@@ -177,7 +177,7 @@ def _imram(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Reading:
 
 
 def _vsrn(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
-    """Published checkpoints lack ``caption_model.``, and then there is no captioner."""
+    """Read VSRN; published checkpoints lack ``caption_model.`` and give a network without captioner."""
     sign = SIGNS["vsrn"]
     size_of(state, f"{sign}1.g.bias")
     n_layers = sum(name.startswith(sign) and name.endswith(".g.bias") for name in state)
@@ -199,7 +199,7 @@ def _vsrn(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
 
 
 def _as_linear(state: Mapping[str, Tensor], sign: str, n_layers: int) -> dict[str, Tensor]:
-    """The weights, convolutions of width 1 as matrices and three of each graph layer as one."""
+    """Turn convolutions of width 1 into matrices, and join three of each graph layer into one."""
     state = {
         name: x.squeeze(-1) if name.startswith(sign) and x.dim() == 3 else x for name, x in state.items()
     }
@@ -229,14 +229,14 @@ def translate(
 
     Args:
         state: their name to tensor.
-        names: beginning of their names to beginning of ours; the longest that fits is taken.
-        unused: beginnings of the names of weights that no computation reads; left out.
+        names: prefix of their names to prefix of ours; the longest match is used.
+        unused: prefixes of weights that no computation reads; they are left out.
 
     Returns:
         Our name to tensor.
 
     Raises:
-        TrainingError: a name that no prefix covers, so these are weights of another network.
+        TrainingError: no prefix covers a name, so the weights belong to another network.
     """
     translated = {}
     for name, tensor in state.items():
@@ -253,7 +253,7 @@ def size_of(state: Mapping[str, Tensor], name: str, dim: int = 0) -> int:
     """Size of a weight along a dimension.
 
     Raises:
-        TrainingError: no such tensor, so these are weights of another network.
+        TrainingError: the tensor is missing, so the weights belong to another network.
     """
     if name not in state or state[name].dim() <= dim:
         raise TrainingError(f"the weights lack {name!r}; are they weights of another backbone?")

@@ -157,11 +157,11 @@ def test_what_cannot_be_read_is_left_out_and_listed(photos, tmp_path):
     (photos.folder / "003.png").write_bytes(b"")
     (photos.folder / "notes.txt").write_text("hello")
     listing = list_images(photos.folder)
-    with pytest.raises(DataError, match=r"003\.png is no image.*, and 1 more cannot be read; or leave"):
+    with pytest.raises(DataError, match=r"003\.png is not an image.*, and 1 more cannot be read; or leave"):
         extract(listing, tiny_encoder(), tmp_path / "out", OPTIONS)
     done = extract(listing, tiny_encoder(), tmp_path / "out", replace(OPTIONS, skip_damaged=True))
     assert list(done.skipped) == ["003.png", "notes.txt"]
-    assert all(reason.startswith("is no image of a known kind") for reason in done.skipped.values())
+    assert all(reason.startswith("is not an image of a known format") for reason in done.skipped.values())
     found = rows_of(tmp_path / "out")
     assert sorted(found) == [name for name in photos.names if name != "003.png"]
     for name, features in found.items():

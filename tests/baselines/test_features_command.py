@@ -59,7 +59,9 @@ def test_options_reach_the_features(quick, tmp_path):
         "features", tmp_path / "photos", *options, "--skip-damaged", "--workers=2", "--to", tmp_path / "out"
     )
     left_out, summary = said.splitlines()
-    assert left_out.startswith(f"left out: {tmp_path / 'photos' / 'notes.txt'} is no image of a known kind")
+    assert left_out.startswith(
+        f"left out: {tmp_path / 'photos' / 'notes.txt'} is not an image of a known format"
+    )
     assert summary == f"train 7, dev 2, test 3 images, 1 region of 3 numbers each, in {tmp_path / 'out'}"
     features = np.load(tmp_path / "out" / "train_ims.npy")
     assert (features.shape, features.dtype) == ((7, 1, 3), np.float32)

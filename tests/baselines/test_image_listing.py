@@ -89,8 +89,8 @@ def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
             "line 3: a.jpg is in test here and in dev above; choose one",
         ),
         ('image,en\n"a.jpg,one\n', "cannot be read .*; save it as CSV in UTF-8"),
-        ('image\n" a.jpg"\n', r"' a\.jpg' has blanks around its name, a line end or what"),
-        ('image\n"a\nb.jpg"\n', r"has blanks around its name, a line end or what"),
+        ('image\n" a.jpg"\n', r"' a\.jpg' has surrounding blanks, a line end or bytes"),
+        ('image\n"a\nb.jpg"\n', r"has surrounding blanks, a line end or bytes"),
     ],
 )
 def test_a_table_that_cannot_be_right_is_refused(text, problem, tmp_path):
@@ -164,6 +164,6 @@ def test_a_tenth_is_drawn_by_default_and_the_seed_matters():
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.jpg")).touch()
     with pytest.raises(
-        DataError, match=r"'caf\\udce9\.jpg' has blanks .* or what is no UTF-8 in it; rename it"
+        DataError, match=r"'caf\\udce9\.jpg' has surrounding blanks .* or bytes that are not UTF-8; rename it"
     ):
         list_images(tmp_path)

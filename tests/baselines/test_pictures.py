@@ -141,7 +141,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(sides, tmp_path):
 def test_what_is_no_image_is_refused(content, tmp_path):
     (tmp_path / "notes.jpg").write_bytes(content)
     with pytest.raises(
-        DataError, match=r"notes\.jpg is no image of a known kind \(JPEG, PNG, .*\); convert it"
+        DataError, match=r"notes\.jpg is not an image of a known format \(JPEG, PNG, .*\); convert it"
     ):
         read_picture(tmp_path / "notes.jpg", 8, "bilinear")
 
@@ -150,7 +150,7 @@ def test_what_is_missing_or_holds_no_colours_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"gone\.png does not exist"):
         read_picture(tmp_path / "gone.png", 8, "bilinear")
     Image.new("F", (4, 4), 0.5).save(tmp_path / "depth.tiff")
-    with pytest.raises(DataError, match=r"depth\.tiff holds numbers of 32 bits"):
+    with pytest.raises(DataError, match=r"depth\.tiff has 32-bit values"):
         read_picture(tmp_path / "depth.tiff", 8, "bilinear")
 
 

@@ -269,9 +269,10 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
         path.write_bytes(path.read_bytes()[:50])
     elif damage == "absent":
         path.unlink()
-    wanted = {"bytes": "is no safetensors file", "absent": "does not exist, expected a safetensors file"}.get(
-        damage, "does not fit CLIP: "
-    )
+    wanted = {
+        "bytes": "is not a safetensors file",
+        "absent": "does not exist, expected a safetensors file",
+    }.get(damage, "does not fit CLIP: ")
     with pytest.raises(TrainingError, match=wanted):
         tiny_clip(weights=str(path)).load_pretrained()
 
@@ -281,7 +282,10 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
     [
         ({"model": "ViT-B-33"}, "ViT-B-33, which OpenCLIP does not know; did you mean ViT-B-32"),
         ({"model": "ViT-B-16-SigLIP"}, "whose text tower or tokenizer is not CLIP's own"),
-        ({"model": {**MODEL, "vision_cfg": {"with": 3}}}, "backbone.model describes no CLIP of OpenCLIP"),
+        (
+            {"model": {**MODEL, "vision_cfg": {"with": 3}}},
+            "backbone.model does not describe a CLIP of OpenCLIP",
+        ),
         ({"model": "ViT-B-32", "pretrained": "opanai"}, "opanai, which OpenCLIP does not know .* openai"),
         ({"pretrained": "openai", "model": MODEL}, "does not know for this model; leave it out"),
     ],

@@ -146,7 +146,7 @@ def test_sum_is_as_printed_or_added_up_and_missing_numbers_are_dashes(tmp_path: 
         ("triplet/flickr30k_sgr", "results of SGR:"),
         ("triplet/flickr30k_sgr_warmup", "results of SGR*:"),
         ("triplet/flickr30k_saf_clean", "results of SAF-C:"),
-        ("triplet/flickr30k_saf_clean", "truly clean pairs alone"),
+        ("triplet/flickr30k_saf_clean", "truly clean pairs only"),
         ("crcl/coco_vse_infinity", "results of CRCL-VSE∞:"),
         ("crcl/coco_sgr", "Averaged with crcl/coco_saf, as CRCL-SGRAF:"),
         ("gsc_plus/cc152k_sgr", "results of GSC-SGR:"),
@@ -181,7 +181,7 @@ def test_rows_on_images_name_the_files_that_no_seed_draws(name: str) -> None:
     text = " ".join(lines)
     on_images = re.search(r", images \d+ %", text) is not None
     assert on_images == ("give one with --noise-file FILE --noise-unit image." in text)
-    assert on_images == ("Alone, --noise-unit image draws another noise" in text)
+    assert on_images == ("Without a file, --noise-unit image draws other noise" in text)
 
 
 def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_digits_recipes_get_their_command_alone() -> None:
 
 
 def test_missing_numbers_are_said_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"the papers' numbers are not there \(.*sources.yaml.*install"):
+    with pytest.raises(RecipeError, match=r"the papers' numbers are missing \(.*sources.yaml.*install"):
         published_rows(tmp_path)
 
 

@@ -149,7 +149,7 @@ def test_schedules_match_the_published_code(golden: Golden) -> None:
 def test_a_network_that_tells_nothing_apart_is_one_sentence(similarity: float) -> None:
     method = fine_tuned(OSA, without_images(torch.full((6, 6), similarity)), 6)
     with pytest.raises(
-        TrainingError, match=r"OSA trusts none; begin with pre-trained weights, or set method.warmup"
+        TrainingError, match=r"OSA trusts none; start from pre-trained weights, or set method.warmup"
     ):
         method.prepare(StoredBatches(bare_batch(6)))
 

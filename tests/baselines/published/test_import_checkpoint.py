@@ -185,7 +185,7 @@ def test_layouts_of_the_papers_code(case: str, tmp_path: Path) -> None:
     old_torch = case == "GSC"
     torch.save(content(), tmp_path / "file.tar", _use_new_zipfile_serialization=not old_torch)
     warnings = import_checkpoint(tmp_path / "file.tar", statement(method), tmp_path / "run")
-    left_out = ["left out, since scoring does not need it: cost_function"] if method == "l2rm" else []
+    left_out = ["left out, because scoring does not need it: cost_function"] if method == "l2rm" else []
     assert warnings == left_out
     assert_scores_like(tiny("sgr", extra_words=method == "crcl"), tmp_path)
 
@@ -271,7 +271,7 @@ def test_imram_is_one_state_dict(mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("method.epochs=3", "an import takes options of the backbone alone, such as backbone.direction=i2t"),
+        ("method.epochs=3", "an import takes only options of the backbone, such as backbone.direction=i2t"),
         ("backbone.directoin=i2t", "backbone scan: unknown key 'directoin'"),
         ("backbone.direction=up", "direction is 'up'"),
         ("direction", "expected NAME=VALUE"),
@@ -295,7 +295,7 @@ def test_the_head_of_pc2_is_named_and_left_out(tmp_path: Path) -> None:
     file = saved(
         tmp_path / "file.tar", **dict.fromkeys(("model_A", "model_B"), head(published("sgr", network)))
     )
-    left_out = ["left out, since scoring does not need it: img_pro_head"]
+    left_out = ["left out, because scoring does not need it: img_pro_head"]
     assert import_checkpoint(file, statement("pc2"), tmp_path / "run") == left_out
     assert_scores_like(network, tmp_path)
     assert RunFolder(tmp_path / "run").read_run().imported.selection == "test"
@@ -367,10 +367,10 @@ def with_rows(rows: int) -> list[dict[str, Tensor]]:
 
 
 REFUSED = {
-    "os.system": (lambda: Malicious(), "gsc", {}, "asks for posix.system, which no checkpoint"),
+    "os.system": (lambda: Malicious(), "gsc", {}, "refers to posix.system, which no checkpoint"),
     "eval": (lambda: {"model": Evaluated()}, "gsc", {}, "eval, which no checkpoint"),
-    "a class": (lambda: {"opt": Fraction(1, 2)}, "gsc", {}, "asks for fractions.Fraction"),
-    "an array of objects": (lambda: crcl("sgr", move_gt=np.array([Malicious()])), "crcl", {}, "asks for posix.system"),
+    "a class": (lambda: {"opt": Fraction(1, 2)}, "gsc", {}, "refers to fractions.Fraction"),
+    "an array of objects": (lambda: crcl("sgr", move_gt=np.array([Malicious()])), "crcl", {}, "refers to posix.system"),
     "plain networks as MSCN": (lambda: two(list_of("sgr"), list_of("sgr")), "mscn", {}, "lacks meta_net_A"),
     "MSCN as another": (mscn, "ncr", {}, "import it with --method mscn"),
     "two backbones": (lambda: two(list_of("sgr"), list_of("saf")), "ncr", {}, "holds networks of SGR and SAF; ncr"),

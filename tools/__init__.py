@@ -1,1 +1,1 @@
-"""Programs of maintainers, which the package does not need."""
+"""Programs for maintainers; the package does not need them."""

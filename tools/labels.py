@@ -30,14 +30,14 @@ SEED = 0
 
 
 def captions_of(train: PairedDataset) -> Sequence[str]:
-    """The texts of the training captions.
+    """Texts of the training captions.
 
     Raises:
-        DataError: the dataset has token ids alone.
+        DataError: the dataset has only token ids.
     """
     if train.captions is None:
         raise DataError(
-            f"{train.name} has token ids in place of captions, which nobody can read; label it elsewhere"
+            f"{train.name} has token ids instead of captions, which nobody can read; label it elsewhere"
         )
     return train.captions
 
@@ -47,7 +47,7 @@ def sample(train: PairedDataset, n: int) -> list[int]:
 
     Args:
         train: the split.
-        n: even number of pairs; a stratum with fewer than half of them gives all that it has.
+        n: even number of pairs; a stratum with fewer than half of them gives all its pairs.
 
     Returns:
         Their ``pair_id``, ascending.
@@ -59,15 +59,15 @@ def sample(train: PairedDataset, n: int) -> list[int]:
 
 
 def pictures(train: PairedDataset, pairs: Sequence[int], packages: Path | None) -> list[str]:
-    """Pictures of some pairs as data URIs.
+    """Draw or read the pictures of some pairs, as data URIs.
 
     Args:
         train: the split.
         pairs: their ``pair_id``.
-        packages: folder of the package that ``pictograms-web`` is drawn from; None for images that are prepared.
+        packages: folder of the package that ``pictograms-web`` is drawn from; None for prepared images.
 
     Raises:
-        DataError: there is no picture, or the package is missing or is another version.
+        DataError: a picture or the package is missing, or the package has another version.
     """
     if packages is None:
         gallery = Gallery(dataset_spec(train.name), train)
@@ -108,7 +108,7 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float:
 def merge(
     train: PairedDataset, first: Mapping[int, str], second: Mapping[int, str]
 ) -> list[tuple[object, ...]]:
-    """Rows of both labellings; ``label`` is empty where they differ, for a third look.
+    """Merge two labellings; ``label`` is empty where they differ, for a third look.
 
     Raises:
         DataError: they label different pairs.
@@ -131,7 +131,7 @@ def merge(
 
 
 def page(train: PairedDataset, pairs: Sequence[int], packages: Path | None) -> str:
-    """An HTML page that shows each pair with a button per label; it keeps its state in the browser."""
+    """Render an HTML page with a button per label for each pair; the browser stores the labels."""
     buttons = "".join(f'<button data-label="{label}">{label}</button>' for label in LABELS)
     captions = captions_of(train)
     blocks = [

@@ -150,10 +150,7 @@ class NCR(CoTeaching):
             labelled = [(clean, label)]
             if noisy is not None:
                 labelled.append((noisy, self.noisy_label(noisy)))
-            for (
-                batch,
-                label,
-            ) in labelled:  # both labels are computed before the first step changes the network
+            for batch, label in labelled:  # both labels are computed before the first step
                 self.train_step(network, batch, label, step)
 
     def train_step(self, network: nn.Module, batch: Batch, label: Tensor | None, step: Step) -> None:

@@ -124,5 +124,5 @@ def test_pairs_of_another_dataset_are_shown_with_its_pictures() -> None:
 def test_missing_pictures_and_captions_are_named(train: PairedDataset) -> None:
     with pytest.raises(DataError, match=f"no picture of image {train.image_ids[3]}; add the images"):
         labels.pictures(train, [3], None)
-    with pytest.raises(DataError, match="has token ids in place of captions"):
+    with pytest.raises(DataError, match="has token ids instead of captions"):
         labels.sample(replace(train, captions=None), 20)

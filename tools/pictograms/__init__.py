@@ -1,1 +1,1 @@
-"""Makes the embedded dataset ``pictograms`` from pinned packages."""
+"""Builds the embedded dataset ``pictograms`` from pinned packages."""

@@ -1,4 +1,4 @@
-"""How to run: ``python -m tools.pictograms build --from PACKAGES --work WORK``, from the root of a checkout.
+"""Run ``python -m tools.pictograms build --from PACKAGES --work WORK`` from the root of a checkout.
 
 Needs ``pip install -e '.[baselines,pictograms]'`` and the packages that ``python -m tools.pictograms packages`` lists.
 """

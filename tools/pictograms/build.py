@@ -1,4 +1,4 @@
-"""From packages to the shipped files."""
+"""Build the shipped files from the packages."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from tools.pictograms.split import NEAR, SEED, clusters, concept, divide, near_p
 HERE = Path(__file__).parent
 PROJECTION = HERE / "projection.npz"
 DROPPED_BY_HAND = HERE / "dropped_by_hand.txt"
-"""Ids, one a line, each with the reason."""
+"""Ids, one per line, each with the reason."""
 REPORT = HERE / "report.json"
 SHIPPED = HERE.parents[1] / "ncl_bench" / "data" / "pictograms"
 DIM = 64
@@ -31,12 +31,12 @@ THUMBNAIL, COLUMNS = 64, 40
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """From a region of the CNN to the numbers that are shipped.
+    """Maps a region of the CNN to the shipped numbers.
 
     Attributes:
         mean: float32 ``(1280,)``.
-        axes: float32 ``(64, 1280)``, orthonormal; the largest share of the variance first.
-        scales: float32 ``(64,)``, the step of each number.
+        axes: float32 ``(64, 1280)``, orthonormal, by decreasing variance.
+        scales: float32 ``(64,)``, quantisation step of each number.
     """
 
     mean: NDArray[np.float32]
@@ -44,22 +44,22 @@ class Projection:
     scales: NDArray[np.float32]
 
     def __call__(self, grids: NDArray[np.float32]) -> NDArray[np.int8]:
-        """int8 ``(n, 16, 64)`` of grids, float32 ``(n, 16, 1280)``."""
+        """Project grids, float32 ``(n, 16, 1280)``, to int8 ``(n, 16, 64)``."""
         steps = (grids - self.mean) @ self.axes.T / self.scales
         return np.clip(np.rint(steps), -127, 127).astype(np.int8)
 
 
 def read_projection() -> Projection:
-    """The projection of the shipped features."""
+    """Read the projection of the shipped features."""
     with np.load(PROJECTION, allow_pickle=False) as stored:
         return Projection(**stored)
 
 
 def fit_projection(blocks: Callable[[], Iterable[NDArray[np.float32]]]) -> Projection:
-    """Principal components of the training regions.
+    """Fit principal components to the training regions.
 
     Args:
-        blocks: gives float32 ``(n, 16, 1280)`` each; read twice, for all of them do not fit into a small memory.
+        blocks: yields float32 ``(n, 16, 1280)``; read twice, because all of them do not fit into a small memory.
     """
     count, total, squares = 0, np.zeros(CHANNELS), np.zeros((CHANNELS, CHANNELS))
     for grids in blocks():
@@ -70,23 +70,23 @@ def fit_projection(blocks: Callable[[], Iterable[NDArray[np.float32]]]) -> Proje
     mean = total / count
     values, vectors = np.linalg.eigh(squares / count - np.outer(mean, mean))
     axes = vectors[:, np.argsort(-values)[:DIM]].T
-    axes *= np.sign(axes[np.arange(DIM), np.abs(axes).argmax(axis=1)])[:, None]  # eigenvectors have no sign
+    axes *= np.sign(axes[np.arange(DIM), np.abs(axes).argmax(axis=1)])[:, None]  # fix the arbitrary sign
     mean32, axes32 = mean.astype(np.float32), axes.astype(np.float32)
     largest = np.max([np.abs((grids - mean32) @ axes32.T).max(axis=(0, 1)) for grids in blocks()], axis=0)
     return Projection(mean32, axes32, (largest / 127).astype(np.float32))
 
 
 def build(packages: Path, work: Path, to: Path, progress: Progress = silent) -> None:
-    """Make every shipped file anew.
+    """Build every shipped file.
 
     Args:
         packages: folder of the downloads.
-        work: folder of the drawn blocks; a second run goes on there.
+        work: folder of the drawn blocks; a second run resumes there.
         to: folder of the result.
-        progress: where the amount done is reported.
+        progress: reports the amount done.
 
     Raises:
-        DataError: a package is missing or is another version.
+        DataError: a package is missing or has another version.
     """
     reading = read_items(packages)
     paths = make_blocks(reading.items, work, progress)
@@ -143,13 +143,13 @@ def find_concepts(
 
 
 def read_dropped_by_hand() -> set[str]:
-    """Ids of pictures that a person took out."""
+    """Read the ids of pictures removed by a person."""
     lines = DROPPED_BY_HAND.read_text(encoding="utf-8").splitlines()
     return {line.split("\t")[0] for line in lines if line}
 
 
 def table(items: Sequence[Item], checked: Mapping[str, str], web: Mapping[str, str]) -> str:
-    """``items.tsv``: id, split, caption, Chinese caption, split of ``pictograms-web``, caption as it comes."""
+    """Format ``items.tsv``: id, split, caption, Chinese caption, split of ``pictograms-web``, original caption."""
     head = "id\tsplit\tcaption\tchinese\tweb_split\tas_it_comes"
     lines = [
         (
@@ -167,7 +167,7 @@ def table(items: Sequence[Item], checked: Mapping[str, str], web: Mapping[str, s
 
 
 def notices(packages: Path) -> str:
-    """``LICENSES.txt``: what the licences of the sources ask to be passed on."""
+    """Collect ``LICENSES.txt``: notices that the licences of the sources require."""
     said = {
         "openclipart": "Open Clip Art Library 0.18, dedicated to the public domain by its artists.",
         "noto": "Noto Emoji, copyright Google Inc., under the Apache License 2.0.",
@@ -196,7 +196,7 @@ def notices(packages: Path) -> str:
 
 
 def sheet(pictures: Sequence[NDArray[np.uint8]]) -> bytes:
-    """Thumbnails of 64 pixels, 40 in a line, as one WebP."""
+    """Pack thumbnails of 64 pixels, 40 per line, into one WebP."""
     lines = -(-len(pictures) // COLUMNS)
     canvas = Image.new("RGB", (COLUMNS * THUMBNAIL, lines * THUMBNAIL), "white")
     for number, pixels in enumerate(pictures):

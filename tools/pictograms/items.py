@@ -1,4 +1,4 @@
-"""Pictures and what people wrote about them, source by source; nothing is drawn here."""
+"""Read pictures and their texts, source by source; nothing is drawn here."""
 
 import html
 import json
@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from tools.pictograms.packages import read_package
 
 SHARED_TITLE = 10
-"""A title that more images carry names their batch, not what they show."""
+"""A title on more images than this names their batch, not their content."""
 SHARED_DESCRIPTION = 3
-"""So does a description, a little earlier."""
+"""The same limit for a description."""
 LONGEST = 30
-"""Words of a caption; the few longer ones are cut."""
+"""Maximum words of a caption; the few longer ones are cut."""
 TONES = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff"}
 
 Files = Mapping[str, bytes]
@@ -30,10 +30,10 @@ class Item:
         id: source and name, such as ``openclipart/food/fruit/pear_02``.
         source: key of ``PACKAGES``.
         svg: the drawing.
-        name: what it shows, in lower case.
-        caption: name, then keywords, in English; empty where no text says what the picture shows.
+        name: its subject, in lower case.
+        caption: name, then keywords, in English; empty if no text describes the picture.
         chinese: the same in Chinese, or empty.
-        as_it_comes: title and keywords as the source has them, or empty.
+        as_it_comes: original title and keywords, or empty.
     """
 
     id: str
@@ -47,20 +47,20 @@ class Item:
 
 @dataclass
 class Reading:
-    """What was read, and how many pictures were left out for which reason."""
+    """Items read, and the number of pictures left out by reason."""
 
     items: list[Item] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 def read_items(folder: Path) -> Reading:
-    """The items of every source, in a fixed order.
+    """Read the items of every source, in a fixed order.
 
     Args:
-        folder: where the packages lie.
+        folder: folder of the packages.
 
     Raises:
-        DataError: a package is missing or is another version.
+        DataError: a package is missing or has another version.
     """
     reading = Reading()
     names = read_names({**read_package(folder, "names"), **read_package(folder, "names-of-sequences")})
@@ -73,7 +73,7 @@ def read_items(folder: Path) -> Reading:
 
 
 def caption(name: str, keywords: list[str], comma: str = ", ") -> str:
-    """Name, then the keywords that are not the name: ``pear, food, fruit``."""
+    """Join the name and the keywords that differ from it: ``pear, food, fruit``."""
     words = [word.strip().lower() for word in (name, *keywords)]
     kept = [word for word in dict.fromkeys(words) if word]
     while len(" ".join(kept).split()) > LONGEST:
@@ -81,15 +81,15 @@ def caption(name: str, keywords: list[str], comma: str = ", ") -> str:
     return comma.join(kept)
 
 
-# OpenClipart: titles, descriptions and keywords lie in the drawing's RDF.
+# OpenClipart: titles, descriptions and keywords are in the drawing's RDF.
 
 
 def read_openclipart(files: Files, reading: Reading) -> None:
-    """Append the clip art; ``caption`` is empty where the title names a batch or another picture.
+    """Append the clip art; ``caption`` is empty if the title names a batch or another picture.
 
     Args:
-        files: of the package.
-        reading: what is added to.
+        files: files of the package.
+        reading: updated.
     """
     drawings = [_ClipArt.read(path, files[path]) for path in sorted(files) if path.endswith(".svg")]
     shared = Counter(drawing.title for drawing in drawings)
@@ -134,7 +134,7 @@ class _ClipArt:
 
     @property
     def own_title(self) -> str:
-        """Without the name of the artist in front: ``Clipart by Nicu Buculei - w_cloud``."""
+        """Title without the artist's name in front: ``Clipart by Nicu Buculei - w_cloud``."""
         return re.sub(r"^clip ?art by [^-]+ - ", "", self.title, flags=re.IGNORECASE)
 
     @classmethod
@@ -165,7 +165,7 @@ class _ClipArt:
 
 
 _NO_WORD = re.compile(r"hash|(hash)?\(?0x[0-9a-f]+\)?|magick|etiquette|unsorted|\W*")
-"""What a program left among the keywords."""
+"""Keywords added by a program."""
 
 
 def _text(element: ElementTree.Element | None) -> str:
@@ -173,7 +173,7 @@ def _text(element: ElementTree.Element | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Lower case, without underscores and the number at the end: ``Pear_02`` is ``pear``."""
+    """Convert to lower case, without underscores and a final number: ``Pear_02`` is ``pear``."""
     text = re.sub(r"[_\s]+", " ", text.lower()).strip()
     return re.sub(r"[\s#-]*\d+$", "", text).strip(" .,;:-!") if re.search(r"[^\W\d]", text) else text
 
@@ -183,7 +183,7 @@ def _words(text: str) -> set[str]:
 
 
 def _shares_stem(title: str, stem: str) -> bool:
-    """Whether a word of the title begins like a word of the file's name."""
+    """Whether a word of the title starts like a word of the file's name."""
     return any(
         word[:4] == other[:4] or word in other or other in word
         for word in _words(title)
@@ -199,16 +199,16 @@ def _says_more(description: str, title: str) -> bool:
     return not programs and len(words) <= LONGEST // 2 and len(words - _words(title)) > 1
 
 
-# Emoji: names and keywords are those of Unicode, in every language alike.
+# Emoji: names and keywords come from Unicode, in every language.
 
 Names = Mapping[str, Mapping[str, tuple[str, list[str]]]]
 
 
 def read_names(files: Files) -> Names:
-    """Language to emoji to its name and keywords.
+    """Read the names: language to emoji to its name and keywords.
 
     Args:
-        files: of both packages with names.
+        files: files of both packages with names.
     """
     names: dict[str, dict[str, tuple[str, list[str]]]] = {}
     for language in ("en", "zh"):
@@ -226,9 +226,9 @@ def read_emoji(source: str, files: Files, names: Names, reading: Reading) -> Non
 
     Args:
         source: ``noto`` or ``fluent``.
-        files: of its package.
-        names: what Unicode calls each emoji.
-        reading: what is added to.
+        files: files of its package.
+        names: Unicode names of each emoji.
+        reading: updated.
     """
     icons = json.loads(files["package/icons.json"])
     drawings, seen = icons["icons"], set()
@@ -257,15 +257,15 @@ def read_emoji(source: str, files: Files, names: Names, reading: Reading) -> Non
             )
 
 
-# Icons: a name and tags, both written by the makers.
+# Icons: name and tags are both written by the makers.
 
 
 def read_lucide(files: Files, reading: Reading) -> None:
     """Append the icons of Lucide, each once under the first of its names.
 
     Args:
-        files: of the package.
-        reading: what is added to.
+        files: files of the package.
+        reading: updated.
     """
     seen = set()
     for icon, tags in sorted(json.loads(files["package/tags.json"]).items()):
@@ -285,8 +285,8 @@ def read_phosphor(files: Files, reading: Reading) -> None:
     """Append the icons of Phosphor in two tones.
 
     Args:
-        files: of the package.
-        reading: what is added to.
+        files: files of the package.
+        reading: updated.
     """
     for icon, tags in _phosphor_tags(files["package/dist/index.mjs"].decode()):
         drawing = files.get(f"package/assets/duotone/{icon}-duotone.svg")

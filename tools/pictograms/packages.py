@@ -1,4 +1,4 @@
-"""The packages that the pictograms come from: name, version, hash, and their files in memory."""
+"""Packages of the pictograms: name, version, hash, and their files in memory."""
 
 import hashlib
 import io
@@ -15,10 +15,10 @@ class Package:
     """One pinned package.
 
     Attributes:
-        file: what the package manager calls the download.
-        sha256: of that file (hex).
-        obtain: the command that gets it.
-        licence_file: the file inside that says so.
+        file: file name of the download.
+        sha256: sha256 of that file (hex).
+        obtain: command that downloads it.
+        licence_file: licence file in the package.
     """
 
     file: str
@@ -76,18 +76,18 @@ PACKAGES = {
         "LICENSE",
     ),
 }
-"""The Unicode names belong to both sets of emoji."""
+"""Both sets of emoji use the Unicode names."""
 
 
 def read_package(folder: Path, name: str) -> dict[str, bytes]:
-    """The files of a package, path to content.
+    """Read the files of a package, path to content.
 
     Args:
-        folder: where the downloads lie.
+        folder: folder of the downloads.
         name: key of ``PACKAGES``.
 
     Raises:
-        DataError: the download is missing or is another version.
+        DataError: the download is missing or has another version.
     """
     package = PACKAGES[name]
     path = folder / package.file
@@ -106,7 +106,7 @@ def read_package(folder: Path, name: str) -> dict[str, bytes]:
 
 
 def _member(archive: bytes, name: str) -> bytes:
-    """One file of an ``ar`` archive, which is what a .deb is."""
+    """Read one file of an ``ar`` archive, the format of .deb."""
     at = 8
     while at < len(archive):
         title, size = archive[at : at + 16].decode().strip().rstrip("/"), int(archive[at + 48 : at + 58])

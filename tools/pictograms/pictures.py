@@ -1,4 +1,4 @@
-"""Pictures and their region features: rendering and a small CNN, in blocks that a killed run keeps."""
+"""Render pictures and compute their region features by a small CNN, in blocks that survive an interruption."""
 
 import hashlib
 import io
@@ -29,10 +29,10 @@ class Block:
     """Consecutive items.
 
     Attributes:
-        ids: of the items that could be drawn.
+        ids: ids of the items that could be drawn.
         pictures: uint8 ``(n, 160, 160, 3)``.
         grids: float32 ``(n, 16, 1280)``, row by row.
-        empty: ids of the items that show nothing, or that the renderer refuses.
+        empty: ids of blank items, or of items that the renderer refuses.
     """
 
     ids: list[str]
@@ -42,10 +42,10 @@ class Block:
 
 
 def draw(svg: str) -> NDArray[np.uint8] | None:
-    """A drawing on white, centred in a square; None where nothing is seen.
+    """Render a drawing on white, centred in a square; None if nothing is visible.
 
     Args:
-        svg: its text.
+        svg: text of the drawing.
 
     Returns:
         uint8 ``(160, 160, 3)``.
@@ -65,13 +65,13 @@ def draw(svg: str) -> NDArray[np.uint8] | None:
 def _render(svg: str, *, width: int | None = None, height: int | None = None) -> Image.Image:
     import resvg_py
 
-    # Inkscape took 90 dots for an inch when the clip art was drawn, and no font of this machine shall matter.
+    # Inkscape used 90 dpi when the clip art was drawn. Ignore installed fonts, so that every machine draws the same.
     png = resvg_py.svg_to_bytes(svg_string=svg, width=width, height=height, dpi=90, skip_system_fonts=True)
     return Image.open(io.BytesIO(png)).convert("RGBA")
 
 
 def encode(network: "Encoder", pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The last convolution's grid, pooled to 4 x 4 regions.
+    """Compute the last convolution's grid, pooled to 4 x 4 regions.
 
     Args:
         network: EfficientNet-lite0.
@@ -93,22 +93,22 @@ def encode(network: "Encoder", pictures: NDArray[np.uint8]) -> NDArray[np.float3
 
 @cache
 def encoder() -> "Encoder":
-    """EfficientNet-lite0, which takes any size of picture."""
+    """Load EfficientNet-lite0, which accepts any picture size."""
     from baselines.encoders import load_encoder
 
     return load_encoder()
 
 
 def make_blocks(items: Sequence[Item], work: Path, progress: Progress = silent) -> list[Path]:
-    """Draw all items and compute their grids; what is there already stays.
+    """Draw all items and compute their grids; existing blocks are kept.
 
     Args:
-        items: in their order.
+        items: items, in order.
         work: folder of the blocks.
-        progress: where the amount done is reported.
+        progress: reports the amount done.
 
     Returns:
-        The files of the blocks, in order.
+        Files of the blocks, in order.
     """
     work.mkdir(parents=True, exist_ok=True)
     parts = [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
@@ -142,6 +142,6 @@ def _write_block(path: Path, items: Sequence[Item]) -> None:
 
 
 def read_block(path: Path) -> Block:
-    """A block that :func:`make_blocks` wrote."""
+    """Read a block written by :func:`make_blocks`."""
     with np.load(path, allow_pickle=False) as stored:
         return Block(stored["ids"].tolist(), stored["pictures"], stored["grids"], stored["empty"].tolist())

@@ -1,4 +1,4 @@
-"""Concepts and splits: what shows or names the same thing lies in one split."""
+"""Concepts and splits: pictures that show or name the same thing are in one split."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tools.pictograms.items import Item
 
 NEAR = 0.95
-"""Cosine of two pictures' mean features above which they show the same."""
+"""Minimum cosine of two pictures' mean features to count as the same."""
 SEED = 2021
 KINDS = {
     "openclipart": "clip art",
@@ -23,9 +23,9 @@ QUOTAS = {
     "test": {"clip art": 400, "emoji": 300, "icons": 300},
     "dev": {"clip art": 160, "emoji": 120, "icons": 120},
 }
-"""Images of each kind; the rest of the concepts is train."""
+"""Images of each kind; the other concepts are train."""
 LARGEST_HELD_OUT = 4
-"""Pictures of a concept that dev and test may take one of; the others of it are in no split, so few should be lost."""
+"""Maximum pictures of a concept in dev or test, which use one of them; the others are in no split, so few are lost."""
 _FILLERS = {
     "a",
     "an",
@@ -46,11 +46,11 @@ _FILLERS = {
 
 @dataclass(frozen=True)
 class Splits:
-    """Where each picture lies.
+    """Split of each picture.
 
     Attributes:
         checked: split of each picture with a checked text; empty where a concept of dev or test has more pictures.
-        web: split of each picture of OpenClipart as it comes.
+        web: split of each picture of OpenClipart with its original text.
     """
 
     checked: Mapping[str, str]
@@ -58,7 +58,7 @@ class Splits:
 
 
 def concept(name: str) -> str:
-    """The words of a name that matter, in alphabetical order: ``up arrow`` and ``arrow up 2`` are one."""
+    """Meaningful words of a name, in alphabetical order: ``up arrow`` and ``arrow up 2`` are one."""
     words = set(re.findall(r"[^\W\d_]+", name.split("(")[0].lower()))
     return " ".join(sorted(words - _FILLERS or words)) or name
 
@@ -83,11 +83,11 @@ def near_pairs(vectors: NDArray[np.float32], threshold: float = NEAR) -> list[tu
 
 
 def clusters(names: Sequence[str], pairs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """The concept of each picture, int64 ``(n,)``: connected by an equal name or a near picture.
+    """Concept of each picture, int64 ``(n,)``; equal names and near pictures are connected.
 
     Args:
-        names: of the concepts; empty where a text names none.
-        pairs: of near pictures.
+        names: names of the concepts; empty if a text names none.
+        pairs: pairs of near pictures.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -104,9 +104,9 @@ def divide(items: Sequence[Item], labels: NDArray[np.int64], dropped: Collection
     """Draw the splits.
 
     Args:
-        items: with a picture each.
-        labels: concept of each.
-        dropped: ids of items whose text a person found to be wrong; another takes the place, and no other moves.
+        items: items with a picture each.
+        labels: concept of each item.
+        dropped: ids of items whose text was found wrong; another item replaces each, and no other item moves.
     """
     random = np.random.RandomState(SEED)
     small = np.bincount(labels) <= LARGEST_HELD_OUT

@@ -103,7 +103,6 @@ class Captioner(nn.Module):
             state = next_state(state[:n], entering, kept)
             states.append(state)
         written = torch.cat(states).to(self.out.weight.dtype)
-        with torch.autocast(
-            written.device.type, enabled=False
-        ):  # bfloat16 is too coarse for a log-likelihood
+        # bfloat16 is too coarse for a log-likelihood
+        with torch.autocast(written.device.type, enabled=False):
             return read._replace(data=self.out(written))

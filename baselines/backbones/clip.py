@@ -73,9 +73,8 @@ class CLIP(CosineBackbone):
         own_words = vocabulary_size - self.towers.vocab_size
         if own_words:
             words = self.towers.token_embedding.weight.detach()
-            more = torch.empty(own_words, words.shape[1]).normal_(
-                std=0.02
-            )  # OpenCLIP's initialisation of words
+            # OpenCLIP's initialisation of words
+            more = torch.empty(own_words, words.shape[1]).normal_(std=0.02)
             self.towers.token_embedding.weight = nn.Parameter(torch.cat([words, more]))
         # CLIP finds a caption's end by its largest id, but a method's own words have larger ones: name the end token
         self.towers.text_pool_type, self.towers.text_eos_id = "eos", byte_pairs().eot_token_id

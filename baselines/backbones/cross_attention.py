@@ -169,9 +169,8 @@ def _blocks(by_length: LongestFirst, size: int | None, fitting: Callable[[int], 
     while start < len(counts):
         longest = counts[start]
         fit = counts[start : start + (size or max(1, fitting(longest)))]
-        end = start + sum(
-            count >= LEAST_FILLED * longest for count in fit
-        )  # lengths decrease, so these come first
+        # lengths decrease, so these come first
+        end = start + sum(count >= LEAST_FILLED * longest for count in fit)
         blocks.append(by_length.block(start, end, whole=False))
         start = end
     return blocks

@@ -71,9 +71,8 @@ class RCLConfig(StepDecay):
 def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:
     """p, ``(B, B)``: of each caption given the row's image; transpose the similarities for captions."""
     logits = similarities / temperature
-    excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(
-        min=0
-    )  # IMRAM's sums can exceed it
+    # IMRAM's sums can exceed it
+    excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(min=0)
     powers = (logits - excess).exp()
     return powers / (powers.sum(dim=1, keepdim=True) + EPSILON)
 

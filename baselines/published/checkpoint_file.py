@@ -158,9 +158,8 @@ def _state(value: Any) -> dict[str, Tensor] | None:
         return None
     state = {}
     for k, part in enumerate(value):
-        weights = (
-            _weights(part) if isinstance(part, Mapping) else {}
-        )  # GSC's labels of the training pairs are tensors
+        # GSC's labels of the training pairs are tensors
+        weights = _weights(part) if isinstance(part, Mapping) else {}
         prefix = next((prefix for prefix, sign in PARTS.items() if sign in weights), f"part_{k}.")
         state.update({prefix + name: x for name, x in weights.items()})
     return state if any(name.startswith(SCORING) for name in state) else None

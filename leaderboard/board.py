@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from leaderboard.entries import STATUSES, Cell, Entry, Recalls
 from leaderboard.methods import Family, read_families, with_look_alikes
-from leaderboard.published import PUBLISHED, Paper, read_papers, read_published
+from leaderboard.published import (
+    PUBLISHED,
+    Paper,
+    PrintedDetection,
+    read_papers,
+    read_printed_detection,
+    read_published,
+)
 from leaderboard.results import read_measured
 from leaderboard.significance import ToldApart
 from ncl_bench.evaluation.metrics import RECALLS
@@ -256,6 +263,7 @@ class Content:
         boards: entries by cell, ranked.
         families: methods by key.
         papers: papers of reported entries by key; empty without published results.
+        printed_detection: what papers print of finding wrong pairs; empty without published results.
         told_apart: tests whether two entries differ significantly, and gives the interval of one.
     """
 
@@ -264,6 +272,7 @@ class Content:
     boards: tuple[Board, ...]
     families: dict[str, Family]
     papers: dict[str, Paper]
+    printed_detection: tuple[PrintedDetection, ...]
     told_apart: ToldApart
 
 
@@ -292,6 +301,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
         boards,
         _with_own_pages(families, entries),
         read_papers(folder) if published else {},
+        tuple(read_printed_detection(folder)) if published else (),
         told_apart,
     )
 

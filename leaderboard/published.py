@@ -5,6 +5,7 @@ are in published/notes.yaml.
 """
 
 import csv
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,6 +102,46 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
                 f"{rules_path}: rule {n + 1} fits no line of results.csv; correct its `where`, {rule.where}"
             )
     return _with_disagreements(entries, papers)
+
+
+@dataclass(frozen=True)
+class PrintedDetection:
+    """What a source prints of finding wrong pairs; each text as in published/detection.csv, empty if not printed.
+
+    Attributes:
+        paper, table: where it stands.
+        method, backbone: what found them.
+        dataset, noise: where.
+        accuracy, auroc: in [0, 1].
+        average_precision_wrong, f1: likewise; the wrong pair is the positive one.
+        remark: what a reader has to know.
+    """
+
+    paper: str
+    table: str
+    method: str
+    backbone: str
+    dataset: str
+    noise: str
+    accuracy: str
+    auroc: str
+    average_precision_wrong: str
+    f1: str
+    remark: str
+
+
+def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
+    """The detection numbers that papers print, in the file's order; they stand in no table of retrieval.
+
+    Raises:
+        SubmissionError: the file cannot be read, or its columns are others.
+    """
+    path = folder / "detection.csv"
+    try:
+        return [PrintedDetection(**line) for line in _read_csv(path)] if path.exists() else []
+    except TypeError:
+        names = ", ".join(each.name for each in fields(PrintedDetection))
+        raise SubmissionError(f"{path} has other columns, expected {names}") from None
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:

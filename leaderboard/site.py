@@ -16,6 +16,7 @@ from leaderboard.measured import detection, drops, measured_tables
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
+from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import clean_pairing
@@ -130,12 +131,25 @@ def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
             {
                 "tables": [(table, cells) for table, cells in noisy if cells],
                 "detection": detection,
+                "printed": content.printed_detection,
+                "labelled": _labelled(),
+                "fewest": FEWEST,
                 "curves": {
                     (t.slug, cell): epoch_curves(t, cell, "auroc") for t, cells in noisy for cell in cells
                 },
             },
         ),
     }
+
+
+def _labelled() -> list[tuple[str, int, int]]:
+    """Datasets of natural noise whose pairs are labelled: title, labelled pairs, and wrong ones among them."""
+    labels = [
+        (spec.title, list(read_pair_labels(spec.pair_labels, spec).values()))
+        for spec in DATASETS.values()
+        if spec.pair_labels is not None
+    ]
+    return [(title, len(found), found.count("wrong")) for title, found in labels]
 
 
 def value_of(entry: Entry, name: str) -> float | None:

@@ -17,13 +17,11 @@ from pydantic import Field
 from baselines.kit.randomness import derive_seed
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import taken
-from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
+from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.schema import Record
 
-FEWEST = 30
-"""Pairs of each of two labels that a score needs."""
 FIRST = (50, 100, 200, 500, 1_000)
 PRECISION_AT = 50
 RESAMPLES = 1_000

@@ -13,6 +13,8 @@ from ncl_bench.files import readable
 SHARED = 5
 """Captions that begin with a title, from which on the title counts as shared."""
 
+FEWEST = 30
+"""Wrong pairs, and matching ones, that a score of labelled pairs needs."""
 LABELS: Mapping[str, str] = {
     "matches": "The caption names what the picture shows; further words may be general.",
     "partly": "No false subject, but the caption only names a kind or a collection, or one detail is wrong.",

@@ -1,6 +1,7 @@
 """Measured tables: what stands in one, which rows are joined, what noise takes away, and what methods detect."""
 
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,11 @@ from leaderboard.measured import (
     measured_tables,
     printed_drops,
 )
-from leaderboard.published import Paper
+from leaderboard.published import Paper, read_printed_detection
 from leaderboard.significance import ToldApart
 from leaderboard.svg import forest_chart
+from ncl_bench.data.pair_labels import read_pair_labels
+from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Training, TrainingCurve
 
@@ -163,6 +166,29 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     assert ">NCR</a>" not in found
     assert ">70.5<" in found  # of the last epoch, mean of two seeds
     assert ">80.5<" in found
+
+
+def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:
+    build(root, tmp_path, published=True)
+    found = (tmp_path / "detection.html").read_text(encoding="utf-8")
+    printed = read_printed_detection()
+    assert found.count("LEMoN (searched)") == sum(row.method == "LEMoN (searched)" for row in printed) > 0
+    assert "0.98" in found
+    labels = Counter(read_pair_labels(WEB.pair_labels, WEB).values())
+    assert (
+        f"{labels.total():,} training pairs are labelled, {labels['wrong']} of them wrong. A score needs"
+        in found
+    )
+    for other in ("index", "measured"):
+        assert "LEMoN" not in (tmp_path / f"{other}.html").read_text(encoding="utf-8")
+
+
+def test_other_columns_of_printed_detection_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "detection.csv").write_text("paper,auroc\nNCR,0.9\n")
+    with pytest.raises(
+        SubmissionError, match=r"detection\.csv has other columns, expected paper, table, method"
+    ):
+        read_printed_detection(tmp_path)
 
 
 def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> None:

@@ -117,7 +117,11 @@ def audit(
 def open_runs(
     runs: Sequence[Path], root: Path | None, *, noise_file: Path | None = None, keep: Path | None = None
 ) -> AuditedRuns:
-    """Open finished runs and the pairs they were trained on; arguments as in :func:`audit`."""
+    """Open finished runs and the pairs they were trained on; arguments as in :func:`audit`.
+
+    Raises:
+        TrainingError: a run is unfinished, or runs or data do not match.
+    """
     folders = [RunFolder(run) for run in runs]
     described = [folder.read_run() for folder in folders]
     outcomes = [folder.read_outcome() for folder in folders]
@@ -160,7 +164,11 @@ def _job_with_noise(
 
 
 def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console | None = None) -> pd.DataFrame:
-    """Compute the table of :func:`audit`."""
+    """Compute the table of :func:`audit`.
+
+    Raises:
+        TrainingError: the networks give similarities that are not finite.
+    """
     train, rows, seed = audited.train, audited.rows, audited.described[0].seed
     place = device_for(device, audited.jobs[0].precision, None)
     networks, batches = _opened(audited, place)
@@ -234,6 +242,9 @@ def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32
     Args:
         audited: the runs; runs without one are left out of the mean.
         epoch: epoch to read (default: the best epoch of each run).
+
+    Raises:
+        TrainingError: a run's stored estimates belong to another number of pairs.
     """
     found = []
     for folder, job, outcome in zip(audited.folders, audited.jobs, audited.outcomes, strict=True):

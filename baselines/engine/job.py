@@ -162,6 +162,9 @@ def initial_network(
         dataset: any split; its features are not read.
         vocabulary_size: rows of the word embedding.
         pretrained: load pre-trained weights, if the backbone has any.
+
+    Raises:
+        TrainingError: the network does not fit into memory, or its pre-trained weights cannot be loaded.
     """
     recipe = job.recipe
     try:

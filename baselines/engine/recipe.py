@@ -188,7 +188,11 @@ class Recipe(BaseModel):
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], *, where: str = "recipe") -> Self:
-        """Check a recipe's content; error messages begin with ``where``."""
+        """Check a recipe's content; error messages begin with ``where``.
+
+        Raises:
+            RecipeError: an option is unknown, missing or out of range.
+        """
         try:
             return cls.model_validate(content)
         except ValidationError as error:
@@ -244,7 +248,11 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
-    """As :func:`with_settings`, from values by dotted name."""
+    """As :func:`with_settings`, from values by dotted name.
+
+    Raises:
+        RecipeError: an option is unknown or out of range.
+    """
     content = recipe.model_dump(mode="json")
     for section in ("backbone", "method"):
         name = values.get(f"{section}.name", content[section]["name"])

@@ -260,7 +260,11 @@ def _written(
 
 
 def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
-    """Load the method of a finished run with its best networks on dev, in evaluation mode."""
+    """Load the method of a finished run with its best networks on dev, in evaluation mode.
+
+    Raises:
+        TrainingError: the weights are missing or damaged.
+    """
     method = build_method(job, job.load("train"), job.seed, pretrained=False)
     stated = folder.read_outcome().best_sha256 if folder.finished else None
     try:
@@ -292,6 +296,11 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
 
 
 def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
+    """Check that the scores of several runs can be averaged.
+
+    Raises:
+        TrainingError: a run is given twice, or the runs differ in data, noise, precision or image inputs.
+    """
     for number, run in enumerate(runs):
         if any(run.samefile(earlier) for earlier in runs[:number]):
             raise TrainingError(f"{run} is given twice; name every run once")
@@ -315,7 +324,11 @@ def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
 
 
 def check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
-    """Check that token ids mean the same words as in training."""
+    """Check that token ids mean the same words as in training.
+
+    Raises:
+        TrainingError: they do not.
+    """
     trained = described.vocabulary
     if trained is not None and trained != test.vocabulary.sha256:
         raise TrainingError(

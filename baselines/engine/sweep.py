@@ -455,7 +455,11 @@ def sweep(
 
 @contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Lock the folder of a sweep or a search; refuse a folder that holds something else."""
+    """Lock the folder of a sweep or a search; refuse a folder that holds something else.
+
+    Raises:
+        NclBenchError: the folder has other content, or another process writes there.
+    """
     held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
     if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
         raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")

@@ -54,6 +54,9 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
         folder: must be empty or not exist.
         pair_ids: int64 ``(n_kept,)``, ascending.
         kept: content of ``keep.json``.
+
+    Raises:
+        DataError: the folder exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} exists already; choose a new folder with --to")

@@ -339,7 +339,11 @@ def evaluate_scores(
 def open_scores_of(
     files: Sequence[Path | NDArray[Any]], spec: DatasetSpec, split: str, *, similarity: Similarity = "cosine"
 ) -> SplitScores:
-    """Open one matrix, or the embeddings of images and captions; see :func:`evaluate_scores`."""
+    """Open one matrix, or the embeddings of images and captions; see :func:`evaluate_scores`.
+
+    Raises:
+        ScoresError: a file cannot be read, or has the wrong type or shape.
+    """
     if len(files) > 2:
         raise ScoresError(
             f"{len(files)} files of scores are given; give one matrix, or two files of embeddings, images first"

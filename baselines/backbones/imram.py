@@ -42,8 +42,7 @@ from baselines.backbones.cross_attention import (
     relevance,
 )
 from baselines.backbones.encoders import unit_length
-from baselines.kit.backbone import Encoded, IntraModal
-from ncl_bench.errors import TrainingError
+from baselines.kit.backbone import Encoded
 
 
 class IMRAMConfig(CrossAttentionConfig):
@@ -176,7 +175,7 @@ class IMRAM(CrossAttention):
     title = "IMRAM"
     Config = IMRAMConfig
     config: IMRAMConfig
-    intra_modal = False
+    intra_modal = False  # a memory joins a word with regions or a region with words, never items of one side
 
     def __init__(self, config: IMRAMConfig, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
@@ -222,25 +221,3 @@ class IMRAM(CrossAttention):
             return (6 * regions * words + wide * n_looking(regions, words)) * images.vectors.element_size()
 
         return in_tiles(images, captions, prepare, compare, bytes_of_pair, self.config.block_captions)
-
-    def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Not available for IMRAM.
-
-        Raises:
-            TrainingError: always.
-        """
-        raise TrainingError(NO_INTRA_MODAL)
-
-    def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Not available for IMRAM.
-
-        Raises:
-            TrainingError: always.
-        """
-        raise TrainingError(NO_INTRA_MODAL)
-
-
-NO_INTRA_MODAL = (
-    "the method compares images with images and captions with captions, which IMRAM cannot do: its memories "
-    "join a word with regions or a region with words; choose another backbone, such as scan"
-)

@@ -100,13 +100,23 @@ class Backbone(nn.Module, ABC):
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
 
-    @abstractmethod
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC, Eq. 7)."""
+        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC, Eq. 7); refused by default.
 
-    @abstractmethod
+        Raises:
+            TrainingError: not ``intra_modal``.
+        """
+        raise self._not_intra_modal()
+
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of every caption with every caption, ``[row item, anchor column]`` (GSC, Eq. 7)."""
+        """Similarity of every caption with every caption, ``[row item, anchor column]``; refused by default."""
+        raise self._not_intra_modal()
+
+    def _not_intra_modal(self) -> TrainingError:
+        return TrainingError(
+            "the method compares images with images and captions with captions, which backbone "
+            f"{self.name} cannot; choose another backbone, such as scan"
+        )
 
     def autocast(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
         """Call ``function(*inputs)``, with products in bfloat16 if the network is ``mixed``.

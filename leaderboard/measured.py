@@ -5,7 +5,6 @@ that a method loses under noise.
 """
 
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -173,18 +172,19 @@ class MeasuredTable:
 def measured_tables(content: Content) -> list[MeasuredTable]:
     """All measured tables, sorted by dataset; empty if nothing was trained at equal compute."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
-    for entry in content.entries:
-        if entry.budget is not None and entry.status != "reported" and entry.kind != "ablation":
-            cell = entry.cell
+    trained = [one for one in content.entries if one.budget is not None and one.status != "reported"]
+    # a noise under which only one method was trained, for its ablation, compares nothing
+    alone = {one.cell for one in trained if one.kind == "ablation"}
+    alone -= {one.cell for one in trained if not one.ablation}
+    for entry in trained:
+        cell = entry.cell
+        if entry.kind != "ablation" and cell not in alone:
             key = (cell.dataset, cell.protocol, cell.text, entry.backbone, entry.budget)
             groups.setdefault(key, []).append(entry)
     return [_table(group, content) for _, group in sorted(groups.items(), key=lambda one: str(one[0]))]
 
 
 def _table(entries: Sequence[Entry], content: Content) -> MeasuredTable:
-    families = Counter(cell for cell, _ in {(entry.cell, entry.family) for entry in entries})
-    # a noise under which one method alone was trained, for its ablation, compares nothing
-    entries = [entry for entry in entries if families[entry.cell] > 1] or entries
     cells = tuple(sorted({entry.cell for entry in entries}, key=lambda cell: cell.order))
     lines: dict[str, dict[Cell, Entry]] = {}
     for entry in entries:

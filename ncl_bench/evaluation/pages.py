@@ -79,9 +79,8 @@ class Gallery:
         """Thumbnail of an image as a data URI; empty if the dataset has no pictures."""
         if self.content is None:
             return ""
-        if (
-            self.content.feature_dim == self.spec.feature_dim
-        ):  # a backbone may have replaced the pictures with patches
+        # a backbone may have replaced the features with patches
+        if self.content.feature_dim == self.spec.feature_dim:
             features = self.content.image_features[np.array([number])][0]
             png = self.spec.picture(str(self.content.image_ids[number]), features)
             if png is not None:

@@ -164,6 +164,6 @@ def test_a_tenth_is_drawn_by_default_and_the_seed_matters():
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.jpg")).touch()
     with pytest.raises(
-        DataError, match=r"'caf\\udce9\.jpg' has surrounding blanks .* or bytes that are not UTF-8; rename it"
+        DataError, match=r"'caf\\udce9\.jpg' has surrounding blanks.* or bytes that are not UTF-8; rename it"
     ):
         list_images(tmp_path)

@@ -41,11 +41,23 @@ def list_datasets(context: typer.Context) -> None:
 
 
 @datasets_app.command()
-def show(name: Annotated[str, typer.Argument(help="Name of a dataset.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="Name of a dataset.")],
+    croissant: Annotated[
+        bool,
+        typer.Option("--croissant", help="Print its metadata as JSON in the format Croissant of MLCommons."),
+    ] = False,
+) -> None:
     """Print where to get a dataset, its licence, its size and the files expected.
 
     Example: ncl-bench datasets show flickr30k
     """
+    if croissant:
+        from ncl_bench.data import dataset_spec
+        from ncl_bench.data.croissant import croissant_text
+
+        typer.echo(croissant_text(dataset_spec(name)), nl=False)
+        return
     from ncl_bench.data.card import describe
 
     typer.echo(describe(name))

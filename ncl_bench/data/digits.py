@@ -21,6 +21,7 @@ from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, Origin
 
+HANDWRITTEN = Path(__file__).with_name("digits.npz")
 GRID = 4
 PIXELS = 64
 FEWEST_DIGITS, MOST_DIGITS = 3, 5
@@ -99,6 +100,8 @@ class DrawnImages(Sequence[bytes]):
 
 class Digits(EmbeddedDataset):
     """Composed when loaded, with clean pairs. The grammar is small, so no word is too rare to learn."""
+
+    files = (HANDWRITTEN,)
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None
@@ -205,5 +208,5 @@ def _pool(split: str) -> NDArray[np.int64]:
 
 def _handwritten() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pixels ``(1797, 64)`` from 0 to 256, and classes ``(1797,)``, as scikit-learn's ``load_digits`` gives them."""
-    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as digits:
+    with np.load(HANDWRITTEN, allow_pickle=False) as digits:
         return digits["pixels"].astype(np.int64) * 16, digits["classes"].astype(np.int64)

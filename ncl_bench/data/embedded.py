@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import ClassVar, TypeVar, cast
 
 import numpy as np
@@ -51,6 +52,10 @@ class EmbeddedDataset(DatasetSpec):
     embedded = True
     word_threshold: ClassVar[int] = 1
     """Minimum count of a word in the training captions; rarer words share the vector of unknown words."""
+    files: ClassVar[tuple[Path, ...]] = ()
+    """The files of the package that hold it."""
+    columns: ClassVar[Mapping[str, str]] = {}
+    """Columns of the first of these files, if it is a table, to what they hold."""
 
     def __hash__(self) -> int:
         return hash(self.name)  # names are unique, and some of the facts are not hashable

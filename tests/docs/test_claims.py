@@ -2,11 +2,13 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from click import Command
 from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 
 from baselines.engine.printed import PUBLISHED
 from leaderboard.board import read_content
-from ncl_bench import DATASETS, PROTOCOL_VERSION, evaluate
+from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
@@ -160,3 +162,19 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
             option for parameter in command.params for option in parameter.opts + parameter.secondary_opts
         }
         assert {word for word in words if word.startswith("--")} <= known, words
+
+
+def test_the_table_of_licences_is_that_of_the_datasets() -> None:
+    table = text("docs/data.md").split("## Licences")[1]
+    for spec in DATASETS.values():
+        rows = [row for row in table.splitlines() if f"`{spec.name}`" in row]
+        assert [row.endswith(f"| {spec.origin.licence} |") for row in rows] == [True]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load(text("CITATION.cff"))
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    assert citation["version"] == __version__
+    assert citation["license"] == project["license"]
+    assert [author["name"] for author in citation["authors"]] == [one["name"] for one in project["authors"]]
+    assert f"title = {{{citation['title']}}}".replace("ncl_bench:", r"ncl\_bench:") in text("README.md")

@@ -5,7 +5,7 @@ them: ``pictograms``; its emoji with Chinese captions, ``pictograms-emoji``; and
 original, unchecked texts of the clip art.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from io import BytesIO
@@ -122,6 +122,12 @@ class Pictograms(EmbeddedDataset):
     """The checked part: every text describes its picture."""
 
     word_threshold: ClassVar[int] = 2
+    files = tuple(FILES / name for name in ("items.tsv", "features.npy", "scales.npy", "thumbnails.webp"))
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "Source and name of the picture.",
+        "split": "Its split; empty for pictures that are not in this dataset.",
+        "caption": "Its caption in English.",
+    }
 
     def split_of(self, row: Row) -> str:
         """Split of a picture in this dataset, or an empty string."""
@@ -151,6 +157,12 @@ class Pictograms(EmbeddedDataset):
 class PictogramsEmoji(Pictograms):
     """The emoji of the checked part, in the same splits, with Unicode names in two languages."""
 
+    columns: ClassVar[Mapping[str, str]] = {
+        **Pictograms.columns,
+        "split": "Its split, if it has a caption in Chinese; other pictures are not in this dataset.",
+        "chinese": "Its caption in Chinese.",
+    }
+
     def split_of(self, row: Row) -> str:
         """Split of a picture in this dataset, or an empty string."""
         return row.split if row.chinese else ""
@@ -165,6 +177,14 @@ class PictogramsEmoji(Pictograms):
 
 class PictogramsWeb(Pictograms):
     """The clip art with its original texts in train; dev and test are checked."""
+
+    files = (*Pictograms.files, FILES / "web_labels.csv")
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": Pictograms.columns["id"],
+        "web_split": Pictograms.columns["split"],
+        "caption": "Its caption in dev and test.",
+        "as_it_comes": "Its caption in train.",
+    }
 
     def split_of(self, row: Row) -> str:
         """Split of a picture in this dataset, or an empty string."""

@@ -1,0 +1,168 @@
+"""Croissant metadata of a dataset (MLCommons, version 1.0), from the same facts as its card.
+
+``dataset_cards/NAME.json`` holds what `ncl-bench datasets show NAME --croissant` prints. Files of embedded datasets are
+named relative to that folder, in a checkout and in an installation.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ncl_bench.data.embedded import EmbeddedDataset
+from ncl_bench.data.spec import SPLITS, DatasetSpec, HubFile, Origin
+from ncl_bench.files import sha256_of_file
+
+HERE = Path(__file__).parent
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+} | {term: f"cr:{term}" for term in _TERMS.split()}
+"""The standard's own; readers warn about any other."""
+FORMATS = {
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
+    ".txt": "text/plain",
+    ".webp": "image/webp",
+}
+BYTES = "application/octet-stream"
+VERSION = "1.0.0"
+"""Of every dataset: its content is fixed, and another content gets another name."""
+
+
+def croissant_text(spec: DatasetSpec) -> str:
+    """Return the metadata as JSON-LD."""
+    return json.dumps(croissant(spec), ensure_ascii=False, indent=1) + "\n"
+
+
+def croissant(spec: DatasetSpec) -> dict[str, Any]:
+    """Describe a dataset: its facts, its files, the sizes of its splits, and its table if it has one.
+
+    A download without a published hash is a set of file names; the files of embedded datasets have their hashes.
+    """
+    origin = spec.origin
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": spec.name,
+        "alternateName": spec.title,
+        "description": f"{origin.summary} {origin.noise}",
+        "url": origin.homepage,
+        "license": origin.licence,
+        "usageInfo": origin.terms,
+        "citeAs": origin.citation,
+        "inLanguage": list(spec.languages),
+        "version": VERSION,
+        "distribution": _shipped(spec) if isinstance(spec, EmbeddedDataset) else _downloaded(spec.origin),
+        "recordSet": [_splits(spec), *_table(spec)],
+    }
+
+
+def _downloaded(origin: Origin) -> list[dict[str, Any]]:
+    """The published archive, if its hash is known, and the names of every split's files."""
+    archive = origin.archive
+    known = []
+    if isinstance(archive, HubFile):
+        address = (
+            f"https://huggingface.co/datasets/{archive.repository}/resolve/{archive.revision}/{archive.name}"
+        )
+        size = {"contentSize": f"{archive.bytes} B", "sha256": archive.sha256}
+        known = [_file(archive.name, "application/zip", contentUrl=address, **size)]
+    inside = {"containedIn": {"@id": known[0]["@id"]}} if known else {}
+    for split in SPLITS:
+        names = [f"*{name}" for name in origin.split_files(split)]
+        known.append(
+            {
+                "@type": "cr:FileSet",
+                "@id": f"{split}-files",
+                "name": f"{split}-files",
+                "encodingFormat": BYTES,
+            }
+            | {"description": f"Files of {split}, as their authors published them.", "includes": names}
+            | inside
+        )
+    return known
+
+
+def _shipped(spec: EmbeddedDataset) -> list[dict[str, Any]]:
+    """The files of the package that hold a dataset."""
+    return [
+        _file(
+            file.name,
+            FORMATS.get(file.suffix, BYTES),
+            contentUrl=f"../ncl_bench/data/{file.relative_to(HERE).as_posix()}",
+            contentSize=f"{file.stat().st_size} B",
+            sha256=sha256_of_file(file),
+        )
+        for file in spec.files
+    ]
+
+
+def _file(name: str, form: str, **facts: str) -> dict[str, Any]:
+    return {"@type": "cr:FileObject", "@id": name, "name": name, "encodingFormat": form, **facts}
+
+
+def _splits(spec: DatasetSpec) -> dict[str, Any]:
+    """Sizes of the splits; for an embedded dataset, also the hash of each split's content and order."""
+    types = {"split": "sc:Text", "images": "sc:Integer", "captions": "sc:Integer"}
+    records: list[dict[str, object]] = [
+        {"split": split, "images": spec.images[split], "captions": spec.n_captions(split)} for split in SPLITS
+    ]
+    if isinstance(spec, EmbeddedDataset):
+        types["sha256"] = "sc:Text"
+        for record, split in zip(records, SPLITS, strict=True):
+            record["sha256"] = spec.content(split).fingerprint
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "splits",
+        "name": "splits",
+        "description": f"{spec.captions_per_image} caption(s) and {spec.n_regions} regions of {spec.feature_dim} "
+        "numbers per image. A sha256 covers features, ids and captions of a split.",
+        "key": {"@id": "splits/split"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"splits/{name}", "name": name, "dataType": kind}
+            for name, kind in types.items()
+        ],
+        "data": [{f"splits/{name}": value for name, value in record.items()} for record in records],
+    }
+
+
+def _table(spec: DatasetSpec) -> list[dict[str, Any]]:
+    """The table that an embedded dataset reads, if its columns are described."""
+    if not isinstance(spec, EmbeddedDataset) or not spec.columns:
+        return []
+    file = spec.files[0].name
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"pictures/{column}",
+            "name": column,
+            "description": what,
+            "dataType": "sc:Text",
+            "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+        }
+        for column, what in spec.columns.items()
+    ]
+    return [
+        {
+            "@type": "cr:RecordSet",
+            "@id": "pictures",
+            "name": "pictures",
+            "description": "One picture per row; row r has features r of features.npy, times scales.npy.",
+            "key": {"@id": f"pictures/{next(iter(spec.columns))}"},
+            "field": fields,
+        }
+    ]

@@ -23,8 +23,9 @@ RECIPE = {
     "dataset": "digits",
     "batch_size": 1000,
     "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
-    "method": {"name": "info_nce", "epochs": 20},
+    "method": {"name": "info_nce", "epochs": 60},
 }
+"""Many short epochs: after the first, a loaded machine still has the time to stop a run before its last."""
 PLAYED = {
     "sbatch": """#!{python}
 import os, subprocess, sys
@@ -231,7 +232,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     try:
         for command in commands:
             log = (folder / f"{command[0]}.out").open("w")
-            daemons.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
+            ending = ["setpriv", "--pdeathsig", "TERM", *command]  # with the tests, however they end
+            daemons.append(subprocess.Popen(ending, stdout=log, stderr=log, start_new_session=True))
             if command[0] == "munged":
                 _wait((folder / "munge.socket").exists)
         _wait(
@@ -248,6 +250,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 daemon.wait(30)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+                daemon.wait()
 
 
 @pytest.mark.slow
@@ -263,11 +266,16 @@ def test_a_sweep_on_a_real_slurm_survives_a_job_that_is_begun_again_and_one_that
     command += ["--seed", "0", "--seed", "1", "--executor", "slurm", "--device", "cpu", "--to", str(out)]
     runs = [out / "runs" / f"tiny-digits-none-seed{seed}" for seed in (0, 1)]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    _wait((runs[0] / "history.json").exists)
-    subprocess.run(["scontrol", "requeue", _job_id("seed0")], check=True)  # as SLURM does when a node fails
-    _wait((runs[1] / "history.json").exists)
-    subprocess.run(["scancel", "--signal=KILL", "--full", _job_id("seed1")], check=True)
-    _, said = first.communicate()
+    try:
+        _wait(lambda: {"seed0", "seed1"} <= set(_jobs()))
+        jobs = _jobs()  # known before a run has an epoch, so that nothing else delays its end
+        _wait((runs[0] / "history.json").exists)
+        subprocess.run(["scontrol", "requeue", jobs["seed0"]], check=True)  # as SLURM does when a node fails
+        _wait((runs[1] / "history.json").exists)
+        subprocess.run(["scancel", "--signal=KILL", "--full", jobs["seed1"]], check=True)
+        _, said = first.communicate()
+    finally:
+        first.kill()
     assert first.returncode == 2, said
     assert "seed1) ended without a result" in said
     assert "sacct" not in said
@@ -280,9 +288,9 @@ def test_a_sweep_on_a_real_slurm_survives_a_job_that_is_begun_again_and_one_that
     assert ",2," in (out / "table.csv").read_text()  # the mean of two seeds
 
 
-def _job_id(name: str) -> str:
+def _jobs() -> dict[str, str]:
+    """The end of the name of every job in the queue, such as ``seed0``, to its id."""
     listed = subprocess.run(
         ["squeue", "--noheader", "--format=%A %j"], capture_output=True, text=True, check=True
     )
-    (job,) = [line.split()[0] for line in listed.stdout.splitlines() if line.endswith(name)]
-    return job
+    return {line.rsplit("-", 1)[1].strip(): line.split()[0] for line in listed.stdout.splitlines()}

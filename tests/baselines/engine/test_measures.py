@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from baselines.engine.measures import (
     BINS,
@@ -123,7 +124,11 @@ def write(folder: Path, *entries: Epoch) -> None:
     curves.close()
 
 
-def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(tmp_path: Path) -> None:
+def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # files of one second are read in the order of a count of this process, as text: the 10th before the 9th
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     write(tmp_path, entry(0, 2.0, 100.0), entry(1, 1.5, 110.0), entry(2, 1.5, 110.0))
     write(tmp_path, entry(1, 1.0, 120.0))
     assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]

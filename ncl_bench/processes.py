@@ -35,7 +35,8 @@ def worker_pool(
     given = [plugin.given for plugin in plugins.loaded()]
     with ProcessPoolExecutor(n_workers, context, _begin, (given, initializer, *arguments)) as pool:
         try:
-            _start_all(pool)
+            with ctrl_c_ignored():
+                pool.submit(int)  # starts all of them
             yield pool
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -48,13 +49,18 @@ def worker_pool(
             raise
 
 
-def _start_all(pool: ProcessPoolExecutor) -> None:
-    """Start workers that ignore Ctrl-C from the beginning, since children inherit ignored signals."""
+@contextmanager
+def ctrl_c_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C while processes start: they inherit it, and so leave Ctrl-C to this process from the beginning.
+
+    Another thread than the main one cannot change it, and leaves it as it is.
+    """
     if threading.current_thread() is not threading.main_thread():
+        yield
         return
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        pool.submit(int)
+        yield
     finally:
         signal.signal(signal.SIGINT, ours)
 

@@ -1,6 +1,5 @@
 """Batches of a PairedDataset: padded tensors, random orders of the pairs, and the place of the features."""
 
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -16,6 +15,7 @@ from baselines.kit.randomness import derive_seed
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
+from ncl_bench.processes import ctrl_c_ignored
 
 Ids = NDArray[np.int64]
 Wanted = tuple[Ids, int | None]
@@ -257,20 +257,16 @@ class TrainingBatches:
     def _collated(self, wanted: Iterable[Wanted]) -> Iterable[Batch]:
         if self.readers == 0:
             return (collate(self._dataset, rows, self._resident, seed=seed) for rows, seed in wanted)
-        return DataLoader(
+        loader = DataLoader(
             _Reader(self._dataset),
             batch_size=None,  # no batching by torch: each entry of the sampler is already a batch
             sampler=wanted,
             num_workers=self.readers,
             pin_memory=self._device.type == "cuda",
-            worker_init_fn=_ignore_ctrl_c,
             generator=torch.Generator(),  # DataLoader draws a seed; the training's own generator must not change
         )
-
-
-def _ignore_ctrl_c(_: int) -> None:
-    """A terminal sends Ctrl-C to every process, but only the training process handles it; it ends its readers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with ctrl_c_ignored():  # only the training process handles it; it ends its readers
+            return iter(loader)
 
 
 def in_blocks(rows: Ids, size: int) -> Iterable[Ids]:

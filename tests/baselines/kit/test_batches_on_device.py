@@ -48,7 +48,9 @@ def test_readers_leave_ctrl_c_to_the_process_that_trains() -> None:
     expected, batches.readers = len(list(batches.shuffled("x"))), 2
     found = batches.shuffled("x")
     next(found)
-    for reader in multiprocessing.active_children():
+    readers = multiprocessing.active_children()
+    assert len(readers) == 2
+    for reader in readers:
         os.kill(reader.pid, signal.SIGINT)
     assert 1 + len(list(found)) == expected
 

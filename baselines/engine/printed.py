@@ -152,6 +152,9 @@ def printed_sum(row: Row) -> float | None:
     return math.fsum(map(float, recalls)) if all(recalls) else None
 
 
+ARITHMETIC = "Arithmetic: float32 (--precision 32-true). Hours are counted for it, unless you name another."
+
+
 def described(name: str) -> str:
     """Format a recipe as YAML with every option; shipped recipes have their comments on top.
 
@@ -197,7 +200,7 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
         averaged = _best_rows(rows, recipe, AVERAGED[method], "SGRAF")
     lines += [_command(name, _noise([*own, *averaged], recipe))]
-    lines += _wrapped([*notes, *_about_noise_files([*own, *averaged])])
+    lines += _wrapped([*notes, ARITHMETIC, *_about_noise_files([*own, *averaged])])
     if own:
         lines += _table(f"Published results of {_printed(name, recipe)}:", own)
     if averaged:

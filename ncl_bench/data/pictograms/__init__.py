@@ -122,7 +122,10 @@ class Pictograms(EmbeddedDataset):
     """The checked part: every text describes its picture."""
 
     word_threshold: ClassVar[int] = 2
-    files = tuple(FILES / name for name in ("items.tsv", "features.npy", "scales.npy", "thumbnails.webp"))
+    files = (
+        *(FILES / name for name in ("items.tsv", "features.npy", "scales.npy")),
+        *(FILES / f"thumbnails_{split}.webp" for split in SPLITS),
+    )
     columns: ClassVar[Mapping[str, str]] = {
         "id": "Source and name of the picture.",
         "split": "Its split; empty for pictures that are not in this dataset.",

@@ -122,9 +122,8 @@ def prepare(
         key = _settings_key(spec, material, options, dtype)
         if target.exists():
             _check_same(target, key)
-            shutil.rmtree(
-                work, ignore_errors=True
-            )  # left over if a run stopped between the last two lines below
+            # left over if a run stopped between the last two lines below
+            shutil.rmtree(work, ignore_errors=True)
             return target
         try:
             _check_space(work, spec, dtype)

@@ -33,6 +33,7 @@ from baselines.backbones.clip_models import (
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch, sent
 from baselines.kit.distributed import encoded_in_shares
+from ncl_bench.data import DATASETS
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, TrainingError
@@ -128,6 +129,11 @@ class CLIP(CosineBackbone):
             DataError: it has no images, or no caption texts.
             TrainingError: see the class.
         """
+        if dataset.images is None and dataset.name in DATASETS and DATASETS[dataset.name].embedded:
+            raise DataError(
+                f"{dataset.name} has no picture of every {dataset.split} pair here, which backbone clip reads; choose "
+                "another dataset, or work in a clone of the repository, which has more pictures than an installation"
+            )
         if dataset.images is None:
             raise DataError(
                 f"{dataset.name} was prepared without its images, which backbone clip reads; "

@@ -62,6 +62,12 @@ def splits() -> dict[str, str]:
     return {row.id: row.split for row in rows() if row.split}
 
 
+@cache
+def pictured() -> frozenset[str]:
+    """Splits of ``pictograms`` whose thumbnails are at hand; an installed wheel has none of train, to stay small."""
+    return frozenset(split for split in SPLITS if (FILES / f"thumbnails_{split}.webp").is_file())
+
+
 @lru_cache(maxsize=len(SPLITS))
 def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
     """Pictures of a split of ``pictograms`` by id, uint8 ``(64, 64, 3)``."""
@@ -80,11 +86,11 @@ def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
 
 @cache
 def png(image_id: str) -> bytes | None:
-    """The thumbnail of a picture; None for clip art whose own text is of no use, which has none."""
+    """The thumbnail of a picture; None for clip art whose own text is of no use, and outside :func:`pictured`."""
     from PIL import Image
 
     split = splits().get(image_id)
-    if split is None:
+    if split is None or split not in pictured():
         return None
     stream = BytesIO()
     Image.fromarray(thumbnails(split)[image_id]).save(stream, "PNG")
@@ -124,7 +130,7 @@ class Pictograms(EmbeddedDataset):
     word_threshold: ClassVar[int] = 2
     files = (
         *(FILES / name for name in ("items.tsv", "features.npy", "scales.npy")),
-        *(FILES / f"thumbnails_{split}.webp" for split in SPLITS),
+        *(FILES / f"thumbnails_{split}.webp" for split in SPLITS if split in pictured()),
     )
     columns: ClassVar[Mapping[str, str]] = {
         "id": "Source and name of the picture.",
@@ -150,7 +156,8 @@ class Pictograms(EmbeddedDataset):
         """With thumbnails as images, where every picture of the split has one; see the base class."""
         dataset = super().load_embedded(split, language, tokenizer)
         ids = tuple(self.content(split).image_ids.tolist())
-        return replace(dataset, images=Thumbnails(ids)) if splits().keys() >= set(ids) else dataset
+        whole = pictured() >= {splits().get(each) for each in ids}
+        return replace(dataset, images=Thumbnails(ids)) if whole else dataset
 
     def picture(self, image_id: str, features: FloatArray) -> bytes | None:
         """The thumbnail, as PNG."""
@@ -209,7 +216,10 @@ def _origin(summary: str, noise: str) -> Origin:
     return Origin(
         summary=summary,
         homepage="https://packages.debian.org/stable/openclipart-svg",
-        obtain=("nothing to download: features, captions and thumbnails come with the package",),
+        obtain=(
+            "nothing to download: features, captions and thumbnails come with the package",
+            "thumbnails of train come with the repository, not with an installed wheel",
+        ),
         folders=(),
         files=(),
         licence="Public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",

@@ -120,3 +120,9 @@ def test_clip_art_whose_text_is_of_no_use_has_no_picture() -> None:
     assert WEB.picture(untold.id, np.zeros(0)) is None
     assert load_dataset("pictograms-web").images is None
     assert load_dataset("pictograms-web", split="test").images is not None
+
+
+def test_an_installation_has_no_pictures_of_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncl_bench.data.pictograms.pictured", lambda: frozenset({"dev", "test"}))
+    assert load_dataset("pictograms").images is None
+    assert load_dataset("pictograms", split="test").images is not None

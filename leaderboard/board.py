@@ -235,6 +235,7 @@ def _merged(entries: list[Entry]) -> Entry:
             "cost": _mean([entry.cost for entry in entries]),
             "last_epoch": _mean([entry.last_epoch for entry in entries]),
             "curves": tuple(curve for entry in entries for curve in entry.curves),
+            "found": tuple(each for entry in entries for each in entry.found),
             "runs": tuple(run for entry in entries for run in entry.runs),
             "trained_on": tuple(dict.fromkeys(one for entry in entries for one in entry.trained_on)),
             "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),

@@ -18,7 +18,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.statement import TrainingCurve
+from ncl_bench.evaluation.statement import FoundPairs, TrainingCurve
 from ncl_bench.precision import Precision
 from ncl_bench.schema import Record
 
@@ -232,6 +232,7 @@ class Entry(Record):
         cost: training time relative to the same number of plain triplet steps; None if it was not timed.
         last_epoch: rSum of the last epoch, as recorded by the engine; None if it was not.
         curves: measurements after each epoch, one curve per training seed.
+        found: wrong pairs found by the method, per training seed that recorded them.
         trained_on: versions of torch and devices, as recorded by the engine.
         notes: remarks. doubts: reasons not to trust the number; an entry with doubts is not ranked.
     """
@@ -272,6 +273,7 @@ class Entry(Record):
     cost: Annotated[float, Field(ge=0)] | None = None
     last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None
     curves: tuple[TrainingCurve, ...] = ()
+    found: tuple[FoundPairs, ...] = ()
     trained_on: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()

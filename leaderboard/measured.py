@@ -164,6 +164,10 @@ class MeasuredTable:
         """Entries under one noise, best first."""
         return [place.entry for place in self.places[cell]]
 
+    def found(self, cell: Cell) -> list[Line]:
+        """Lines whose runs recorded which wrong pairs they found under one noise."""
+        return [line for line in self.lines if cell in line.entries and line.entries[cell].found]
+
     def rank(self, entry: Entry) -> int | None:
         """Rank of an entry within its noise; None for a control."""
         return next(place.rank for place in self.places[entry.cell] if place.entry == entry)
@@ -321,6 +325,21 @@ def detection(entry: Entry) -> Detection | None:
         statistics.fmean(curve.average_precision[-1] for curve in curves),
         statistics.fmean(max(curve.auroc) for curve in curves),
     )
+
+
+PRECISION_AT = (50, 200, 1_000)
+"""Numbers of most suspicious pairs on the page Detection."""
+
+
+def found_pairs(entry: Entry) -> dict[str, float | None] | None:
+    """Wrong pairs found at the method's own threshold, by measure, mean over seeds; None if no run recorded them."""
+    if not entry.found:
+        return None
+    names = ("accuracy", "precision", "recall", "f1", "average_precision_wrong")
+    means: dict[str, float | None] = {
+        name: statistics.fmean(getattr(each, name) for each in entry.found) for name in names
+    }
+    return means | {str(k): _mean([each.precision_at.get(k) for each in entry.found]) for k in PRECISION_AT}
 
 
 def mean_curve(

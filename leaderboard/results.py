@@ -198,6 +198,7 @@ def entry_of(
             "cost": training.cost,
             "last_epoch": training.last_epoch,
             "curves": () if training.curve is None else (training.curve,),
+            "found": () if training.found is None else (training.found,),
         }
     return checked(Entry, facts | content, run_name(name, record.key))
 

@@ -12,7 +12,7 @@ from leaderboard.ablations import ablation_tables
 from leaderboard.board import Board, Content, Division, boards_of
 from leaderboard.entries import RECALL_TITLES, STATUSES, Cell, Entry
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
-from leaderboard.measured import detection, drops, measured_tables
+from leaderboard.measured import PRECISION_AT, detection, drops, found_pairs, measured_tables
 from leaderboard.methods import Family, family_recipes
 from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
@@ -131,6 +131,8 @@ def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
             {
                 "tables": [(table, cells) for table, cells in noisy if cells],
                 "detection": detection,
+                "found_pairs": found_pairs,
+                "precision_at": PRECISION_AT,
                 "printed": content.printed_detection,
                 "labelled": _labelled(),
                 "fewest": FEWEST,

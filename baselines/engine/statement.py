@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from baselines.engine.job import TrainingJob
-from baselines.engine.measures import Epoch
+from baselines.engine.job import TrainingJob, trusted_rows, with_own_images
+from baselines.engine.measures import Epoch, detection, hidden_correspondence
 from baselines.engine.recipe import Recipe, own_name, shipped_name
 from baselines.engine.run_folder import Imported, Run, RunFolder
 from baselines.kit.method import Method
@@ -16,12 +17,14 @@ from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
-from ncl_bench.evaluation.statement import Noise, Training, TrainingCurve
+from ncl_bench.evaluation.statement import FoundPairs, Noise, Training, TrainingCurve
 from ncl_bench.evaluation.submission import Scores, Submission
 from ncl_bench.noise.draw import NoiseRecord
 
 CLEAN_PROBABILITY = "clean_probability"
 """Estimate that measured tables compare."""
+OWN_THRESHOLD = 0.5
+"""Threshold of a clean probability for methods that state none."""
 _SELECTIONS = ("dev", "none", "test")
 
 
@@ -207,6 +210,7 @@ def _training(
         settings=stated_settings(jobs),
         plugins=tuple(dict.fromkeys(plugin.name for run in described for plugin in run.plugins)),
         **_compute(jobs, folders),
+        found=_found(jobs[0], folders[0], described[0]) if len(jobs) == 1 else None,
         last_epoch=last_epoch,
     )
 
@@ -226,6 +230,28 @@ def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[
         "cost": sum(costs) / len(costs) if len(costs) == len(outcomes) else None,
         "curve": _curve(folders[0].read_history()) if len(folders) == 1 else None,
     }
+
+
+def _found(job: TrainingJob, folder: RunFolder, run: Run) -> FoundPairs | None:
+    """Compare the last division of a run with the truth; None without a division, or if no seed draws the noise."""
+    kept = folder.read_division(folder.read_outcome().epochs - 1)
+    noise = run.noise
+    if CLEAN_PROBABILITY not in kept or noise.unit is None or noise.seed is None or run.keep is not None:
+        return None
+    noisy = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
+    train = noisy.load("train")
+    method, config = METHODS[job.recipe.method["name"]], job.recipe.method_config
+    trusted = trusted_rows(method, config, train, job.seed)
+    truth = hidden_correspondence(with_own_images(train, trusted) if len(trusted) else train)
+    if truth is None or truth.all() or train.noise.sha256 != noise.sha256:
+        return None
+    found = detection(kept[CLEAN_PROBABILITY], truth, getattr(config, "clean_threshold", OWN_THRESHOLD))
+    assert found.own is not None  # it has a threshold
+    return FoundPairs(
+        **{name: round(value, 4) for name, value in found.own.model_dump().items()},
+        average_precision_wrong=round(found.average_precision_wrong, 4),
+        precision_at={k: round(share, 4) for k, share in found.precision_at.items()},
+    )
 
 
 def _curve(history: Sequence[Epoch]) -> TrainingCurve:

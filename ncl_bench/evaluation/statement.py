@@ -126,6 +126,27 @@ class TrainingSetup(Record):
     budget: Annotated[int, Field(ge=1)] | None = None
 
 
+class FoundPairs(Record):
+    """Wrong training pairs found by the clean probability after the last epoch, at the method's own threshold.
+
+    The wrong pair is the positive one.
+
+    Attributes:
+        threshold: pairs at or below it are called wrong.
+        accuracy, precision, recall, f1: of that division.
+        average_precision_wrong: over all thresholds.
+        precision_at: number of most suspicious pairs to the share of wrong ones.
+    """
+
+    threshold: Share
+    accuracy: Share
+    precision: Share
+    recall: Share
+    f1: Share
+    average_precision_wrong: Share
+    precision_at: Annotated[dict[int, Share], Field(max_length=20)]
+
+
 class TrainingRecord(Record):
     """Facts that the engine records during training.
 
@@ -137,6 +158,7 @@ class TrainingRecord(Record):
         cost: training time relative to the same number of steps of the mean triplet on one network of the backbone.
         last_epoch: rSum of the last epoch on test, without selection on dev.
         curve: learning curve of a single run.
+        found: wrong pairs found by a single run; null without a clean probability, or if the truth is not at hand.
     """
 
     torch: Text
@@ -146,6 +168,7 @@ class TrainingRecord(Record):
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     last_epoch: RSum | None = None
     curve: TrainingCurve | None = None
+    found: FoundPairs | None = None
 
 
 class Training(TrainingSetup, TrainingRecord):

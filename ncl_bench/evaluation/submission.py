@@ -121,7 +121,7 @@ _ORDER = (
 )
 _TRAINING_ORDER = (
     *("precision", "torch", "device", "settings", "plugins", "budget", "steps", "pairs_seen", "cost"),
-    *("last_epoch", "curve"),
+    *("last_epoch", "curve", "found"),
 )
 
 

@@ -1,5 +1,6 @@
 """Measured tables: what stands in one, which rows are joined, what noise takes away, and what methods detect."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable
@@ -33,11 +34,23 @@ from leaderboard.svg import forest_chart
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.statement import Training, TrainingCurve
+from ncl_bench.evaluation.statement import FoundPairs, Training, TrainingCurve
 
 RECIPE = "crcl/digits_vse_infinity"
 CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
 NOISY = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
+
+
+def found_after(seed: int) -> FoundPairs:
+    return FoundPairs(
+        threshold=0.5,
+        accuracy=0.61,
+        precision=0.5 + seed / 100,
+        recall=0.62,
+        f1=0.63,
+        average_precision_wrong=0.64,
+        precision_at={50: 0.9, 200: 0.86},
+    )
 
 
 def training(seed: int, ratio: float, **fields: Any) -> Training:
@@ -50,6 +63,7 @@ def training(seed: int, ratio: float, **fields: Any) -> Training:
         "budget": 30,
         "steps": 30,
         "curve": curve,
+        "found": found_after(seed) if ratio else None,
     }
     return Training(
         **content | {"pairs_seen": 3000.0, "cost": 1.5 + seed, "last_epoch": 400.0 - seed} | fields
@@ -166,6 +180,19 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     assert ">NCR</a>" not in found
     assert ">70.5<" in found  # of the last epoch, mean of two seeds
     assert ">80.5<" in found
+    assert "wrong pairs found at the method's own threshold" in found
+    row = found.split("Precision at 50</th>")[1].split("</tr>")[1]
+    values = re.findall(r'<td class="n">(.*?)</td>', row)
+    assert values == [
+        "61.0",
+        "50.5",
+        "62.0",
+        "63.0",
+        "64.0",
+        "90.0",
+        "86.0",
+        "–",
+    ]  # precision: mean of two seeds
 
 
 def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:

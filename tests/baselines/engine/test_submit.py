@@ -17,6 +17,7 @@ from support.rounding import assert_near
 import baselines.engine.submit
 from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob
+from baselines.engine.measures import detection, hidden_correspondence
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
@@ -115,6 +116,12 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     history = trainer.history
     assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
     assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
+    kept = trainer.folder.read_division(2)["clean_probability"]
+    wrong = detection(kept, hidden_correspondence(trainer.train_split), 0.5)
+    assert training.found is not None
+    assert training.found.f1 == round(wrong.own.f1, 4)
+    assert training.found.average_precision_wrong == round(wrong.average_precision_wrong, 4)
+    assert training.found.precision_at[50] == round(wrong.precision_at[50], 4)
     assert read_submission(tmp_path / "to").training == training
     # where another epoch was the best one, its scores say nothing of the last
     outcome = trainer.folder.read_outcome().model_copy(update={"best_epoch": 0})

@@ -291,7 +291,8 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     families = read_families()
     folder = published_folder(root)
     reported = read_published(families, folder) if published else []
-    submitted, hits = read_measured(root, families, progress)
+    measured, hits = read_measured(root, families, progress)
+    submitted = _with_lone_ablations(measured)
     unmerged = (*reported, *with_look_alikes(submitted, families))
     entries = tuple(merge_seeds(unmerged))
     told_apart = ToldApart(hits, entries)
@@ -305,6 +306,15 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
         tuple(read_printed_detection(folder)) if published else (),
         told_apart,
     )
+
+
+def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
+    """The full method of an ablation takes no rank under a noise that nothing else was trained on."""
+    alone = {entry.cell for entry in entries if entry.kind == "ablation"}
+    alone -= {entry.cell for entry in entries if not entry.ablation}
+    return [
+        entry.model_copy(update={"kind": "ablation"}) if entry.cell in alone else entry for entry in entries
+    ]
 
 
 def published_folder(root: Path) -> Path:

@@ -176,13 +176,9 @@ class MeasuredTable:
 def measured_tables(content: Content) -> list[MeasuredTable]:
     """All measured tables, sorted by dataset; empty if nothing was trained at equal compute."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
-    trained = [one for one in content.entries if one.budget is not None and one.status != "reported"]
-    # a noise under which only one method was trained, for its ablation, compares nothing
-    alone = {one.cell for one in trained if one.kind == "ablation"}
-    alone -= {one.cell for one in trained if not one.ablation}
-    for entry in trained:
-        cell = entry.cell
-        if entry.kind != "ablation" and cell not in alone:
+    for entry in content.entries:
+        if entry.budget is not None and entry.status != "reported" and entry.kind != "ablation":
+            cell = entry.cell
             key = (cell.dataset, cell.protocol, cell.text, entry.backbone, entry.budget)
             groups.setdefault(key, []).append(entry)
     return [_table(group, content) for _, group in sorted(groups.items(), key=lambda one: str(one[0]))]

@@ -27,8 +27,8 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.protocol import selection_images
 
 BOUND = (
-    "Counted, not measured: hours are a bound from below, and real ones are longer. A network takes one step per batch "
-    "of its pairs in every epoch; captions have 8 to 20 words."
+    "Counted, not measured: no card does this work in fewer hours. A network takes one step per batch of all pairs in "
+    "every epoch, though some methods leave pairs out; captions have 8 to 20 words."
 )
 BLOCK = 128
 Work = Counter[str]

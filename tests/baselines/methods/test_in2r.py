@@ -349,7 +349,10 @@ def test_a_step_of_the_warm_up_matches_the_published_code(
     if f"{name}.grad.img_enc.fc.weight{suffix}" in stored:
         gradients = state_of(stored, f"{name}.grad.", dtype, suffix)
         near = gradients_near(dtype, 1e-3, 1e-7)
-        assert_gradients(method.networks[0], "vse_infinity", base, gradients, some=True, **near)
+        vanishing = ["mlp.layers.0.bias"]  # before a batch normalisation
+        assert_gradients(
+            method.networks[0], "vse_infinity", base, gradients, some=True, vanishing=vanishing, **near
+        )
     if case == "dropout" and suffix:
         method = method_of(stored, dtype, Masks(), monkeypatch)
         method.warmup_step(0, batch, Steps(method, float(stored["learning_rate"])))

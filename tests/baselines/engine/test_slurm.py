@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import submitit  # noqa: F401  # sets up logging, which closes absl's stream unless that is sys.stderr, as it is now
 import yaml
 from typer.testing import CliRunner
 

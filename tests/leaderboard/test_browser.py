@@ -140,7 +140,7 @@ def test_all_of_the_navigation_is_in_sight(page: Any, site: Path, width: int) ->
     page.set_viewport_size({"width": width, "height": 844})
     open_page(page, site)
     links = [link.bounding_box() for link in page.locator(".topbar nav a").all()]
-    assert len(links) == 8
+    assert len(links) == 9
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] < 150 for box in links)
 
 

@@ -95,7 +95,7 @@ def test_the_sizes_of_the_matrices_are_those_of_the_datasets() -> None:
 def test_the_two_units_differ_as_the_noise_page_says() -> None:
     rows = pd.read_csv(PUBLISHED / "results.csv")
     cell = rows.query("dataset == 'flickr30k' and method == 'NCR' and noise_ratio == 0.6")
-    page = text("docs/noise.md")
+    page = text("docs/noise.md").split("## Near misses")[0]
     for unit in ("caption", "image"):
         printed = set(cell[cell.noise_unit == unit].r_sum)
         stated = {float(x) for x in re.findall(r"\b\d{3}\.\d\b", page)}

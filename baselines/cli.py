@@ -700,7 +700,7 @@ def sweep(
     if plan:
         from baselines.engine.plan import BOUND, left_to_do, table_of_work
 
-        Console().print(table_of_work(left_to_do(cells)))
+        Console(width=max(Console().width, 110)).print(table_of_work(left_to_do(cells)))
         typer.echo(BOUND)
         return
     results = run_sweep(

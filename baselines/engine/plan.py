@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from torch import Tensor
 
@@ -130,8 +131,13 @@ def _size(state: dict[str, Tensor]) -> int:
 
 def table_of_work(found: dict[str, Work]) -> Table:
     """Format what is left: a line per recipe, and their sum."""
-    numbers = ("cells", "finished", "runs", "steps", "PFLOP", "GB", *(f"{card}, h" for card in CARDS))
-    table = Table(Column("left to do", overflow="fold"), *(Column(name, justify="right") for name in numbers))
+    numbers = ("cells", "finished", "runs", "steps", "PFLOP", "GB", *(f"{card} h" for card in CARDS))
+    table = Table(
+        Column("left to do", overflow="fold"),
+        *(Column(name, justify="right", no_wrap=True) for name in numbers),
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     for title, work in found.items():
         table.add_row(title, *_numbers(work))
     table.add_section()

@@ -57,13 +57,10 @@ def test_a_plan_knows_networks_budgets_clean_pairs_and_means(tmp_path: Path) -> 
 
 def test_the_command_prints_a_plan_and_writes_nothing(tmp_path: Path) -> None:
     command = ["sweep", "crcl", "--table", "flickr30k", "--noise", "caption-40", "--seed", "1", "--plan"]
-    found = CliRunner().invoke(
-        app,
-        [*command, "--set", "backbone.embed_size=8", "--to", str(tmp_path / "out")],
-        env={"COLUMNS": "200"},
-    )
+    arguments = [*command, "--set", "backbone.embed_size=8", "--to", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
     assert found.exit_code == 0, found.exception
     assert "no card does this work in fewer hours" in found.stdout
-    total = next(line for line in found.stdout.splitlines() if line.startswith("│ sum"))
-    assert total.replace("│", " ").split()[1:4] == ["4", "0", "3"]
+    total = next(line for line in found.stdout.splitlines() if line.startswith(" sum"))
+    assert total.split()[1:4] == ["4", "0", "3"]
     assert not (tmp_path / "out").exists()

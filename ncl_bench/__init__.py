@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ncl_bench.evaluation.scores import write_scores
     from ncl_bench.noise.draw import inject_noise
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "DATASETS",
     "PROTOCOL_VERSION",

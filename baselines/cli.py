@@ -16,12 +16,12 @@ from typer.core import TyperGroup
 
 from baselines.doctor import cuda_devices, gpu_check
 from ncl_bench.cli import doctor
+from ncl_bench.cli.options import LARGEST_SEED, DevImages, NoiseSeed, Root, SplitSeed, TestImages
 from ncl_bench.errors import NclBenchError, Stopped
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name, loaded
 from ncl_bench.precision import Precision
 
-LARGEST_SEED = 2**32 - 1
 T = TypeVar("T")
 
 Unit = Annotated[
@@ -33,8 +33,12 @@ Unit = Annotated[
     ),
 ]
 Ratio = Annotated[float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")]
-Root = Annotated[
-    Path | None, typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA).")
+NoiseFile = Annotated[
+    Path | None,
+    typer.Option("--noise-file", help="The noise file of the training, if it was given one."),
+]
+Keep = Annotated[
+    Path | None, typer.Option("--keep", help="The --keep folder of the training, if it was given one.")
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
@@ -71,6 +75,7 @@ Executor = Annotated[
         "--executor", help="Place of the runs: processes of this command (here), or the SLURM queue (slurm)."
     ),
 ]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs to train at once, one thread each.")]
 Slurm = Annotated[
     list[str] | None,
     typer.Option(
@@ -160,9 +165,7 @@ def train(
     to: Target,
     noise_ratio: Ratio = 0.0,
     noise_unit: Unit = "caption",
-    noise_seed: Annotated[
-        int | None, typer.Option(help="Seed of the noise (default: the standard seed of this setting).")
-    ] = None,
+    noise_seed: NoiseSeed = None,
     noise_file: Annotated[
         Path | None, typer.Option(help="Noise file to use in place of drawn noise.")
     ] = None,
@@ -285,12 +288,8 @@ def score(
 
 def plot(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-    noise_file: Annotated[
-        Path | None, typer.Option(help="The noise file of the training, if it was given one.")
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="The --keep folder of the training, if it was given one.")
-    ] = None,
+    noise_file: NoiseFile = None,
+    keep: Keep = None,
     root: Root = None,
     device: Device = "auto",
 ) -> None:
@@ -339,12 +338,8 @@ def audit_runs(
         ),
     ],
     to: Target,
-    noise_file: Annotated[
-        Path | None, typer.Option(help="The noise file of the training, if it was given one.")
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="The --keep folder of the training, if it was given one.")
-    ] = None,
+    noise_file: NoiseFile = None,
+    keep: Keep = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -359,10 +354,7 @@ def audit_runs(
     dataset: Annotated[str | None, typer.Option(help="Dataset of the embeddings.")] = None,
     noise_ratio: Ratio = 0.0,
     noise_unit: Unit = "caption",
-    noise_seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of that noise (default: the standard seed of this setting)."),
-    ] = None,
+    noise_seed: NoiseSeed = None,
     root: Root = None,
     device: Device = "auto",
 ) -> None:
@@ -388,10 +380,15 @@ def audit_runs(
                 "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep, "
                 "or leave --dataset out"
             )
-        noise = {"noise_ratio": noise_ratio, "noise_unit": noise_unit, "noise_seed": noise_seed}
-        noisy = noise_ratio != 0 or noise_seed is not None or noise_file is not None
-        options: dict[str, Any] = noise | {"noise_file": noise_file} if noisy else {}
-        train = load_dataset(dataset, split="train", root=root, **options)
+        train = load_dataset(
+            dataset,
+            split="train",
+            noise_ratio=noise_ratio,
+            noise_unit=noise_unit,
+            noise_seed=noise_seed,
+            noise_file=noise_file,
+            root=root,
+        )
         result = write_lemon((runs[0], runs[1]), to, train, labels=labels, device=device)
     for remark in result.remarks:
         typer.echo(remark)
@@ -461,9 +458,7 @@ def import_checkpoint(
         float | None, typer.Option(help="Noise ratio of its training pairs, in [0, 1); 0 means no noise.")
     ] = None,
     noise_unit: Unit = "caption",
-    noise_seed: Annotated[
-        int | None, typer.Option(help="Seed of the noise (default: the standard seed of this setting).")
-    ] = None,
+    noise_seed: NoiseSeed = None,
     noise_file: Annotated[Path | None, typer.Option(help="Noise file it was trained with.")] = None,
     seed: Annotated[
         int | None,
@@ -539,7 +534,7 @@ def tune(
             min=0, max=LARGEST_SEED, help="Seed of training and of the drawn options (default: 1000)."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Trials to run at once, one thread each.")] = 2,
+    jobs: Jobs = 2,
     executor: Executor = "here",
     slurm: Slurm = None,
     root: Root = None,
@@ -604,7 +599,7 @@ def sweep(
         list[int] | None,
         typer.Option(min=0, max=LARGEST_SEED, help="Training seed; repeatable (default: 0, 1 and 2)."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs to train at once, one thread each.")] = 2,
+    jobs: Jobs = 2,
     executor: Executor = "here",
     slurm: Slurm = None,
     root: Root = None,
@@ -676,15 +671,14 @@ def sweep(
         _narrowed(table, "recipe", recipe, [ablation.recipe])
         _narrowed(table, "noise", noise, [ablation.noise])
         seeds = _narrowed(table, "seed", seed, ablation.seeds)
-    elif table:
-        found = Table.load(table)
-        names = _rows(table, recipe, found.trained())
-        noises = _narrowed(table, "noise", noise, list(dict.fromkeys(chain(*names.values()))))
-        seeds = _narrowed(table, "seed", seed, found.seeds)
-        chosen = [*found.settings, *chosen]
-    if ablation is not None:
         cells = cells_of_ablation(to, ablation, seeds, root=root, precision=precision, settings=chosen)
     else:
+        if table:
+            found = Table.load(table)
+            names = _rows(table, recipe, found.trained())
+            noises = _narrowed(table, "noise", noise, list(dict.fromkeys(chain(*names.values()))))
+            seeds = _narrowed(table, "seed", seed, found.seeds)
+            chosen = [*found.settings, *chosen]
         cells = cells_of(
             to,
             names,
@@ -692,7 +686,7 @@ def sweep(
             seeds,
             root=root,
             precision=precision,
-            settings=tuple(chosen),
+            settings=chosen,
             noise_files=noise_files,
         )
     if dataset:
@@ -764,15 +758,9 @@ def features(
             help="File with the image names of a split, one per line; give it for train, dev and test.",
         ),
     ] = None,
-    dev: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of dev images to draw if no split is given (default: a tenth)."),
-    ] = None,
-    test: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of test images to draw if no split is given (default: a tenth)."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random split.")] = 0,
+    dev: DevImages = None,
+    test: TestImages = None,
+    seed: SplitSeed = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch of the encoder.")] = 32,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Threads that decode images (default: one per core).")

@@ -7,10 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
 from ncl_bench.errors import DataError
 
 datasets_app = typer.Typer(
     help="List the datasets, show where to get them, and add your own.", invoke_without_command=True
+)
+
+DATA_ROOT = typer.Option(
+    "--to",
+    envvar="NCL_BENCH_DATA",
+    help="Folder of prepared datasets; the dataset is written to its subfolder NAME.",
 )
 
 
@@ -80,14 +87,7 @@ def new(
             help="CSV with one row per caption; columns: image, one per language, and optionally split.",
         ),
     ],
-    root: Annotated[
-        Path,
-        typer.Option(
-            "--to",
-            envvar="NCL_BENCH_DATA",
-            help="Folder of prepared datasets; the dataset is written to its subfolder NAME.",
-        ),
-    ],
+    root: Annotated[Path, DATA_ROOT],
     module: Annotated[
         Path | None, typer.Option("--module", help="Python file to write (default: NAME.py).")
     ] = None,
@@ -98,15 +98,9 @@ def new(
             help="Captions to keep per image, the first ones; needed if images have different numbers of captions.",
         ),
     ] = None,
-    dev: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of dev images to draw if no split is given (default: a tenth)."),
-    ] = None,
-    test: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of test images to draw if no split is given (default: a tenth)."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random split.")] = 0,
+    dev: DevImages = None,
+    test: TestImages = None,
+    seed: SplitSeed = 0,
     noise: Annotated[
         Literal["synthetic", "natural"],
         typer.Option(
@@ -152,14 +146,7 @@ def prepare(
     place: Annotated[
         Path | None, typer.Option("--from", help="Folder of the downloaded files, or a zip file of them.")
     ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            envvar="NCL_BENCH_DATA",
-            help="Folder of prepared datasets; the dataset is written to its subfolder NAME.",
-        ),
-    ] = None,
+    root: Annotated[Path | None, DATA_ROOT] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the download and write nothing.")] = False,
     download: Annotated[
         bool,

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ncl_bench.cli.options import Root
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import install_command
 from ncl_bench.plugins import command_name
@@ -142,9 +143,7 @@ _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
 
 def doctor(
-    root: Annotated[
-        Path | None, typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA).")
-    ] = None,
+    root: Root = None,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Read every byte of the prepared datasets too, and compare its sha256."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ncl_bench.cli.options import NoiseSeed, Root
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
 
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path, typer.Argument(help="Submission folder: submission.yaml and the files that it names.")
-]
-Root = Annotated[
-    Path | None,
-    typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA)."),
 ]
 
 
@@ -195,10 +192,7 @@ def init(
         Literal["caption", "image", "similar"],
         typer.Option("--noise-unit", help="Unit that the noise moved."),
     ] = "caption",
-    noise_seed: Annotated[
-        int | None,
-        typer.Option("--noise-seed", help="Seed of the noise (default: the standard seed of this setting)."),
-    ] = None,
+    noise_seed: NoiseSeed = None,
     order_from: Annotated[
         Path | None,
         typer.Option(

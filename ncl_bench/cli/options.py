@@ -1,0 +1,25 @@
+"""Options that commands of several modules share, each declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LARGEST_SEED = 2**32 - 1
+
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Folder of prepared datasets (default: NCL_BENCH_DATA).")
+]
+NoiseSeed = Annotated[
+    int | None,
+    typer.Option("--noise-seed", help="Seed of the noise (default: the standard seed of this setting)."),
+]
+DevImages = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of dev images to draw if no split is given (default: a tenth)."),
+]
+TestImages = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of test images to draw if no split is given (default: a tenth)."),
+]
+SplitSeed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random split.")]

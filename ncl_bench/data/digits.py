@@ -101,7 +101,10 @@ class DrawnImages(Sequence[bytes]):
 class Digits(EmbeddedDataset):
     """Composed when loaded, with clean pairs. The grammar is small, so no word is too rare to learn."""
 
-    files = (HANDWRITTEN,)
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The handwritten digits."""
+        return (HANDWRITTEN,)
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None

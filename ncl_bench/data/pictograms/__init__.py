@@ -7,7 +7,7 @@ original, unchecked texts of the clip art.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import ClassVar, cast, overload
@@ -62,7 +62,7 @@ def splits() -> dict[str, str]:
     return {row.id: row.split for row in rows() if row.split}
 
 
-@cache
+@lru_cache
 def pictured() -> frozenset[str]:
     """Splits of ``pictograms`` whose thumbnails are at hand; an installed wheel has none of train, to stay small."""
     return frozenset(split for split in SPLITS if (FILES / f"thumbnails_{split}.webp").is_file())
@@ -84,7 +84,7 @@ def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
     return dict(zip(shown, tiles, strict=False))  # the last line of the sheet ends with white tiles
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def png(image_id: str) -> bytes | None:
     """The thumbnail of a picture; None for clip art whose own text is of no use, and outside :func:`pictured`."""
     from PIL import Image
@@ -128,15 +128,17 @@ class Pictograms(EmbeddedDataset):
     """The checked part: every text describes its picture."""
 
     word_threshold: ClassVar[int] = 2
-    files = (
-        *(FILES / name for name in ("items.tsv", "features.npy", "scales.npy")),
-        *(FILES / f"thumbnails_{split}.webp" for split in SPLITS if split in pictured()),
-    )
     columns: ClassVar[Mapping[str, str]] = {
         "id": "Source and name of the picture.",
         "split": "Its split; empty for pictures that are not in this dataset.",
         "caption": "Its caption in English.",
     }
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The table of pictures, their features, and the thumbnails that are at hand."""
+        thumbnails = (f"thumbnails_{split}.webp" for split in SPLITS if split in pictured())
+        return tuple(FILES / name for name in ("items.tsv", "features.npy", "scales.npy", *thumbnails))
 
     def split_of(self, row: Row) -> str:
         """Split of a picture in this dataset, or an empty string."""
@@ -188,13 +190,17 @@ class PictogramsEmoji(Pictograms):
 class PictogramsWeb(Pictograms):
     """The clip art with its original texts in train; dev and test are checked."""
 
-    files = (*Pictograms.files, FILES / "web_labels.csv")
     columns: ClassVar[Mapping[str, str]] = {
         "id": Pictograms.columns["id"],
         "web_split": Pictograms.columns["split"],
         "caption": "Its caption in dev and test.",
         "as_it_comes": "Its caption in train.",
     }
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """As in the base class, and the labels of training pairs."""
+        return (*super().files, FILES / "web_labels.csv")
 
     def split_of(self, row: Row) -> str:
         """Split of a picture in this dataset, or an empty string."""

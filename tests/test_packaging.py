@@ -22,18 +22,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(folder),
-        str(ROOT),
-    ]
-    subprocess.run(pip, check=True)
+    command = f"-m pip wheel --quiet --no-deps --wheel-dir {folder} {ROOT}"
+    subprocess.run([sys.executable, *command.split()], check=True)
     return next(folder.glob("*.whl"))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from click import Command
 from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -125,19 +124,6 @@ def test_own_images_take_fourteen_commands() -> None:
 def test_the_example_of_a_method_is_short() -> None:
     files = {block.words[0]: block.text for block in blocks_of(DOCS / "add-a-method.md") if block.words}
     assert len(files["trimmed.py"].splitlines()) <= 40
-
-
-def commands(command: Command, name: str) -> list[tuple[str, Command]]:
-    """Every command below one, with its full name."""
-    below = getattr(command, "commands", {})
-    return (
-        [(name, command)] if not below else [x for n, c in below.items() for x in commands(c, f"{name} {n}")]
-    )
-
-
-@pytest.mark.parametrize(("name", "command"), commands(get_command(app), "ncl-bench"))
-def test_the_help_of_every_command_shows_an_example(name: str, command: Command) -> None:
-    assert f"Example: {name}" in " ".join((command.help or "").split())
 
 
 def mentioned(page: Path) -> list[list[str]]:

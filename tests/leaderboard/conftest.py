@@ -44,8 +44,7 @@ def make() -> Maker:
             "hours": None,
             "hardware": "CPU",
         }
-        content["training_seeds"] = (seed,)
-        write_submission(folder, Submission.model_validate(content | fields))
+        write_submission(folder, Submission.model_validate(content | {"training_seeds": (seed,)} | fields))
         return folder
 
     return make
@@ -58,17 +57,18 @@ def whole_board() -> Content:
 
 
 @pytest.fixture(scope="session")
+def printed() -> Content:
+    """The rows that papers print, alone."""
+    return read_content(Path("/nonexistent"), published=True)
+
+
+@pytest.fixture(scope="session")
 def small_board(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A leaderboard of two methods, two ratios and two seeds; tests must copy it before they change it."""
     place = tmp_path_factory.mktemp("small_board")
-    for number, (method, ratio, difficulty) in enumerate(
-        [
-            ("CRCL", 0.4, 1.5),
-            ("CRCL", 0.6, 1.7),
-            ("Triplet (hardest)", 0.4, 2.5),
-            ("Triplet (hardest)", 0.6, 3.0),
-        ]
-    ):
+    crcl, triplet = "CRCL", "Triplet (hardest)"
+    rows = [(crcl, 0.4, 1.5), (crcl, 0.6, 1.7), (triplet, 0.4, 2.5), (triplet, 0.6, 3.0)]
+    for number, (method, ratio, difficulty) in enumerate(rows):
         for seed in (0, 1):
             folder = place / "submitted" / f"{number}-{seed}"
             make(folder, method=method, ratio=ratio, difficulty=difficulty, seed=seed)

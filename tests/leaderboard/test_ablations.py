@@ -54,17 +54,13 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_pat
     (table,) = ablation_tables(content.entries, content.told_apart)
     assert table.title == "NCR: Digits, 200 test images, 50 % caption noise, VSE∞, 600 steps per network"
     sums = [None if line.entry is None else line.entry.r_sum for line in table.lines]
-    assert [line.row.title for line in table.lines if line.entry] == [
-        "full",
-        "without co-rectify",
-        "without co-divide",
-    ]
+    titles = [line.row.title for line in table.lines if line.entry]
+    assert titles == ["full", "without co-rectify", "without co-divide"]
     assert table.lines[1].drop == pytest.approx(100 * (sums[0] - sums[1]) / sums[0])
     assert [round(line.printed_drop, 1) for line in table.lines] == [0.0, 0.8, 60.0, 99.2]
     assert table.lines[2].differs is True
-    ranks = {
-        (entry.cell.percent, entry.settings): rank for board in content.boards for rank, entry in board.ranks
-    }
+    ranked = [one for board in content.boards for one in board.ranks]
+    ranks = {(entry.cell.percent, entry.settings): rank for rank, entry in ranked}
     without = ("method.co_divide=false",)
     assert ranks["50", without] is None
     assert ranks["50", ()] is None  # nothing to be compared with

@@ -5,25 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.board_rows import CELL, row
 
 from leaderboard.board import Ranked, boards_of, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
 from leaderboard.methods import Family, with_look_alikes
-from ncl_bench.evaluation.metrics import RECALLS
 
 
 def entry(r_sum: float, **fields: Any) -> Entry:
-    cell = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", "noise_ratio": 0.4}
-    content = {
-        "method": f"M{r_sum:g}",
-        "family": "a",
-        "cell": cell,
-        "recalls": dict.fromkeys(RECALLS, r_sum / 6),
-        "status": "reported",
-        "source": "s",
-        "networks": "single",
-    }
-    return Entry.model_validate(content | fields)
+    return row(r_sum, **{"method": f"M{r_sum:g}"} | fields)
 
 
 def ranks(*entries: Entry, **options: Any) -> list[tuple[str, int | None]]:
@@ -32,19 +22,13 @@ def ranks(*entries: Entry, **options: Any) -> list[tuple[str, int | None]]:
 
 
 def test_equal_sums_share_a_rank_and_the_next_counts_on() -> None:
-    assert ranks(entry(300), entry(420, method="A"), entry(420, method="B")) == [
-        ("A", 1),
-        ("B", 1),
-        ("M300", 3),
-    ]
+    found = ranks(entry(300), entry(420, method="A"), entry(420, method="B"))
+    assert found == [("A", 1), ("B", 1), ("M300", 3)]
 
 
 def test_a_doubtful_row_stands_in_its_place_without_a_rank() -> None:
-    assert ranks(entry(300), entry(420, doubts=("why",)), entry(500)) == [
-        ("M500", 1),
-        ("M420", None),
-        ("M300", 2),
-    ]
+    found = ranks(entry(300), entry(420, doubts=("why",)), entry(500))
+    assert found == [("M500", 1), ("M420", None), ("M300", 2)]
 
 
 def test_a_rank_counts_the_better_rows_that_are_told_apart() -> None:
@@ -60,11 +44,8 @@ def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
     def told_apart(entries: Sequence[Entry]) -> NDArray[np.bool_]:
         return np.array([["wide" not in (a.method, b.method) for a in entries] for b in entries])
 
-    assert ranks(entry(400), entry(390), entry(380, method="wide"), told_apart=told_apart) == [
-        ("M400", 1),
-        ("M390", 2),
-        ("wide", 2),
-    ]
+    found = ranks(entry(400), entry(390), entry(380, method="wide"), told_apart=told_apart)
+    assert found == [("M400", 1), ("M390", 2), ("wide", 2)]
 
 
 @pytest.mark.parametrize(
@@ -90,11 +71,8 @@ def test_each_division_has_a_first_rank_of_its_own() -> None:
 
 def test_each_pretrained_encoder_has_a_first_rank_of_its_own() -> None:
     clip, align = ({"features": "pretrained", "encoder": name} for name in ("CLIP ViT-B/32", "ALIGN"))
-    assert ranks(entry(400, **clip), entry(500, **align), entry(390, **clip)) == [
-        ("M500", 1),
-        ("M400", 1),
-        ("M390", 2),
-    ]
+    found = ranks(entry(400, **clip), entry(500, **align), entry(390, **clip))
+    assert found == [("M500", 1), ("M400", 1), ("M390", 2)]
 
 
 def test_a_name_that_only_looks_like_another_one_says_so() -> None:
@@ -113,8 +91,7 @@ def test_a_name_that_only_looks_like_another_one_says_so() -> None:
 
 
 def test_cells_are_never_mixed() -> None:
-    image = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "image", "noise_ratio": 0.4}
-    boards = boards_of([entry(400), entry(410, cell=image)])
+    boards = boards_of([entry(400), entry(410, cell=CELL | {"noise_unit": "image"})])
     assert [board.cell.noise_unit for board in boards] == ["caption", "image"]
     assert all(a.cell.order < b.cell.order for a, b in pairwise(boards))
 
@@ -144,13 +121,10 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
 
 
 def test_seeds_become_mean_deviation_and_count() -> None:
+    seeds = [(0, 390.0, "reproduced"), (1, 402.0, "submitted"), (2, 408.0, "reproduced")]
     measured = [
         entry(value, method="A", status=status, source="submission", seeds=(seed,), file="digits/a/x")
-        for seed, value, status in (
-            (0, 390.0, "reproduced"),
-            (1, 402.0, "submitted"),
-            (2, 408.0, "reproduced"),
-        )
+        for seed, value, status in seeds
     ]
     (merged,) = merge_seeds(measured)
     assert merged.r_sum == pytest.approx(400.0)

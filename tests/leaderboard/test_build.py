@@ -11,6 +11,7 @@ import pytest
 from leaderboard.add import add
 from leaderboard.build import HERE, PLOT, build, check
 from leaderboard.exports import BEGIN, END
+from leaderboard.rendering import card_html
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
@@ -202,24 +203,14 @@ def test_unknown_noise_units_are_called_unknown(whole: Path) -> None:
     assert "do not say whether" in section
 
 
-def test_a_card_is_rendered_without_its_raw_html(tmp_path: Path) -> None:
-    from leaderboard.rendering import card_html
-
-    path = tmp_path / "x.md"
-    path.write_text("---\na: 1\n---\n# X\n\n<script>bad</script>\n\n| a |\n| - |\n| 1 |\n", encoding="utf-8")
-    html = str(card_html(path))
+def test_a_card_is_rendered_without_its_raw_html_and_with_its_pictures(tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"a picture")
+    card = "---\na: 1\n---\n# X\n\n<script>bad</script>\n\n| a |\n| - |\n| 1 |\n\n![Four of each](x.png)\n"
+    (tmp_path / "x.md").write_text(card, encoding="utf-8")
+    html = str(card_html(tmp_path / "x.md"))
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert "<table>" in html
     assert "a: 1" not in html
-
-
-def test_a_picture_beside_a_card_is_in_its_page(tmp_path: Path) -> None:
-    from leaderboard.rendering import card_html
-
-    (tmp_path / "x.png").write_bytes(b"a picture")
-    (tmp_path / "x.md").write_text("# X\n\n![Four of each](x.png)\n", encoding="utf-8")
     encoded = base64.b64encode(b"a picture").decode()
-    assert f'<img src="data:image/png;base64,{encoded}" alt="Four of each"' in str(
-        card_html(tmp_path / "x.md")
-    )
+    assert f'<img src="data:image/png;base64,{encoded}" alt="Four of each"' in html

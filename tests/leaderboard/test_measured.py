@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.board_rows import row
 
 from leaderboard.add import add
 from leaderboard.board import Content, read_content
 from leaderboard.build import build
-from leaderboard.entries import Cell, Entry, Recalls
+from leaderboard.entries import Cell, Entry
 from leaderboard.figures import epoch_curves
 from leaderboard.measured import (
     Line,
@@ -41,8 +42,9 @@ CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.
 NOISY = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
 
 
-def found_after(seed: int) -> FoundPairs:
-    return FoundPairs(
+def training(seed: int, ratio: float, **fields: Any) -> Training:
+    auroc = (0.6 + seed / 100, 0.8 + seed / 100, 0.7 + seed / 100) if ratio else ()
+    found = FoundPairs(
         threshold=0.5,
         accuracy=0.61,
         precision=0.5 + seed / 100,
@@ -51,23 +53,19 @@ def found_after(seed: int) -> FoundPairs:
         average_precision_wrong=0.64,
         precision_at={50: 0.9, 200: 0.86},
     )
-
-
-def training(seed: int, ratio: float, **fields: Any) -> Training:
-    auroc = (0.6 + seed / 100, 0.8 + seed / 100, 0.7 + seed / 100) if ratio else ()
-    curve = TrainingCurve(steps=(10, 20, 30), dev=(100, 300, 200), auroc=auroc, average_precision=auroc)
     content = {
         "precision": "32-true",
         "torch": "2",
         "device": "CPU",
         "budget": 30,
         "steps": 30,
-        "curve": curve,
-        "found": found_after(seed) if ratio else None,
+        "curve": TrainingCurve(steps=(10, 20, 30), dev=(100, 300, 200), auroc=auroc, average_precision=auroc),
+        "found": found if ratio else None,
+        "pairs_seen": 3000.0,
+        "cost": 1.5 + seed,
+        "last_epoch": 400.0 - seed,
     }
-    return Training(
-        **content | {"pairs_seen": 3000.0, "cost": 1.5 + seed, "last_epoch": 400.0 - seed} | fields
-    )
+    return Training.model_validate(content | fields)
 
 
 @pytest.fixture(scope="module")
@@ -145,27 +143,15 @@ class Answers:
 def test_rows_of_other_steps_and_tuned_rows_are_rows_of_their_own(
     root: Path, tmp_path: Path, make: Callable[..., Path]
 ) -> None:
+    plain = {"difficulty": 1.5, "ratio": 0.6, "training_seeds": (0,), "recipes": (RECIPE,)}
     with pytest.raises(SubmissionError, match="has training seed 0 already"):
-        add(
-            make(tmp_path / "a", difficulty=1.5, seed=77, ratio=0.6, training_seeds=(0,), recipes=(RECIPE,)),
-            root,
-        )
-    other = Path(str(tmp_path / "root"))
+        add(make(tmp_path / "a", seed=77, **plain), root)
+    other = tmp_path / "root"
     (other / "results").mkdir(parents=True)
     for number, fields in enumerate(({}, {"budget": 31}, {"budget": None})):
-        made = make(
-            tmp_path / f"b{number}",
-            difficulty=1.5,
-            seed=number,
-            ratio=0.6,
-            training_seeds=(0,),
-            recipes=(RECIPE,),
-            training=training(0, 0.6, **fields),
-        )
-        add(made, other)
-    labels = [entry.label for entry in read_content(other, published=False).entries]
-    assert sorted(labels) == ["CRCL", "CRCL (30 steps)", "CRCL (31 steps)"]
+        add(make(tmp_path / f"b{number}", seed=number, training=training(0, 0.6, **fields), **plain), other)
     shown = {entry.label: entry.command for entry in read_content(other, published=False).entries}
+    assert shown.keys() == {"CRCL", "CRCL (30 steps)", "CRCL (31 steps)"}
     assert "--set steps=31 " in shown["CRCL (31 steps)"]
 
 
@@ -183,16 +169,8 @@ def test_the_pages_show_tables_pictures_and_detection(root: Path, tmp_path: Path
     assert "wrong pairs found at the method's own threshold" in found
     row = found.split("Precision at 50</th>")[1].split("</tr>")[1]
     values = re.findall(r'<td class="n">(.*?)</td>', row)
-    assert values == [
-        "61.0",
-        "50.5",
-        "62.0",
-        "63.0",
-        "64.0",
-        "90.0",
-        "86.0",
-        "–",
-    ]  # precision: mean of two seeds
+    # precision: mean of two seeds
+    assert values == ["61.0", "50.5", "62.0", "63.0", "64.0", "90.0", "86.0", "–"]
 
 
 def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path) -> None:
@@ -212,9 +190,7 @@ def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path)
 
 def test_other_columns_of_printed_detection_are_refused(tmp_path: Path) -> None:
     (tmp_path / "detection.csv").write_text("paper,auroc\nNCR,0.9\n")
-    with pytest.raises(
-        SubmissionError, match=r"detection\.csv has other columns, expected paper, table, method"
-    ):
+    with pytest.raises(SubmissionError, match=r"detection\.csv has other columns, expected paper, table"):
         read_printed_detection(tmp_path)
 
 
@@ -226,11 +202,8 @@ def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> No
 
 
 def entry(r_sum: float, **fields: Any) -> Entry:
-    six = dict.fromkeys(Recalls.model_fields, r_sum / 6)
-    return Entry(
-        **{"method": "M", "family": "m", "cell": NOISY, "status": "reproduced", "source": "submission"}
-        | {"recalls": Recalls(**six)}
-        | fields
+    return row(
+        r_sum, **{"family": "m", "cell": NOISY, "status": "reproduced", "source": "submission"} | fields
     )
 
 
@@ -273,13 +246,9 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
     (found,) = drops(table, both)  # NCR lacks the noise
     assert (found.title, found.printed) == ("CRCL", [])
     assert found.here == found.tuned == drop_here(lines["CRCL"])
-    assert [kind for kind, _ in epoch_curves(table, NOISY, "auroc")] == [
-        "default recipes",
-        "tuned recipes",
-    ]
-    assert [kind for kind, _ in epoch_curves(measured_tables(content)[0], NOISY, "dev")] == [
-        "default recipes"
-    ]
+    assert [kind for kind, _ in epoch_curves(table, NOISY, "auroc")] == ["default recipes", "tuned recipes"]
+    (plain,) = measured_tables(content)
+    assert [kind for kind, _ in epoch_curves(plain, NOISY, "dev")] == ["default recipes"]
     mixed = Line("M", {CLEAN: entry(500, seeds=(0, 1)), NOISY: entry(400, seeds=(0, 1, 2))})
     assert mixed.seeds == "2–3"
 

@@ -182,31 +182,24 @@ def collected(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_facts_are_copied_and_remarks_left_out(tmp_path: Path) -> None:
+def test_facts_are_copied_into_the_shape_of_the_committed_table_and_remarks_left_out(tmp_path: Path) -> None:
     target = tmp_path / "results.csv"
     assert import_published(collected(tmp_path, HEAD, CLEAN, NATURAL), target) == 2
-    rows = list(csv.DictReader(target.read_text(encoding="utf-8").splitlines()))
+    text = target.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
     assert [row["noise_unit"] for row in rows] == ["none", "natural"]
     assert rows[0]["r_sum"] == "13.5"
-    assert "remark" not in target.read_text(encoding="utf-8")
+    assert "remark" not in text
+    committed = (PUBLISHED / "results.csv").read_text(encoding="utf-8")
+    assert committed.splitlines()[0] == text.splitlines()[0]
 
 
-def test_the_committed_table_has_the_shape_that_the_import_writes(tmp_path: Path) -> None:
-    import_published(collected(tmp_path, HEAD, CLEAN), tmp_path / "results.csv")
-    head = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()[0]
-    assert (PUBLISHED / "results.csv").read_text(encoding="utf-8").startswith(head + "\n")
-
-
-def test_a_repeated_row_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_row_and_a_missing_column_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match=r"collected\.csv:3 repeats line 2"):
         import_published(collected(tmp_path, HEAD, CLEAN, CLEAN), tmp_path / "results.csv")
-
-
-def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    other = HEAD.replace("rsum_reported", "rsum")
     with pytest.raises(SubmissionError, match="no column 'rsum_reported'"):
-        import_published(
-            collected(tmp_path, HEAD.replace("rsum_reported", "rsum"), CLEAN), tmp_path / "results.csv"
-        )
+        import_published(collected(tmp_path, other, CLEAN), tmp_path / "results.csv")
 
 
 def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries: list[Entry]) -> None:

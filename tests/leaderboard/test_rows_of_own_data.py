@@ -49,30 +49,23 @@ def typed(*words: str) -> str:
 
 
 def test_a_dataset_of_ones_own_has_rows_where_its_file_is_given(submission: Path) -> None:
-    with pytest.raises(
-        NclBenchError, match=r"unknown dataset 'mine'.*name the file that registers it with --plugin"
-    ):
+    told = "unknown dataset 'mine'.*name the file that registers it with --plugin"
+    with pytest.raises(NclBenchError, match=told):
         typed("leaderboard", "add", "submission", "--root", "board")
     said = typed("--plugin", "mine.py", "leaderboard", "add", "submission", "--root", "board")
     assert "next: see it with `ncl-bench --plugin mine.py leaderboard build --root board`" in said
     typed("--plugin", "mine.py", "leaderboard", "build", "--root", "board", "--no-published", "--to", "site")
     assert "Mine" in Path("site/index.html").read_text(encoding="utf-8")
     del DATASETS["mine"]
-    with pytest.raises(
-        NclBenchError, match=r"unknown dataset 'mine'.*name the file that registers it with --plugin"
-    ):
+    with pytest.raises(NclBenchError, match=told):
         typed("leaderboard", "build", "--root", "board", "--no-published", "--to", "elsewhere")
     assert not Path("elsewhere").exists()
 
 
 def test_the_commands_of_a_row_name_its_plugins(make: Maker, tmp_path: Path) -> None:
-    recipe, training = (
-        ("mine/digits_sgr",),
-        Training(precision="32-true", torch="2", device="CPU", plugins=("my file.py",)),
-    )
-    with pytest.raises(
-        SubmissionError, match="recipes names 'mine/digits_sgr', which this repository does not have"
-    ):
+    recipe = ("mine/digits_sgr",)
+    training = Training(precision="32-true", torch="2", device="CPU", plugins=("my file.py",))
+    with pytest.raises(SubmissionError, match="names 'mine/digits_sgr', which this repository does not have"):
         add(make(tmp_path / "nobody", recipes=recipe), tmp_path / "board")
     own = make(tmp_path / "own", recipes=recipe, training=training)
     add(own, tmp_path / "board")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.board import Content, boards_of, merge_seeds, read_content
+from leaderboard.board import Content, boards_of, merge_seeds
 from leaderboard.entries import Entry
 from leaderboard.site import repository_link, site_files
 from ncl_bench.evaluation.metrics import RECALLS
@@ -46,11 +46,10 @@ def method_page(content: Content, added: list[Entry], family: str) -> list[str]:
     return ["|".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in line) for line in cells]
 
 
-def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
+def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause(printed: Content) -> None:
     paper = next(
         entry
-        for entry in content.unmerged
+        for entry in printed.unmerged
         if entry.family == "ncr"
         and entry.source == "ncr2021"
         and entry.kind == "method"
@@ -60,7 +59,7 @@ def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
     notes = ("Trained for half as many epochs.",)
     higher, lower = ours(paper, -1.0, 0, notes=notes), ours(paper, -2.0, 1, notes=notes)
     other_backbone = ours(paper, -3.0, 0, backbone="other", file="flickr30k/ours/other")
-    (line,) = method_page(content, [higher, lower, other_backbone], "ncr")
+    (line,) = method_page(printed, [higher, lower, other_backbone], "ncr")
     title, _, printed, here, gap, cause, _ = line.split("|")
     assert title == paper.cell.title
     assert float(printed) == round(paper.r_sum or 0.0, 1)
@@ -71,36 +70,33 @@ def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause() -> None:
     assert cause == notes[0]
 
 
-def test_a_gap_names_what_the_two_rows_do_differently() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
+def test_a_gap_names_what_the_two_rows_do_differently(printed: Content) -> None:
     chosen = next(
         entry
-        for entry in content.unmerged
+        for entry in printed.unmerged
         if entry.selection == "test" and entry.source == "pc2_2024" and entry.kind == "method"
     )
-    (line,) = method_page(content, [ours(chosen, -1.0, 0, selection="dev", notes=())], "pc2")
+    (line,) = method_page(printed, [ours(chosen, -1.0, 0, selection="dev", notes=())], "pc2")
     assert "The printed checkpoint was chosen on the test split." in line
     moved = next(
         entry
-        for entry in content.unmerged
+        for entry in printed.unmerged
         if entry.source == "rcl2023" and entry.family == "rcl" and entry.noise
     )
-    lines = method_page(content, [ours(moved, -1.0, 0, noise="our draw, seed 0", notes=())], "rcl")
+    lines = method_page(printed, [ours(moved, -1.0, 0, noise="our draw, seed 0", notes=())], "rcl")
     assert any(
         "Different noise: printed published image files, ours our draw, seed 0." in line for line in lines
     )
 
 
-def test_without_a_number_of_ours_there_is_no_gap() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
-    assert method_page(content, [], "ncr") == []
+def test_without_a_number_of_ours_there_is_no_gap(printed: Content) -> None:
+    assert method_page(printed, [], "ncr") == []
 
 
-def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
+def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Content) -> None:
     paper = next(
         entry
-        for entry in content.unmerged
+        for entry in printed.unmerged
         if entry.cell.protocol == "5k" and entry.recalls.r_sum and entry.kind == "method"
     )
     sides = ({"i2t_map_at_r": 20.0, "t2i_map_at_r": 30.0}, {"i2t_map_at_r": 22.0, "t2i_map_at_r": 31.0})
@@ -108,8 +104,8 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it() -> None:
     (merged,) = merge_seeds(measured)
     assert merged.eccv == {"i2t_map_at_r": 21.0, "t2i_map_at_r": 30.5}
     assert merge_seeds([measured[0], ours(paper, -2.0, 1)])[0].eccv == {}
-    entries = (*content.entries, merged)
-    page = site_files(replace(content, entries=entries, boards=tuple(boards_of(entries))), CARDS)[
+    entries = (*printed.entries, merged)
+    page = site_files(replace(printed, entries=entries, boards=tuple(boards_of(entries))), CARDS)[
         "index.html"
     ]
     tables = re.findall(r"<table class=\"board\">.*?</table>", page, re.S)
@@ -122,9 +118,8 @@ def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it() -> None:
         assert {len(re.findall(r"<t[hd][ >]", row)) for row in body} == {columns}
 
 
-def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
-    pages = site_files(content, CARDS)
+def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(printed: Content) -> None:
+    pages = site_files(printed, CARDS)
     methods = {path: text for path, text in pages.items() if re.fullmatch(r"methods/(?!index).*", path)}
     found = {path: re.findall(r'<a href="(https://[^"]+)">Paper</a>', text) for path, text in methods.items()}
     assert {path for path, links in found.items() if not links} <= {
@@ -135,23 +130,21 @@ def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead() -> 
     assert all("<cite>" in text for text in methods.values())
 
 
-def test_the_first_page_says_which_datasets_have_rows_of_papers_alone() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
+def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed: Content) -> None:
     line = "No result on Flickr30K, MS-COCO, CC152K or Noise of Web was trained by this project"
-    assert line in site_files(content, CARDS)["index.html"]
-    mine = ours(next(entry for entry in content.unmerged if entry.cell.dataset == "coco"), -1.0, 0)
-    entries = (*content.entries, mine)
-    changed = replace(content, entries=entries, boards=tuple(boards_of(entries)))
+    assert line in site_files(printed, CARDS)["index.html"]
+    mine = ours(next(entry for entry in printed.unmerged if entry.cell.dataset == "coco"), -1.0, 0)
+    entries = (*printed.entries, mine)
+    changed = replace(printed, entries=entries, boards=tuple(boards_of(entries)))
     assert line.replace("MS-COCO, ", "") in site_files(changed, CARDS)["index.html"]
 
 
-def test_the_header_has_the_links_that_a_build_knows() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
+def test_the_header_has_the_links_that_a_build_knows(printed: Content) -> None:
     links = [("Documentation", "docs/index.html"), ("Repository", "https://example.org/code")]
-    pages = site_files(content, CARDS, links)
+    pages = site_files(printed, CARDS, links)
     assert '<a href="../docs/index.html">Documentation</a>' in pages["methods/ncr.html"]
     assert '<a href="https://example.org/code">Repository</a>' in pages["methods/ncr.html"]
-    assert ">Documentation<" not in site_files(content, CARDS)["index.html"]
+    assert ">Documentation<" not in site_files(printed, CARDS)["index.html"]
 
 
 def test_the_repository_is_the_one_that_the_package_names(monkeypatch: pytest.MonkeyPatch) -> None:

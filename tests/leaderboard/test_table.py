@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.board_rows import row
 from typer.testing import CliRunner
 
-from leaderboard.board import boards_of, read_content
+from leaderboard.board import Content, boards_of, read_content
 from leaderboard.entries import Entry
 from leaderboard.published import read_papers
 from leaderboard.table import (
@@ -26,24 +27,13 @@ from leaderboard.table import (
 )
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
-from ncl_bench.evaluation.metrics import RECALLS
 
 Maker = Callable[..., Path]
 PAPERS = read_papers()
 
 
 def entry(method: str, *recalls: float, **fields: Any) -> Entry:
-    cell = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", "noise_ratio": 0.4}
-    content = {
-        "method": method,
-        "family": "a",
-        "cell": cell,
-        "recalls": dict(zip(RECALLS, recalls, strict=True)),
-        "status": "reported",
-        "source": "ncr2021",
-        "networks": "single",
-    }
-    return Entry.model_validate(content | fields)
+    return row(recalls, **{"method": method, "source": "ncr2021"} | fields)
 
 
 def markdown(*entries: Entry) -> str:
@@ -71,21 +61,15 @@ def test_the_best_ranked_number_of_each_column_is_bold() -> None:
 def test_ties_of_rank_are_marked() -> None:
     recalls = (50, 60, 70, 40, 50, 60)
     text = markdown(entry("A", *recalls), entry("B", *recalls, source="crcl2023"), entry("C", *([10] * 6)))
-    assert [line[:11] for line in text.splitlines() if "| [" in line] == [
-        "| 1= | A | ",
-        "| 1= | B | ",
-        "| 3 | C |  ",
-    ]
+    rows = [line[:11] for line in text.splitlines() if "| [" in line]
+    assert rows == ["| 1= | A | ", "| 1= | B | ", "| 3 | C |  "]
     assert "= shares its rank" in text
 
 
 def test_a_missing_recall_is_a_dash() -> None:
-    sum_alone = entry("A", *([1] * 6)).model_copy(
-        update={
-            "recalls": entry("A", *([1] * 6)).recalls.model_copy(update={"i2t_r5": None}),
-            "printed_r_sum": 400.0,
-        }
-    )
+    whole = entry("A", *([1] * 6))
+    recalls = whole.recalls.model_copy(update={"i2t_r5": None})
+    sum_alone = whole.model_copy(update={"recalls": recalls, "printed_r_sum": 400.0})
     assert "| **1.0** | – | **1.0** |" in markdown(sum_alone)
     (board,) = boards_of([sum_alone])
     assert r"& \textbf{1.0} & -- & \textbf{1.0} &" in latex_text(tables_of(board))
@@ -97,12 +81,8 @@ def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
     entries = [entry("A", *recalls), entry("B", *recalls, networks="ensemble")]
     entries += [entry(name, *recalls, features="pretrained", encoder=name) for name in ("E", "F")]
     (board,) = boards_of(entries)
-    assert [[line.method for line in table.lines] for table in tables_of(board)] == [
-        ["A"],
-        ["B"],
-        ["E"],
-        ["F"],
-    ]
+    methods = [[line.method for line in table.lines] for table in tables_of(board)]
+    assert methods == [["A"], ["B"], ["E"], ["F"]]
 
 
 def test_a_row_of_several_papers_cites_all_of_them() -> None:
@@ -115,8 +95,8 @@ def test_a_row_of_several_papers_cites_all_of_them() -> None:
     assert set(cited(tables, PAPERS)) == {"ncr2021", "crcl2023"}
 
 
-def test_latex_tables_have_equal_columns_and_no_bare_specials() -> None:
-    for board in read_content(Path("/nonexistent"), published=True).boards:
+def test_latex_tables_have_equal_columns_and_no_bare_specials(printed: Content) -> None:
+    for board in printed.boards:
         for text in latex_text(tables_of(board)).split("\n\n"):
             body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
             assert len(body) > 1
@@ -158,41 +138,25 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
     )
     (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
     (table,) = tables_of(board, files)
-    assert [(line.method, line.origin) for line in table.lines] == [
-        ("CRCL", "ours"),
-        ("Triplet (hardest)", "submitted"),
-    ]
+    origins = {line.method: line.origin for line in table.lines}
+    assert origins == {"CRCL": "ours", "Triplet (hardest)": "submitted"}
 
 
-@pytest.mark.parametrize(
-    ("dataset", "noise", "protocol", "told"),
-    [
-        ("digit", "caption-40", "", "unknown dataset 'digit'; choose one of: cc152k, .*digits"),
+def test_what_is_not_on_the_board_is_told(small_board: Path, make: Maker, tmp_path: Path) -> None:
+    content = read_content(small_board, published=False)
+    for asked, told in (
+        (("digit", "caption-40"), "unknown dataset 'digit'; choose one of: cc152k, .*digits"),
         (
-            "digits",
-            "caption40",
-            "",
+            ("digits", "caption40"),
             "no row of digits has noise 'caption40'; choose one of: caption-40, caption-60",
         ),
-        ("digits", "caption-40", "5k", "unknown protocol '5k' of digits; choose one of: 200"),
-        ("flickr30k", "caption-40", "", "has no row of flickr30k; .* --mine"),
-    ],
-)
-def test_what_is_not_on_the_board_is_told(
-    small_board: Path, dataset: str, noise: str, protocol: str, told: str
-) -> None:
-    content = read_content(small_board, published=False)
-    with pytest.raises(NclBenchError, match=told):
-        boards_for(content, dataset, noise, protocol)
-
-
-def test_a_submission_of_other_noise_is_refused(small_board: Path, make: Maker, tmp_path: Path) -> None:
-    content, files = with_mine(
-        read_content(small_board, published=False), [make(tmp_path / "mine", ratio=0.6, seed=9)], small_board
-    )
-    with pytest.raises(
-        SubmissionError, match=r"is of digits with noise caption-60; .* --dataset digits --noise caption-60"
+        (("digits", "caption-40", "5k"), "unknown protocol '5k' of digits; choose one of: 200"),
+        (("flickr30k", "caption-40"), "has no row of flickr30k; .* --mine"),
     ):
+        with pytest.raises(NclBenchError, match=told):
+            boards_for(content, *asked)
+    content, files = with_mine(content, [make(tmp_path / "mine", ratio=0.6, seed=9)], small_board)
+    with pytest.raises(SubmissionError, match=r"caption-60; .* --dataset digits --noise caption-60"):
         only_mine(boards_for(content, "digits", "caption-40"), files, content)
 
 
@@ -202,12 +166,10 @@ def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker,
         with_mine(read_content(small_board, published=False), mine, small_board)
 
 
-def test_coco_has_a_table_for_each_protocol() -> None:
-    content = read_content(Path("/nonexistent"), published=True)
-    protocols = [board.cell.protocol for board in boards_for(content, "coco", "caption-20")]
-    assert protocols == ["5fold-1k", "5k"]
-    assert [board.cell.protocol for board in boards_for(content, "coco", "caption-20", "5k")] == ["5k"]
-    names = {noise_name(board.cell) for board in content.boards}
+def test_coco_has_a_table_for_each_protocol(printed: Content) -> None:
+    for chosen, found in (("", ["5fold-1k", "5k"]), ("5k", ["5k"])):
+        assert [board.cell.protocol for board in boards_for(printed, "coco", "caption-20", chosen)] == found
+    names = {noise_name(board.cell) for board in printed.boards}
     assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
 
 

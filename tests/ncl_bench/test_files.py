@@ -40,9 +40,7 @@ def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path: Path) ->
 def test_a_place_that_cannot_be_locked_or_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(
-            NclBenchError, match=r"cannot write .* no file can be created next to it .* choose another place"
-        ),
+        pytest.raises(NclBenchError, match=r"no file can be created next to it .* choose another place"),
         sole_owner(tmp_path / "file" / "folder"),
     ):
         pass

@@ -24,53 +24,15 @@ YAML = (b"&a ", b"*a", b"!!int ''", b"!!bool x", b"!!timestamp x", b"!!python/ob
         b"!!binary 'x'", b"<<: ", b"? ", b"- ", b": ", b"|", b"%YAML 9.9\n", b"---\n", b"0x", b"1:1:1", b"2001-99-99",
         b"~", b"{a: b}", b"[a, b]", b"!!omap", b"\xef\xbb\xbf", b"\xff\xfe")  # fmt: skip
 JSON = (b'{"', b"}", b"]", b",", b":", b'"idx"', b'"word2idx"', b"1e5", b"999999999999", b'"\\u0000"')
-ZIP = (
-    b"PK\x01\x02",
-    b"PK\x03\x04",
-    b"PK\x05\x06",
-    b"PK\x06\x06",
-    b"../x",
-    b"\xff\xff",
-    b"\x01\x00",
-    b"\x0e\x00",
-)
+ZIP = (b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"../x", b"\xff\xff", b"\x01\x00",
+       b"\x0e\x00")  # fmt: skip
 PICKLE = (b"cos\nsystem\n", b"cbuiltins\neval\n", b"PK\x03\x04", b"R", b".")
 """Words of formats, to insert and to write over others."""
 
-ODD = (
-    b"\x00",
-    b"\xff" * 8,
-    b"\xff\xff\xff\x7f",
-    (2**62).to_bytes(8, "little"),
-    b"18446744073709551616",
-    b"9" * 5_000,
-    b"-1",
-    b"0",
-    b"1e999",
-    b".nan",
-    b"NaN",
-    b"Infinity",
-    b"null",
-    b"true",
-    b'""',
-    b"''",
-    b"[" * 400,
-    b"{" * 400,
-    b'{"a":' * 400,
-    b"(" * 200,
-    b"\\ud800",
-    b'"\\ud800"',
-    "\u202e\u2028\u0085é漢字∞".encode(),
-    b"\xed\xa0\x80",
-    b"\n",
-    b"\r\n",
-    b"\t",
-    b"../",
-    b"/etc/passwd",
-    b"\x1b[2J",
-    b"%s{0}",
-    b"<script>",
-)
+ODD = (b"\x00", b"\xff" * 8, b"\xff\xff\xff\x7f", (2**62).to_bytes(8, "little"), b"18446744073709551616", b"9" * 5_000,
+       b"-1", b"0", b"1e999", b".nan", b"NaN", b"Infinity", b"null", b"true", b'""', b"''", b"[" * 400, b"{" * 400,
+       b'{"a":' * 400, b"(" * 200, b"\\ud800", b'"\\ud800"', "\u202e\u2028\u0085é漢字∞".encode(), b"\xed\xa0\x80",
+       b"\n", b"\r\n", b"\t", b"../", b"/etc/passwd", b"\x1b[2J", b"%s{0}", b"<script>")  # fmt: skip
 """What readers stumble over, whatever they read."""
 
 

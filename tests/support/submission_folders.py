@@ -94,6 +94,14 @@ def write_folder(folder: Path, form: str = "matrix", seed: int = 0) -> Path:
     return folder
 
 
+def write_matrix(folder: Path, scores: NDArray[Any], ratio: float = 0.4, **stated: Any) -> Path:
+    """Write a submission folder of these similarities, with these changes of what is stated."""
+    folder.mkdir(parents=True, exist_ok=True)
+    matrix = write_array(folder, "test.npy", scores)
+    write_statement(folder, statement({"test": {"form": "matrix", "matrix": matrix}}, ratio) | stated)
+    return folder
+
+
 def read_json(path: Path) -> Any:
     """Parse JSON that holds no NaN."""
 

@@ -8,15 +8,7 @@ import pytest
 from oracles.digits_reader import matches, read
 from sklearn.datasets import load_digits
 
-from ncl_bench.data.digits import (
-    BLANK_NOISE,
-    FINGERPRINTS,
-    GRID,
-    PIXELS,
-    POOLS,
-    SPEC,
-    digits_split,
-)
+from ncl_bench.data.digits import BLANK_NOISE, FINGERPRINTS, GRID, PIXELS, POOLS, SPEC, digits_split
 from ncl_bench.data.digits_captions import FEWEST_NAMED, LEFT_OUT_SHARE, VAGUE_SHARE
 from ncl_bench.data.spec import SPLITS
 
@@ -36,19 +28,6 @@ def test_another_process_with_other_global_seeds_composes_the_same_bytes() -> No
     command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": "1"}
     found = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert found.stdout.decode().strip() == FINGERPRINTS["dev"]
-
-
-def test_sizes_and_ids_are_those_of_the_protocol() -> None:
-    ids: list[str] = []
-    for split in SPLITS:
-        content = digits_split(split)
-        assert content.image_features.shape == (SPEC.images[split], SPEC.n_regions, SPEC.feature_dim)
-        assert content.image_features.dtype == np.float32
-        assert set(content.captions) == set(SPEC.languages)
-        assert {len(captions) for captions in content.captions.values()} == {SPEC.n_captions(split)}
-        ids += content.image_ids.tolist()
-    assert len(set(ids)) == sum(SPEC.images.values())
-    assert ids[0] == "digits-train-0000"
 
 
 # Images
@@ -113,14 +92,6 @@ def test_every_training_word_is_in_the_vocabulary(language: str) -> None:
     assert set(np.unique(train.tokens.ids)) == set(range(train.vocabulary.size)) - {0, 3}
     share_unknown = np.mean(dev.tokens.ids == train.vocabulary.unknown)
     assert share_unknown < 0.001
-
-
-def test_tokens_spell_the_caption() -> None:
-    dev = SPEC.load_embedded("dev")
-    tokens, lengths = dev.tokens.padded(np.array([7]))
-    words = dev.vocabulary.decode(tokens[0, : lengths[0]].tolist())
-    assert " ".join(words).replace(" ,", ",").replace(" :", ":").replace(" ;", ";") == dev.captions[7]
-    assert (tokens[0, 0], tokens[0, -1]) == (dev.vocabulary.start, dev.vocabulary.end)
 
 
 def test_what_is_cached_cannot_be_spoilt() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -20,44 +21,44 @@ from ncl_bench.errors import DataError
 from ncl_bench.progress import silent
 
 
-def refused(name: str, source: Path, tmp_path: Path, message: str) -> None:
-    """Both commands refuse, and nothing is left."""
+def refused(name: str, source: Path, tmp_path: Path, words: str) -> None:
+    """Both commands refuse in one sentence that holds these words, and nothing is left."""
     for attempt in (lambda: check(name, source), lambda: prepare(name, source, tmp_path / "root")):
-        with pytest.raises(DataError, match=message) as error:
+        with pytest.raises(DataError) as error:
             attempt()
+        assert words in str(error.value)
         assert "\n" not in str(error.value)
     assert not (tmp_path / "root" / name).exists()
 
 
-def edit(path: Path, change) -> None:
+def content(change):
+    """Change the bytes of a file."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+def lines(change):
     """Change the lines of a text file."""
-    lines = path.read_text().split("\n")
-    path.write_text("\n".join(change(lines)))
+    return lambda path: path.write_text("\n".join(change(path.read_text().split("\n"))))
 
 
-def resave(path: Path, change) -> None:
+def line(number: int, text: str):
+    """Put another line in the place of one, counted from 1."""
+    return lines(lambda old: [*old[: number - 1], text, *old[number:]])
+
+
+def array(change):
     """Change the array of a feature file."""
-    np.save(path, change(np.load(path)))
+    return lambda path: np.save(path, change(np.load(path)))
 
 
-def with_value(row: int, value: float):
-    def change(array):
-        array[row, 1, 2] = value
-        return array
+def value(rows: object, number: float):
+    """Put a number into a feature file."""
 
-    return change
+    def change(features):
+        features[rows] = number
+        return features
 
-
-def with_rows_of(rows: list[int], value: float):
-    def change(array):
-        array[rows] = value
-        return array
-
-    return change
-
-
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-7])
+    return array(change)
 
 
 def pickled_array(path: Path) -> None:
@@ -71,109 +72,41 @@ class Bomb:
         return (os.mkdir, ("harm",))
 
 
+TRAIN, DEV, TEST = "train_ims.npy", "dev_ims.npy", "test_ims.npy"
 FAULTS = {
-    "truncated": (
-        truncated,
-        "train_ims.npy",
-        r"train_ims\.npy has 697 bytes, its header promises 704: the download was cut short",
-    ),
-    "too long": (
-        lambda p: p.write_bytes(p.read_bytes() + b"x"),
-        "train_ims.npy",
-        r"705 bytes, its header promises 704: it is too long",
-    ),
-    "float64": (
-        lambda p: resave(p, lambda a: a.astype(np.float64)),
-        "dev_ims.npy",
-        r"dev_ims\.npy holds float64 numbers, expected row-major little-endian float32",
-    ),
-    "float16": (lambda p: resave(p, lambda a: a.astype(np.float16)), "dev_ims.npy", "holds float16 numbers"),
-    "big-endian": (lambda p: resave(p, lambda a: a.astype(">f4")), "dev_ims.npy", "holds >f4 numbers"),
-    "column-major": (lambda p: resave(p, np.asfortranarray), "dev_ims.npy", "float32, column-major numbers"),
-    "nan": (
-        lambda p: resave(p, with_value(7, np.nan)),
-        "train_ims.npy",
-        r"train_ims\.npy row 7 holds nan, expected finite numbers",
-    ),
-    "infinite": (lambda p: resave(p, with_value(11, -np.inf)), "train_ims.npy", "row 11 holds -inf"),
-    "zero rows": (
-        lambda p: resave(p, with_rows_of([4, 9], 0.0)),
-        "train_ims.npy",
-        r"train_ims\.npy holds only zeros in 2 of 12 rows, the first is row 4: "
-        "the download is incomplete; download it again",
-    ),
-    "preallocated": (
-        lambda p: resave(p, np.zeros_like),
-        "dev_ims.npy",
-        r"dev_ims\.npy holds only zeros in 20 of 20 rows, the first is row 0",
-    ),
-    "repeats differ": (
-        lambda p: resave(p, with_value(13, 9.0)),
-        "dev_ims.npy",
-        r"dev_ims\.npy rows 10 and 13 differ, expected each image 5 times in a row",
-    ),
-    "wrong shape": (
-        lambda p: resave(p, lambda a: a[:, :2]),
-        "test_ims.npy",
-        r"test_ims\.npy has shape \(15, 2, 4\), expected \(rows, 3, 4\)",
-    ),
-    "flat": (lambda p: resave(p, lambda a: a.reshape(len(a), -1)), "test_ims.npy", r"shape \(15, 12\)"),
-    "wrong rows": (
-        lambda p: resave(p, lambda a: a[:14]),
-        "test_ims.npy",
-        r"holds 14 rows, flickr30k/test has 3 images \(or 15, one per caption\)",
-    ),
-    "pickled array": (
-        pickled_array,
-        "train_ims.npy",
-        r"train_ims\.npy holds pickled Python objects, which are never",
-    ),
-    "pickle": (
-        lambda p: p.write_bytes(pickle.dumps(Bomb())),
-        "train_ims.npy",
-        "is not a numpy array file",
-    ),
-    "empty": (lambda p: p.write_bytes(b""), "train_ims.npy", "is not a numpy array file"),
-    "no train": (
-        Path.unlink,
-        "train_ims.npy",
-        r"holds no train_ims\.npy, neither itself nor in f30k_precomp/",
-    ),
-    "missing split": (Path.unlink, "dev_ims.npy", r"dev_ims\.npy is missing"),
-    "missing ids": (Path.unlink, "test_ids.txt", r"test_ids\.txt is missing"),
+    "truncated": (TRAIN, content(lambda x: x[:-7]), "has 697 bytes, its header promises 704: the download"),
+    "too long": (TRAIN, content(lambda x: x + b"x"), "705 bytes, its header promises 704: it is too long"),
+    "float64": (DEV, array(np.float64), "holds float64 numbers, expected row-major little-endian float32"),
+    "big-endian": (DEV, array(lambda a: a.astype(">f4")), "holds >f4 numbers"),
+    "column-major": (DEV, array(np.asfortranarray), "float32, column-major numbers"),
+    "nan": (TRAIN, value((7, 1, 2), np.nan), "train_ims.npy row 7 holds nan, expected finite numbers"),
+    "infinite": (TRAIN, value((11, 1, 2), -np.inf), "row 11 holds -inf"),
+    "zero rows": (TRAIN, value([4, 9], 0.0), "only zeros in 2 of 12 rows, the first is row 4: the download"),
+    "repeats differ": (DEV, value((13, 1, 2), 9.0), "rows 10 and 13 differ, expected each image 5 times"),
+    "wrong shape": (TEST, array(lambda a: a[:, :2]), "has shape (15, 2, 4), expected (rows, 3, 4)"),
+    "wrong rows": (TEST, array(lambda a: a[:14]), "14 rows, flickr30k/test has 3 images (or 15, one per"),
+    "pickled array": (TRAIN, pickled_array, "train_ims.npy holds pickled Python objects, which are never"),
+    "pickle": (TRAIN, content(lambda _: pickle.dumps(Bomb())), "is not a numpy array file"),
+    "no train": (TRAIN, Path.unlink, "holds no train_ims.npy, neither itself nor in f30k_precomp/"),
+    "missing split": (DEV, Path.unlink, "dev_ims.npy is missing"),
+    "missing ids": ("test_ids.txt", Path.unlink, "test_ids.txt is missing"),
     "too few captions": (
-        lambda p: edit(p, lambda lines: lines[:-2]),
         "train_caps.txt",
-        r"train_caps\.txt has 59 captions, flickr30k/train has 60 \(12 images, 5 each\)",
+        lines(lambda x: x[:-2]),
+        "59 captions, flickr30k/train has 60",
     ),
-    "blank line": (
-        lambda p: edit(p, lambda lines: [*lines[:4], " ", *lines[5:]]),
-        "train_caps.txt",
-        r"train_caps\.txt line 5 is blank",
-    ),
+    "blank line": ("train_caps.txt", line(5, " "), "train_caps.txt line 5 is blank"),
     "not UTF-8": (
-        lambda p: p.write_bytes(p.read_bytes().replace(b"\n", b" caf\xe9\n", 3)),
         "train_caps.txt",
-        r"train_caps\.txt line 1: byte 0xe9 is not UTF-8",
+        content(lambda x: x.replace(b"\n", b" caf\xe9\n", 3)),
+        "train_caps.txt line 1: byte 0xe9 is not UTF-8",
     ),
-    "duplicate id": (
-        lambda p: edit(p, lambda lines: [*lines[:8], lines[2], *lines[9:]]),
-        "train_ids.txt",
-        r"train_ids\.txt line 9: id 14 is also on line 3",
-    ),
-    "ids out of order": (
-        lambda p: edit(p, lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]]),
-        "dev_ids.txt",
-        r"dev_ids\.txt line 5: id 1007 follows 1000|line 6: id 1000 is also on line 1",
-    ),
-    "ids too few": (
-        lambda p: edit(p, lambda lines: lines[:-3]),
-        "dev_ids.txt",
-        r"dev_ids\.txt has 18 lines, expected 4 or 20",
-    ),
+    "duplicate id": ("train_ids.txt", line(9, "14"), "train_ids.txt line 9: id 14 is also on line 3"),
+    "ids out of order": ("dev_ids.txt", line(5, "1007"), "dev_ids.txt line 5: id 1007 follows 1000"),
+    "ids too few": ("dev_ids.txt", lines(lambda x: x[:-3]), "dev_ids.txt has 18 lines, expected 4 or 20"),
     "id in two splits": (
-        lambda p: p.write_text("".join("0\n" * 5 + "1\n" * 5 + "2\n" * 5 + "3\n" * 5)),
         "dev_ids.txt",
+        content(lambda _: b"".join(b"%d\n" % image * 5 for image in range(4))),
         "image id 0 is in train and in dev, expected it in one of them",
     ),
 }
@@ -182,115 +115,90 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_damaged_flickr30k_is_refused(fault, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    damage, name, message = FAULTS[fault]
+    name, damage, words = FAULTS[fault]
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     damage(source / name)
-    refused("flickr30k", source, tmp_path, message)
+    refused("flickr30k", source, tmp_path, words)
     assert not (tmp_path / "harm").exists()
 
 
-def test_features_too_large_for_float16_are_refused(tmp_path):
+def test_numbers_that_the_type_cannot_hold_are_refused(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "coco")
-    resave(source / "train_ims.npy", with_value(3, 70_000.0))
+    value((3, 1, 2), 70_000.0)(source / TRAIN)
     with pytest.raises(DataError, match=r"train_ims\.npy row 3 holds 70000\.0, more than float16 can"):
         prepare("coco", source, tmp_path / "root", PrepareOptions(dtype="float16"))
     prepare("coco", source, tmp_path / "root")
+    source = miniatures.make_now(tmp_path / "now")
+    for features in source.glob("*/*_ims.npy"):
+        array(np.float64)(features)
+    value((3, 1, 2), 1e39)(source / "h5100k_precomp" / DEV)
+    refused("now", source, tmp_path, "dev_ims.npy row 3 holds 1e+39, more than float32 can; download it")
 
 
-def test_numbers_that_float32_cannot_hold_are_refused(tmp_path):
-    source = miniatures.make_now(tmp_path / "from")
-    for split in miniatures.IMAGES:
-        path = source / "h5100k_precomp" / f"{split}_ims.npy"
-        np.save(path, np.load(path).astype(np.float64))
-    resave(source / "h5100k_precomp" / "dev_ims.npy", with_value(3, 1e39))
-    refused(
-        "now", source, tmp_path, r"dev_ims\.npy row 3 holds 1e\+39, more than float32 can; download it again"
-    )
-
-
-def test_a_link_out_of_the_folder_is_refused(tmp_path):
+def test_a_link_is_followed_within_the_folder_alone(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    (source / "dev_ims.npy").rename(tmp_path / "elsewhere.npy")
-    (source / "dev_ims.npy").symlink_to(tmp_path / "elsewhere.npy")
-    refused("flickr30k", source, tmp_path, r"dev_ims\.npy is a symbolic link to .*elsewhere\.npy, outside")
-
-
-def test_a_link_within_the_folder_is_followed(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    (source / "dev_ims.npy").rename(source / "other.npy")
-    (source / "dev_ims.npy").symlink_to("other.npy")
+    (source / DEV).rename(source / "other.npy")
+    (source / DEV).symlink_to("other.npy")
     assert len(check("flickr30k", source).files) == 9
+    (source / DEV).unlink()
+    (source / "other.npy").rename(tmp_path / "elsewhere.npy")
+    (source / DEV).symlink_to(tmp_path / "elsewhere.npy")
+    refused("flickr30k", source, tmp_path, "dev_ims.npy is a symbolic link to ")
 
 
-@pytest.mark.parametrize("place", ["absent", "note.txt"])
-def test_what_is_neither_folder_nor_zip_is_refused(place, tmp_path):
+def test_a_source_is_one_folder_or_zip(tmp_path):
     (tmp_path / "note.txt").write_text("hello")
-    refused(
-        "flickr30k", tmp_path / place, tmp_path, f"{place} (does not exist|is neither a folder nor a zip)"
-    )
-
-
-def test_two_candidate_folders_are_refused(tmp_path):
-    miniatures.make_now(tmp_path / "from", "h5100k_precomp")
-    (tmp_path / "from" / "vocab").rename(tmp_path / "vocab")
-    miniatures.make_now(tmp_path / "from", "now100k_precomp")
-    refused("now", tmp_path / "from", tmp_path, r"more than once \(.*h5100k_precomp.*\); give one of these")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("no tab here", r"line 3: expected an id, a tab and a caption, got 'no tab here'"),
-        ("0002_4\t", "line 3: expected an id"),
-        ("0001_1\ta dog", r"line 3: id 0001_1 is also on line 2"),
-    ],
-)
-def test_damaged_cc152k_rows_are_refused(line, message, tmp_path):
-    source = miniatures.make_cc152k(tmp_path / "from")
-    edit(source / "train_caps.tsv", lambda lines: [*lines[:2], line, *lines[3:]])
-    refused("cc152k", source, tmp_path, rf"train_caps\.tsv {message}")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("4,12,5", r"line 2: token id 12 is outside the vocabulary of 12"),
-        ("4,-1,5", r"line 2: token id -1 is outside"),
-        ("[1, 508, 9, 2]", r"line 2: .*got '\[1, 508, 9, 2\]'; this is an older, incompatible release"),
-        ("4,dog", r"line 2: expected token ids separated by commas, got '4,dog'; download"),
-    ],
-)
-def test_damaged_now_captions_are_refused(line, message, tmp_path):
+    refused("flickr30k", tmp_path / "note.txt", tmp_path, "note.txt is neither a folder nor a zip")
+    refused("flickr30k", tmp_path / "absent", tmp_path, "absent does not exist")
     source = miniatures.make_now(tmp_path / "from")
-    path = source / "h5100k_precomp" / "train_caps_bert.txt"
-    edit(path, lambda lines: [lines[0], line, *lines[2:]])
-    refused("now", source, tmp_path, rf"train_caps_bert\.txt {message}")
-
-
-def test_a_missing_vocabulary_is_named(tmp_path):
-    source = miniatures.make_now(tmp_path / "from")
+    (source / "vocab").rename(tmp_path / "vocab")
+    miniatures.make_now(source, "now100k_precomp")
+    refused("now", source, tmp_path, "; give one of these")
+    shutil.rmtree(source / "h5100k_precomp")
     (source / "vocab" / "now100k_precomp_vocab_bert.json").unlink()
-    refused("now", source, tmp_path, r"holds no now100k_precomp_vocab_bert\.json")
+    refused("now", source, tmp_path, "holds no now100k_precomp_vocab_bert.json")
+
+
+TABLE, IDS = "train_caps.tsv", "h5100k_precomp/train_caps_bert.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "text", "words"),
+    [
+        ("cc152k", TABLE, "no tab here", "expected an id, a tab and a caption, got 'no tab here'"),
+        ("cc152k", TABLE, "0002_4\t", "expected an id"),
+        ("cc152k", TABLE, "0000_0\ta dog", "id 0000_0 is also on line 1"),
+        ("now", IDS, "4,12,5", "token id 12 is outside the vocabulary of 12"),
+        ("now", IDS, "4,-1,5", "token id -1 is outside"),
+        ("now", IDS, "[1, 508]", "this is an older, incompatible release"),
+        ("now", IDS, "4,dog", "expected token ids separated by commas, got '4,dog'"),
+    ],
+)
+def test_a_damaged_caption_is_named(name, file, text, words, tmp_path):
+    source = miniatures.make(tmp_path / "from", name)
+    line(2, text)(source / file)
+    refused(name, source, tmp_path, words)
+    refused(name, source, tmp_path, f"{Path(file).name} line 2: ")
 
 
 ZIP_FAULTS = {
-    "leads out": (("../h5100k_precomp/x.npy", b"x", 0), "leads out of the archive"),
-    "absolute": (("/etc/x.npy", b"x", 0), "leads out of the archive"),
-    "link": (("h5100k_precomp/x.npy", b"/etc/passwd", 0o120777 << 16), "is a symbolic link"),
-    "bomb": (("h5100k_precomp/x.npy", b"\0" * 10_000_000, 0), "claims 10000000 bytes out of"),
+    "leads out": ("../h5100k_precomp/x.npy", b"x", 0, "leads out of the archive"),
+    "absolute": ("/etc/x.npy", b"x", 0, "leads out of the archive"),
+    "link": ("h5100k_precomp/x.npy", b"/etc/passwd", 0o120777 << 16, "is a symbolic link"),
+    "bomb": ("h5100k_precomp/x.npy", b"\0" * 10_000_000, 0, "claims 10000000 bytes out of"),
 }
 
 
 @pytest.mark.parametrize("fault", ZIP_FAULTS)
 def test_dangerous_zips_are_refused(fault, tmp_path):
-    (name, content, attributes), message = ZIP_FAULTS[fault]
+    name, content, attributes, words = ZIP_FAULTS[fault]
     archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as members:
         info = zipfile.ZipInfo(name)
         info.external_attr = attributes
         info.compress_type = zipfile.ZIP_DEFLATED
         members.writestr(info, content)
-    refused("now", archive, tmp_path, f"NoW.zip: member '{name}' {message}")
+    refused("now", archive, tmp_path, f"NoW.zip: member '{name}' {words}")
 
 
 def test_a_zip_with_a_name_twice_is_refused(tmp_path):
@@ -315,9 +223,7 @@ def test_a_damaged_zip_member_is_refused(member, compression, tmp_path):
     content = bytearray(archive.read_bytes())
     content[info.header_offset + 30 + len(member) + 10] ^= 0xFF
     archive.write_bytes(content)
-    refused(
-        "now", archive, tmp_path, f"{member}.* (cannot be read|is not a numpy array file|holds|is not UTF-8)"
-    )
+    refused("now", archive, tmp_path, member)
 
 
 def test_damaged_feature_files_are_read_or_refused(tmp_path: Path) -> None:

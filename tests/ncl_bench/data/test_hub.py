@@ -71,22 +71,15 @@ def test_only_what_the_licence_allows_is_uploaded(name, tables, tmp_path, monkey
         np.testing.assert_array_equal(images["image_features"][:], own.image_features)
 
 
-def test_flickr30k_is_refused_with_the_reason(tmp_path):
-    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
-    folder = prepare("flickr30k", source, tmp_path / "root")
+def test_an_upload_is_refused_by_the_licence_or_the_hub_in_one_sentence(tmp_path):
+    folder = prepare("flickr30k", miniatures.make(tmp_path / "from", "flickr30k"), tmp_path / "root")
     api = PretendedHub()
-    with pytest.raises(
-        DataError, match="flickr30k cannot be uploaded: the Flickr terms allow non-commercial"
-    ):
+    with pytest.raises(DataError, match="flickr30k cannot be uploaded: the Flickr terms allow"):
         hub.push_to_hub(folder, "someone/data", api=api)
     assert api.calls == []
-
-
-def test_a_refusing_hub_is_one_sentence(tmp_path):
-    folder = prepare("now", miniatures.make_now(tmp_path / "from"), tmp_path / "root")
-    fault = PermissionError("no token\nlong story")
+    folder = prepare("now", miniatures.make(tmp_path / "from", "now"), tmp_path / "root")
     with pytest.raises(DataError, match=r"was not uploaded to a/b: no token$"):
-        hub.push_to_hub(folder, "a/b", api=PretendedHub(fault))
+        hub.push_to_hub(folder, "a/b", api=PretendedHub(PermissionError("no token\nlong story")))
 
 
 def fetching(path: Path):
@@ -108,9 +101,7 @@ def published_as(monkeypatch, archive):
 
 def test_download_is_pinned_and_verified(tmp_path, monkeypatch):
     archive = miniatures.zipped(miniatures.make_now(tmp_path / "from"), tmp_path / "NoW.zip")
-    with pytest.raises(
-        DataError, match=rf"has {archive.stat().st_size} bytes, expected 3534902435; delete it"
-    ):
+    with pytest.raises(DataError, match=rf"has {archive.stat().st_size} bytes, expected 3534902435; delete"):
         hub.fetch_archive("now", api=PretendedHub(), fetch=fetching(archive))
     known = replace(now.ARCHIVE, bytes=archive.stat().st_size)
     published_as(monkeypatch, known)
@@ -137,8 +128,6 @@ def test_a_hub_that_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(hub, "PATIENCE", 0.01)
     never = threading.Event()
     api = SimpleNamespace(list_repo_commits=lambda *_, **__: never.wait())
-    with pytest.raises(
-        DataError, match=r"cannot be downloaded \(no answer for 0.01 seconds\); fetch it by hand"
-    ):
+    with pytest.raises(DataError, match=r"\(no answer for 0.01 seconds\); fetch it by hand"):
         hub.fetch_archive("now", api=api)
     never.set()

@@ -41,9 +41,7 @@ def test_noise_is_that_of_the_standard_seed(unit) -> None:
 def test_dev_and_test_are_never_touched(split: str, tmp_path: Path) -> None:
     np.save(tmp_path / "index.npy", DIGITS.draw_noise(noise_ratio=0.2, noise_unit="caption")[0])
     for noise in ({"noise_ratio": 0.2}, {"noise_file": tmp_path / "index.npy"}):
-        with pytest.raises(
-            NoiseError, match=f"noise was requested for digits/{split}, but only train is corrupted"
-        ):
+        with pytest.raises(NoiseError, match=f"requested for digits/{split}, but only train is corrupted"):
             load_dataset("digits", split=split, **noise)
 
 
@@ -73,12 +71,8 @@ def test_unknown_names_list_the_known(options: dict[str, object], sentence: str)
     ("options", "sentence"),
     [
         ({"noise_ratio": "0.4"}, "noise_ratio is '0.4', expected a number in"),
-        ({"noise_ratio": ""}, "noise_ratio is ''"),
         ({"noise_ratio": True}, "noise_ratio is True"),
-        ({"noise_ratio": False}, "noise_ratio is False"),
         ({"noise_ratio": 0.4, "noise_seed": "zero"}, "noise_seed is 'zero', expected a whole number in"),
-        ({"noise_ratio": 0.4, "noise_seed": True}, "noise_seed is True"),
-        ({"noise_ratio": 0.4, "noise_seed": 1.5}, "noise_seed is 1.5"),
         ({"noise_unit": "captions"}, "unknown noise unit 'captions'; choose one of: caption, image"),
         ({"noise_unit": "image"}, "noise_unit 'image' has no effect without noise; give noise_ratio"),
         ({"noise_seed": 3}, "noise_seed 3 has no effect without noise"),
@@ -95,9 +89,6 @@ def test_a_ratio_of_zero_takes_the_settings_of_the_other_ratios() -> None:
     assert clean.noise == load_dataset("digits").noise
 
 
-# Noise files
-
-
 def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
     path = tmp_path / "index.npy"
     expected, drawn = DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption", seed=77)
@@ -106,39 +97,23 @@ def test_noise_file_is_used_and_recorded(tmp_path: Path) -> None:
         dataset = load_dataset("digits", noise_file=path, noise_ratio=ratio)
         np.testing.assert_array_equal(dataset.caption_to_image, expected)
         assert dataset.noise == replace(drawn, seed=None, source=str(path))
-
-
-def test_contradictory_noise_settings_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "index.npy"
-    np.save(path, DIGITS.draw_noise(noise_ratio=0.6, noise_unit="caption")[0])
-    with pytest.raises(NoiseError, match=r"noise_ratio is 0\.4, noise file .*index\.npy carries 0\.6"):
-        load_dataset("digits", noise_file=path, noise_ratio=0.4)
-    with pytest.raises(NoiseError, match=r"noise_seed is 3 and noise_file is .*; give one of them"):
-        load_dataset("digits", noise_file=path, noise_seed=3)
-    with pytest.raises(NoiseError, match="moves captions one by one"):
-        load_dataset("digits", noise_file=path, noise_unit="image")
-
-
-def test_missing_noise_file_never_means_drawn_noise(tmp_path: Path) -> None:
-    with pytest.raises(NoiseError, match=r"absent\.npy does not exist"):
-        load_dataset("digits", noise_file=tmp_path / "absent.npy", noise_ratio=0.4)
-
-
-# Prepared folders
+    for options, words in (
+        ({"noise_ratio": 0.4}, r"noise_ratio is 0\.4, noise file .*index\.npy carries 0\.6"),
+        ({"noise_seed": 3}, r"noise_seed is 3 and noise_file is .*; give one of them"),
+        ({"noise_unit": "image"}, "moves captions one by one"),
+        ({"noise_ratio": 0.6, "noise_file": tmp_path / "absent.npy"}, r"absent\.npy does not exist"),
+    ):
+        with pytest.raises(NoiseError, match=words):
+            load_dataset("digits", **{"noise_file": path} | options)
 
 
 def test_without_a_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
-    with pytest.raises(
-        DataError, match="neither root nor NCL_BENCH_DATA names their folder; run `ncl-bench prepare"
-    ):
+    with pytest.raises(DataError, match="neither root nor NCL_BENCH_DATA names their folder; run `ncl-bench"):
         load_dataset("flickr30k")
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(DataError, match="is not a prepared dataset"):
             load_dataset("flickr30k", root=root)
-
-
-# The hidden truth
 
 
 def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting() -> None:
@@ -157,13 +132,8 @@ def test_truth_agrees_with_the_realised_ratio_and_survives_subsetting() -> None:
 def test_truth_of_natural_noise_is_unknown() -> None:
     dataset = load_dataset("digits", split="dev")
     assert true_correspondence(replace(dataset, name="now")).all()
-    with pytest.raises(
-        DataError, match="now/train carries natural noise, so its true correspondence is unknown"
-    ):
+    with pytest.raises(DataError, match="now/train carries natural noise, so its true correspondence is"):
         true_correspondence(replace(dataset, name="now", split="train"))
-
-
-# Public names
 
 
 def test_every_public_name_is_there() -> None:

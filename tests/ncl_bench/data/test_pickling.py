@@ -127,12 +127,7 @@ def test_workers_of_a_data_loader_give_the_same_pairs(root: Path, start: str) ->
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system starts no process by {start}")
     train = load_dataset("digits", noise_ratio=0.4).subset(np.arange(20, 30))
-    loader = torch.utils.data.DataLoader(
-        train,
-        batch_size=4,
-        num_workers=1,
-        multiprocessing_context=start,
-    )
+    loader = torch.utils.data.DataLoader(train, batch_size=4, num_workers=1, multiprocessing_context=start)
     batches = list(loader)
     assert [len(batch["pair_ids"]) for batch in batches] == [4, 4, 2]
     for name, expected in train.to_torch().items():

@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +29,11 @@ ALL = (SPEC, EMOJI, WEB)
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("split", SPLITS)
-def test_sizes_types_and_bytes_are_the_published_ones(spec: Pictograms, split: str) -> None:
+def test_sizes_and_bytes_are_the_published_ones(spec: Pictograms, split: str) -> None:
     content = spec.content(split)
     assert content.image_features.shape == (spec.images[split], REGIONS, DIM)
-    assert content.image_features.dtype == np.float32
-    assert np.isfinite(content.image_features).all()
     assert content.fingerprint == FINGERPRINTS[spec.name, split]
-    assert {language: len(captions) for language, captions in content.captions.items()} == dict.fromkeys(
-        spec.languages, spec.images[split]
-    )
-    assert all(caption.strip() for captions in content.captions.values() for caption in captions)
+    assert {len(captions) for captions in content.captions.values()} == {spec.images[split]}
 
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
@@ -58,13 +52,6 @@ def test_the_three_datasets_agree_on_their_splits() -> None:
             assert {splits[name] for name in spec.content(split).image_ids.tolist()} == {split}
         assert {splits[name] for name in spec.content("train").image_ids.tolist()} <= {"train", ""}
     assert all(row.web_split == row.split for row in rows() if row.web_split in ("dev", "test"))
-
-
-def test_sources_of_the_test_split() -> None:
-    sources = Counter(name.split("/")[0] for name in SPEC.content("test").image_ids.tolist())
-    assert sources["openclipart"] == 400
-    assert sources["noto"] + sources["fluent"] == 300
-    assert sources["lucide"] + sources["phosphor"] == 300
 
 
 def test_opening_needs_neither_torch_nor_files(tmp_path: Path) -> None:

@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.submission_folders import (
-    order,
-    scores_of_form,
-    similarities,
-    statement,
-    write_array,
-    write_folder,
-    write_statement,
-)
+from support.submission_folders import similarities, write_folder, write_matrix
 
 from ncl_bench.data import load_dataset, pictograms
 from ncl_bench.data.digits import GRID, SPEC, digits_split
@@ -61,9 +53,7 @@ def test_the_worst_failures_come_first(form: str, run: Callable[..., Any], tmp_p
 
 def test_queries_of_rank_one_are_no_failures(run: Callable[..., Any], tmp_path: Path) -> None:
     perfect = np.repeat(np.eye(200, dtype=np.float32), 5, axis=1)
-    write_statement(
-        tmp_path, statement({"test": {"form": "matrix", "matrix": write_array(tmp_path, "s.npy", perfect)}})
-    )
+    write_matrix(tmp_path, perfect)
     assert run("evaluate", tmp_path, "--examples", 4).code == 0
     assert "Every query has rank 1." in (tmp_path / "examples_test.html").read_text()
     assert evaluate(perfect, dataset="digits").r_sum == 600
@@ -72,9 +62,8 @@ def test_queries_of_rank_one_are_no_failures(run: Callable[..., Any], tmp_path: 
 def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     scores = random.normal(size=(1000, 1000)).astype(np.float32)
-    content = statement({"test": {"form": "matrix", "matrix": write_array(tmp_path, "s.npy", scores)}})
-    content |= {"dataset": "now", "language": "zh", "order_fingerprint": {"test": order()}}
-    write_statement(tmp_path, content | {"noise": {"unit": "natural", "ratio": None}})
+    noise = {"unit": "natural", "ratio": None}
+    write_matrix(tmp_path, scores, dataset="now", language="zh", noise=noise)
     ran = run("evaluate", tmp_path, "--examples", 2)
     assert ran.code == 0, ran.err
     page = (tmp_path / "examples_test.html").read_text()
@@ -83,10 +72,7 @@ def test_a_page_without_the_dataset_shows_numbers(run: Callable[..., Any], tmp_p
 
 
 def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: Path) -> None:
-    content = statement({"test": scores_of_form(tmp_path, "matrix")}) | {
-        "method": "<script>alert(1)</script> [red] $\\frac"
-    }
-    write_statement(tmp_path, content)
+    write_matrix(tmp_path, similarities(), method="<script>alert(1)</script> [red] $\\frac")
     assert run("evaluate", tmp_path, "--examples", 2, "--plot").code == 0
     page = (tmp_path / "examples_test.html").read_text()
     assert "<script" not in page

@@ -65,29 +65,6 @@ def test_blocks_and_threads_change_nothing(
     assert_equal(found.folds, expected.folds)
 
 
-@given(matrices(), st.randoms(use_true_random=False))
-@settings(max_examples=40)
-def test_ranks_move_with_their_images(
-    case: tuple[NDArray[np.float32], int, int], random: st.DataObject
-) -> None:
-    matrix, each, _ = case
-    images = np.arange(len(matrix))
-    random.shuffle(images)  # type: ignore[attr-defined]
-    captions = (images[:, None] * each + np.arange(each)).ravel()
-    found, expected = count(matrix[images][:, captions], each).whole, count(matrix, each).whole
-    np.testing.assert_array_equal(found.i2t, expected.i2t[images])
-    np.testing.assert_array_equal(found.t2i, expected.t2i[captions])
-
-
-@given(matrices())
-@settings(max_examples=40)
-def test_strictly_monotone_transforms_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
-    matrix, each, fold = case
-    expected = count(matrix, each, fold)
-    for transformed in (matrix * 2 + 1, np.exp(matrix.astype(np.float64)), matrix**3):
-        assert_equal(count(transformed, each, fold).folds, expected.folds)
-
-
 @given(matrices())
 @settings(max_examples=40)
 def test_upcast_layout_and_byte_order_change_nothing(case: tuple[NDArray[np.float32], int, int]) -> None:
@@ -103,14 +80,6 @@ def test_upcast_layout_and_byte_order_change_nothing(case: tuple[NDArray[np.floa
         found = count(same, each, fold)
         assert_equal(found.whole, expected.whole)
         assert_equal(found.folds, expected.folds)
-
-
-def test_a_constant_matrix_ranks_last() -> None:
-    found = count(np.full((4, 12), 0.5, np.float32), 3).whole
-    assert found.i2t.tolist() == [10] * 4
-    assert found.t2i.tolist() == [4] * 12
-    assert found.i2t_optimistic is not None
-    assert found.i2t_optimistic.tolist() == [1] * 4
 
 
 def test_more_rows_than_a_byte_counts() -> None:

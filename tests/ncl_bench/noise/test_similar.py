@@ -109,31 +109,24 @@ def test_a_file_is_identified_without_its_captions(seed: int) -> None:
     assert (found.unit, found.ratio, found.seed) == ("similar", 0.6, seed)
 
 
-@pytest.mark.parametrize("captions", [None, ["a"], "abcd"])
-def test_captions_are_needed(captions: list[str] | None) -> None:
-    with pytest.raises(NoiseError, match="expected the text of each of the 4"):
+@pytest.mark.parametrize(
+    ("captions", "words"),
+    [
+        (None, "expected the text of each of the 8"),
+        (["a"], "expected the text of each of the 8"),
+        ("abcdefgh", "expected the text of each of the 8"),
+        (["same words"] * 8, "find no image"),
+        ([""] * 8, "find no image"),
+    ],
+)
+def test_captions_and_partners_are_needed(captions: list[str] | None, words: str) -> None:
+    with pytest.raises(NoiseError, match=words):
         inject_noise(
-            np.arange(4),
+            np.arange(8),
             noise_ratio=0.5,
             noise_unit="similar",
             seed=0,
             captions_per_image=1,
-            captions=captions,
-        )
-
-
-@pytest.mark.parametrize(
-    "captions", [["same words"] * 8, [""] * 8, ["a", "b", "c", "d"]], ids=["equal", "empty", "one image"]
-)
-def test_captions_without_a_partner_are_refused(captions: list[str]) -> None:
-    each = 1 if len(captions) == 8 else 4
-    with pytest.raises(NoiseError, match="find no image"):
-        inject_noise(
-            np.arange(len(captions)) // each,
-            noise_ratio=0.5,
-            noise_unit="similar",
-            seed=0,
-            captions_per_image=each,
             captions=captions,
         )
 

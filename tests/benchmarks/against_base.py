@@ -1,12 +1,13 @@
 """Time two revisions alternately: a step of each backbone, the evaluation of 5,000 x 25,000, a batch from disk.
 
-    python tests/benchmarks/against_base.py [REVISION] [WORKLOAD ...]
+    python tests/benchmarks/against_base.py [--pairs N] [REVISION] [WORKLOAD ...]
 
 Each side is a process of its own that imports its own tree (the base is a git worktree in a temporary folder) and is
 asked for one timing at a time, so that both meet the same machine. Prints a table, and ends with 1 where a median ratio
-of seven pairs lies above 1.10.
+of the pairs of timings lies above 1.10.
 """
 
+import argparse
 import contextlib
 import os
 import subprocess
@@ -18,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from inputs import WORDS, prepare_images, write_images, write_scores
 
 ROOT = Path(__file__).parents[2]
 BASE = "81e59b5"
 BACKBONES = ("vse_infinity", "sgr", "saf", "scan", "imram", "vsrn")
 WORKLOADS = (*BACKBONES, "evaluate", "read")
-PAIRS, LEAST_SECONDS, MOST_RATIO = 7, 0.3, 1.10
-BATCH, IMAGES, REGIONS, DIM, WORDS = 16, 2_000, 36, 512, 1_000
+LEAST_SECONDS, MOST_RATIO = 0.3, 1.10
+BATCH, IMAGES, REGIONS, DIM = 16, 2_000, 36, 512
 
 
 def a_step(name: str) -> Callable[[], None]:
@@ -63,16 +65,10 @@ def an_evaluation(folder: Path) -> Callable[[], Any]:
 def a_read(folder: Path) -> Callable[[], Any]:
     """Ten random batches of 128 pairs as tensors, from a folder that this side prepared itself."""
     from ncl_bench import load_dataset
-    from ncl_bench.cli import main
     from ncl_bench.plugins import load_plugins
 
     place = Path(tempfile.mkdtemp(dir=folder))
-    os.chdir(place)
-    files = ["--features", str(folder / "features"), "--captions", str(folder / "captions.csv")]
-    sys.argv = ["ncl-bench", "datasets", "new", "pets", *files, "--to", str(place / "data")]
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):
-        main()
-    load_plugins([str(place / "pets.py")])
+    load_plugins([prepare_images(folder, place)])
     train = load_dataset("pets", noise_ratio=0.4, root=place / "data")
     rows = [np.random.default_rng(k).integers(0, len(train), 128) for k in range(10)]
     return lambda: [train.to_torch(batch) for batch in rows]
@@ -92,7 +88,7 @@ def serve(workload: str, folder: Path) -> None:
         print((time.process_time() - begun) / calls, flush=True)
 
 
-def compare(workload: str, trees: list[Path], folder: Path) -> tuple[float, float, float]:
+def compare(workload: str, trees: list[Path], folder: Path, pairs: int) -> tuple[float, float, float]:
     """Median seconds of both sides, and the median of their ratios."""
     sides = []
     for tree in trees:
@@ -112,29 +108,11 @@ def compare(workload: str, trees: list[Path], folder: Path) -> tuple[float, floa
         print("go", file=side.stdin, flush=True)
         return float(side.stdout.readline())
 
-    pairs = np.array([[seconds(side) for side in sides] for _ in range(PAIRS)])
+    found = np.array([[seconds(side) for side in sides] for _ in range(pairs)])
     for side in sides:
         side.communicate()
-    base, change = np.median(pairs, axis=0)
-    return base, change, float(np.median(pairs[:, 1] / pairs[:, 0]))
-
-
-def write_inputs(folder: Path) -> None:
-    """Scores of MS-COCO's size, and features and captions of a dataset of one's own."""
-    random = np.random.default_rng(0)
-    scores = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, (5_000, 25_000))
-    for image in range(5_000):
-        scores[image] = random.standard_normal(25_000, dtype=np.float32)
-        scores[image, 5 * image : 5 * image + 5] += 3
-    scores.flush()
-    (folder / "features").mkdir()
-    rows = ["image,caption,split"]
-    for split, n in {"train": IMAGES, "dev": 50, "test": 50}.items():
-        ids = [f"{split}{i}.jpg" for i in range(n)]
-        np.save(folder / "features" / f"{split}.npy", random.random((n, REGIONS, DIM), dtype=np.float32))
-        (folder / "features" / f"{split}_ids.txt").write_text("\n".join(ids) + "\n")
-        rows += [f"{image},a caption of w{random.integers(WORDS)} words,{split}" for image in ids]
-    (folder / "captions.csv").write_text("\n".join(rows) + "\n")
+    base, change = np.median(found, axis=0)
+    return base, change, float(np.median(found[:, 1] / found[:, 0]))
 
 
 @contextlib.contextmanager
@@ -150,12 +128,27 @@ def tree_of(revision: str) -> Iterator[tuple[Path, Path]]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def main(revision: str = BASE, *chosen: str) -> int:
+def main() -> int:
     """Time this tree against a revision of it."""
-    with tree_of(revision) as (folder, base):
-        write_inputs(folder)
-        found = {name: compare(name, [base, ROOT], folder) for name in chosen or WORKLOADS}
-    print(f"| workload | {revision}, s | this tree, s | ratio |\n| --- | ---: | ---: | ---: |")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("revision", nargs="?", default=BASE, help="base (default: %(default)s)")
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS) + " (default: all)"
+    )
+    parser.add_argument("--pairs", type=int, default=7, help="timings of each side (default: %(default)s)")
+    asked = parser.parse_args()
+    chosen = asked.workloads or WORKLOADS
+    if unknown := set(chosen) - set(WORKLOADS):
+        parser.error(f"no workload {', '.join(sorted(unknown))}; choose from {', '.join(WORKLOADS)}")
+    with tree_of(asked.revision) as (folder, base):
+        if "evaluate" in chosen:
+            write_scores(folder / "scores.npy")
+        if "read" in chosen:
+            write_images(folder, IMAGES, captions_per_image=1, regions=REGIONS, dim=DIM)
+        found = {name: compare(name, [base, ROOT], folder, asked.pairs) for name in chosen}
+    print(f"| workload | {asked.revision}, s | this tree, s | ratio |\n| --- | ---: | ---: | ---: |")
     for name, (before, after, ratio) in found.items():
         print(f"| {name} | {before:.3f} | {after:.3f} | {ratio:.2f} |")
     return int(any(ratio > MOST_RATIO for _, _, ratio in found.values()))
@@ -165,4 +158,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2], Path(sys.argv[3]))
     else:
-        sys.exit(main(*sys.argv[1:]))
+        sys.exit(main())

@@ -1,89 +1,29 @@
-"""Loading at real size: opening, memory, and random batches against a raw ``numpy.memmap`` gather.
+"""Prepared data: random batches against a raw ``numpy.memmap`` gather, opening, and memory up to a million pairs.
 
-The feature files have the real number of rows and are made sparse, so that they take no disk.
-
-    pytest tests/benchmarks/bench_loading.py -m benchmark -s
+pytest tests/benchmarks/bench_loading.py -m benchmark -s
 """
 
 import json
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.inputs import prepare_images, write_images
 
-from ncl_bench.data import DATASETS, coco, flickr30k
-from ncl_bench.data import prepare as run
-from ncl_bench.data.columns import TokenTable
-from ncl_bench.data.prepared import load_prepared
-from ncl_bench.data.spec import DatasetSpec, Material, SplitCaptions, TokenKey
-from ncl_bench.data.verify import Findings, Inspection
-from ncl_bench.data.vocabulary import build_vocabulary, vocabulary_json
+from ncl_bench import load_dataset
+from ncl_bench.plugins import load_plugins
 
-pytestmark = pytest.mark.benchmark
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 
 BATCH, BATCHES, ROUNDS = 128, 10, 5
 MOST_OF_RAW = 1.2
 MOST_SECONDS = 1.0
 MOST_BYTES_PER_PAIR = 100
-WORDS_PER_CAPTION = 12
-
-
-class ZeroRows:
-    """Features of a split, all zero, from one small buffer."""
-
-    def __init__(self, spec: DatasetSpec, split: str) -> None:
-        self._shape = (spec.images[split], spec.n_regions, spec.feature_dim)
-        self.dtype = np.dtype(np.float32)
-
-    def blocks(self, first: int, size: int) -> Iterator[np.ndarray]:
-        buffer = np.zeros((size, *self._shape[1:]), self.dtype)
-        for start in range(first, self._shape[0], size):
-            yield buffer[: self._shape[0] - start]
-
-
-def sparse_features(path: Path, spec: DatasetSpec, split: str, *others: Any) -> dict[str, Any]:
-    """``_write_features``, with a hole for zeros."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shape = (spec.images[split], spec.n_regions, spec.feature_dim)
-    np.lib.format.open_memmap(path, "w+", np.float32, shape)
-    return {"bytes": path.stat().st_size, "sha256": "0" * 64, "blocks": "0" * 64}
-
-
-def material(spec: DatasetSpec) -> Material:
-    """Real counts, zero features, captions of ``WORDS_PER_CAPTION`` words."""
-    vocabulary = build_vocabulary([[f"w{i}" for i in range(10_000)]], threshold=1)
-    captions = {}
-    for split, n_images in spec.images.items():
-        n = spec.n_captions(split)
-        ids = np.random.default_rng(0).integers(4, 10_000, n * WORDS_PER_CAPTION, dtype=np.int32)
-        tokens: dict[TokenKey, TokenTable] = {
-            ("en", "word"): TokenTable(ids, np.arange(n + 1) * WORDS_PER_CAPTION)
-        }
-        text = [f"a caption of about the usual length, number {c}" for c in range(n)]
-        captions[split] = SplitCaptions([f"{split}-{i}" for i in range(n_images)], {"en": text}, tokens)
-    return Material(
-        captions,
-        {split: ZeroRows(spec, split) for split in spec.images},
-        {("en", "word"): (vocabulary_json(vocabulary).encode(), "benchmark")},
-        fingerprints={},
-        identity="benchmark",
-    )
-
-
-def prepare_sparse(spec: DatasetSpec, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prepared folder of real size that takes the disk of its captions only."""
-    content = material(spec)
-    monkeypatch.setattr(run, "_write_features", sparse_features)
-    monkeypatch.setattr(run, "_check_space", lambda *arguments: None)
-    monkeypatch.setattr(run, "inspect", lambda *arguments: Inspection(None, {}, (), content, None))
-    monkeypatch.setattr(run, "verify", lambda *arguments, **options: Findings())
-    run.prepare(spec.name, root, root)
 
 
 def processor_seconds(gather: Callable[[np.ndarray], object], rows: list[np.ndarray]) -> float:
@@ -93,15 +33,14 @@ def processor_seconds(gather: Callable[[np.ndarray], object], rows: list[np.ndar
     return time.process_time() - start
 
 
-def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path, monkeypatch):
+def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path: Path) -> None:
     """The table of docs/training-loop.md: processor time of random batches, as multiples of a raw memmap gather."""
     import datasets
 
-    spec = flickr30k.SPEC
-    prepare_sparse(spec, tmp_path, monkeypatch)
-    train = load_prepared(tmp_path, spec, "train")
-    np.lib.format.open_memmap(tmp_path / "raw.npy", "w+", np.float32, train.image_features.shape)
-    raw = np.load(tmp_path / "raw.npy", mmap_mode="r")
+    write_images(tmp_path / "own", 2_000, captions_per_image=5, regions=36, dim=2048)
+    load_plugins([prepare_images(tmp_path / "own", tmp_path)])
+    train = load_dataset("pets", root=tmp_path / "data")
+    raw = np.load(tmp_path / "own" / "features" / "train.npy", mmap_mode="r")
     row_numbers = datasets.Dataset.from_dict({"row": np.arange(len(train))})
     pairs = row_numbers.with_transform(lambda batch: vars(train.read(batch["row"])))
     images = train.caption_to_image
@@ -125,66 +64,40 @@ def test_ways_to_read_pairs_beside_a_raw_memmap(tmp_path, monkeypatch):
     assert found["read"] <= MOST_OF_RAW
 
 
-OPEN = r"""
-import json, re, sys, time
-from pathlib import Path
-import numpy as np
-from ncl_bench.data import DATASETS
-from ncl_bench.data.prepared import load_prepared
-from dataclasses import replace
-
-def private():
-    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-
-root, name, facts = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
-spec = replace(DATASETS[name], **facts)
-load_prepared(root, spec, "dev").read([0])
-before = private()
-start = time.perf_counter()
-dataset = load_prepared(root, spec, "train")
-elapsed = time.perf_counter() - start
-kept = private() - before
-rows = np.random.default_rng(0).integers(0, len(dataset), (200, 128))
-for _ in range(2):  # what is on disk comes into memory
-    start = time.process_time()
-    for batch in rows:
-        dataset.read(batch)
-    read = (time.process_time() - start) / rows.size
-print(json.dumps([elapsed, kept / len(dataset), 1e6 * read, len(dataset)]))
-"""
-
-
-def opened(root: Path, spec: DatasetSpec) -> list[float]:
-    """Seconds to open train, bytes of memory for each of its pairs, microseconds to read a pair: best of three."""
-    facts = {"images": dict(spec.images), "n_regions": spec.n_regions, "feature_dim": spec.feature_dim}
-    command = [sys.executable, "-c", OPEN, str(root), spec.name, json.dumps(facts)]
-    found = [
-        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    return np.min(found, axis=0).tolist()
-
-
-@pytest.mark.parametrize("spec", [flickr30k.SPEC, coco.SPEC], ids=lambda spec: spec.name)
-def test_opening_is_quick(spec, tmp_path, monkeypatch):
-    prepare_sparse(spec, tmp_path, monkeypatch)
-    elapsed, kept, _, n = opened(tmp_path, spec)
-    print(f"\nopening {spec.name}/train, {n:,.0f} pairs: {elapsed:.2f} s, {kept:.0f} bytes per pair")
-    assert elapsed < MOST_SECONDS
-    assert kept < MOST_BYTES_PER_PAIR
-
-
-def test_a_pair_costs_the_same_in_a_set_of_a_million(tmp_path, monkeypatch):
-    found = {}
+def test_a_pair_costs_the_same_in_a_set_of_a_million(tmp_path: Path) -> None:
+    read = {}
     for images in (25_000, 200_000):
-        spec = replace(
-            flickr30k.SPEC, images=dict(flickr30k.SPEC.images, train=images), n_regions=1, feature_dim=64
-        )
-        monkeypatch.setitem(DATASETS, spec.name, spec)
-        root = tmp_path / str(images)
-        prepare_sparse(spec, root, monkeypatch)
-        _, kept, microseconds, n = opened(root, spec)
-        found[int(n)] = microseconds
-        print(f"\n{n:,.0f} pairs: {kept:.0f} bytes of memory and {microseconds:.2f} microseconds a pair")
+        folder = tmp_path / str(images)
+        write_images(folder, images, captions_per_image=5, regions=1, dim=4)
+        prepare_images(folder, folder)
+        command = [sys.executable, "-m", "benchmarks.bench_loading", str(folder)]
+        runs = [
+            subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
+            for _ in range(3)
+        ]
+        seconds, kept, read[5 * images] = np.min([json.loads(run.stdout) for run in runs], axis=0)
+        print(f"\n{5 * images:,} pairs: open in {seconds:.2f} s, {kept:.0f} bytes of memory a pair")
+        assert seconds < MOST_SECONDS
         assert kept < MOST_BYTES_PER_PAIR
-    assert found[1_000_000] < 1.25 * found[125_000]
+    assert read[1_000_000] < 1.25 * read[125_000]
+
+
+def opened(folder: Path) -> list[float]:
+    """Seconds to open train, bytes of memory for each of its pairs, and processor seconds to read one."""
+    load_plugins([str(folder / "pets.py")])
+    load_dataset("pets", split="dev", root=folder / "data").read([0])  # what is imported stays
+    before, begun = private_bytes(), time.perf_counter()
+    train = load_dataset("pets", root=folder / "data")
+    seconds, kept = time.perf_counter() - begun, private_bytes() - before
+    rows = list(np.random.default_rng(0).integers(0, len(train), (200, BATCH)))
+    processor_seconds(train.read, rows)  # what is on disk comes into memory
+    return [seconds, kept / len(train), processor_seconds(train.read, rows) / (200 * BATCH)]
+
+
+def private_bytes() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0])
+
+
+if __name__ == "__main__":
+    print(json.dumps(opened(Path(sys.argv[1]))))

@@ -15,7 +15,7 @@ import numpy as np
 
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.spec import KnownFile, Labels, LabelSource, Matches, Origin
+from ncl_bench.data.spec import CLEAN_PAIRS, KnownFile, Labels, LabelSource, Matches, Origin
 from ncl_bench.errors import ScoresError
 from ncl_bench.noise.files import files_shared_by
 
@@ -45,10 +45,7 @@ ORIGIN = Origin(
         "You may share the captions with credit to the COCO Consortium. The consortium does not own the "
         "images; their use must follow the Flickr terms."
     ),
-    noise=(
-        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
-        "captions or of whole groups of captions."
-    ),
+    noise=CLEAN_PAIRS,
     upload=("captions",),
     upload_reason=(
         "the captions are CC BY 4.0; the features have no licence of their own, and their images are under "

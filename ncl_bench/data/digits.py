@@ -19,7 +19,7 @@ from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.digits_captions import Placed, write_captions
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import SPLITS, Origin
+from ncl_bench.data.spec import CLEAN_PAIRS, SPLITS, Origin
 
 HANDWRITTEN = Path(__file__).with_name("digits.npz")
 GRID = 4
@@ -43,10 +43,7 @@ ORIGIN = Origin(
     licence="CC BY 4.0",
     licence_id="cc-by-4.0",
     terms="You may use, change and share it for any purpose, with credit to the makers of the digits.",
-    noise=(
-        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
-        "captions or of whole groups of captions."
-    ),
+    noise=CLEAN_PAIRS,
     upload=("captions", "images"),
     upload_reason="the licence asks for credit",
     citation="""@misc{alpaydin1998optical,

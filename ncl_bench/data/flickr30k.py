@@ -1,7 +1,7 @@
 """Flickr30K: sizes, splits and files (docs/protocol.md, Datasets and splits)."""
 
 from ncl_bench.data.captions import ScanLayout
-from ncl_bench.data.spec import KnownFile, Origin
+from ncl_bench.data.spec import CLEAN_PAIRS, KnownFile, Origin
 from ncl_bench.noise.files import files_shared_by
 
 VOCABULARY = KnownFile(
@@ -27,10 +27,7 @@ ORIGIN = Origin(
         "Images and captions may be used for non-commercial research and education only. The images stay "
         "under the Flickr terms of use and their owners' rights."
     ),
-    noise=(
-        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
-        "captions or of whole groups of captions."
-    ),
+    noise=CLEAN_PAIRS,
     upload=(),
     upload_reason=(
         "the Flickr terms allow non-commercial research and education, but not sharing the captions or "

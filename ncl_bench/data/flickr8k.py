@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from ncl_bench.data.captions import read_lines, unique_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
-from ncl_bench.data.spec import DatasetSpec, Origin, SplitCaptions
+from ncl_bench.data.spec import CLEAN_PAIRS, DatasetSpec, Origin, SplitCaptions
 from ncl_bench.errors import DataError
 
 CAPTIONS = "Flickr8k.token.txt"
@@ -40,10 +40,7 @@ ORIGIN = Origin(
         "Whoever received images and captions from their authors may use them, for non-commercial research "
         "and education only. The images stay under the Flickr terms of use and their owners' rights."
     ),
-    noise=(
-        "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single "
-        "captions or of whole groups of captions."
-    ),
+    noise=CLEAN_PAIRS,
     upload=(),
     upload_reason=(
         "the authors share images and captions for research, and do not allow others to share them or "

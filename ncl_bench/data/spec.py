@@ -52,6 +52,13 @@ class HubFile(KnownFile):
     revision: str = ""
 
 
+CLEAN_PAIRS = (
+    "The pairs are clean. The benchmark corrupts only train, by exchanging the images of single captions or of whole "
+    "groups of captions."
+)
+"""``Origin.noise`` of datasets with several captions per image."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """Origin of a dataset, as its card and ``ncl-bench datasets show`` print it.

@@ -686,7 +686,7 @@ def sweep(
             seeds,
             root=root,
             precision=precision,
-            settings=chosen,
+            settings=tuple(chosen),
             noise_files=noise_files,
         )
     if dataset:

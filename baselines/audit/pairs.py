@@ -23,6 +23,7 @@ from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.engine.submit import Networks, check_alike, check_vocabulary, chosen_method
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import mean_triplet
+from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
 from baselines.kit.randomness import derive_seed
 from baselines.methods.ncr import matching_prediction
@@ -71,6 +72,11 @@ class AuditedRuns:
             jobs=self.jobs[here],
         )
 
+    def methods(self, device: torch.device) -> list[Method]:
+        """Load the method of every run, with its best networks."""
+        pairs = zip(self.jobs, self.folders, strict=True)
+        return [chosen_method(job, folder, device) for job, folder in pairs]
+
 
 def audit(
     runs: Path | Sequence[Path],
@@ -102,8 +108,8 @@ def audit(
         - ``posterior``: probability of the low-loss component of a Gaussian mixture over ``loss`` (NCR Eq. 3), in
           [0, 1]; empty if all losses are equal;
         - ``rank``: rank of the caption for its image among itself and the captions of 1,000 pairs; ties count against
-        it; - ``better_1``, ``better_2``, ``better_3``: pairs of these 1,000 whose captions fit the image best,
-        excluding
+          it;
+        - ``better_1``, ``better_2``, ``better_3``: pairs of these 1,000 whose captions fit the image best, excluding
           pairs with this image.
 
     Raises:
@@ -265,10 +271,11 @@ def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32
 
 def _opened(audited: AuditedRuns, place: torch.device) -> tuple[Networks, TrainingBatches]:
     """The best networks of the runs, with what they rank by, and batches of the audited pairs."""
-    methods = [
-        chosen_method(job, folder, place) for job, folder in zip(audited.jobs, audited.folders, strict=True)
+    networks = [
+        (network, partial(method.ranking_scores, network))
+        for method in audited.methods(place)
+        for network in method.networks
     ]
-    networks = [(network, partial(m.ranking_scores, network)) for m in methods for network in m.networks]
     return networks, TrainingBatches(
         audited.train,
         batch_size=audited.jobs[0].recipe.batch_size,

@@ -6,10 +6,10 @@
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ from baselines.engine.devices import device_for
 from baselines.engine.measures import Detection, detection, hidden_correspondence
 from baselines.engine.scoring import embed
 from baselines.engine.statement import CLEAN_PROBABILITY
-from baselines.engine.submit import chosen_method
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
@@ -76,20 +75,20 @@ def write_audit(
     """
     _refuse_existing(to)
     audited = open_runs(runs, root, noise_file=noise_file, keep=keep)
-    train, rows = audited.train, audited.rows
-    known = open_labels(labels, train)
+    train, first = audited.train, audited.described[0]
+    known, described = open_labels(labels, train), tuple(_runs(audited))
     with sole_owner(to):
-        truth = _truth(train, rows)
-        if method == LEMON:
-            table = _lemon_of_runs(audited, device, console)
-            seed = audited.described[0].seed
-            result = _lemon_result(train, audited.described[0].noise, table, truth, known, seed)
-            result = result.model_copy(update={"runs": tuple(_runs(audited))})
-            history = np.empty((0, len(rows)), np.float32)
-        else:
-            table = pair_table(audited, device=device, console=console)
-            result, history = _result(audited, table, truth, known), _history(audited)
-        _write(to, result, table, truth, train, history)
+        by_lemon = method == LEMON
+        table = (
+            _lemon_of_runs(audited, device, console)
+            if by_lemon
+            else pair_table(audited, device=device, console=console)
+        )
+        found = _Found(train, first.noise, table, _truth(train, audited.rows), known, first.seed)
+        result = (
+            _lemon_result(found, runs=described) if by_lemon else _method_result(found, audited, described)
+        )
+        _write(to, result, found, None if by_lemon else _history(audited))
     return result
 
 
@@ -122,12 +121,12 @@ def write_lemon(
     images, captions = _embeddings(embeddings, train)
     known, rows = open_labels(labels, train), np.arange(len(train))
     with sole_owner(to):
-        truth = _truth(train, rows)
         place = device_for(device, "32-true", None)
         table = lemon_table(train, rows, seed, images, captions, device=place, console=console)
         noise = replace(train.noise, source=None)
-        result = _lemon_result(train, noise, table, truth, known, seed, tuple(map(str, embeddings)))
-        _write(to, result, table, truth, train, np.empty((0, len(rows)), np.float32))
+        found = _Found(train, noise, table, _truth(train, rows), known, seed)
+        result = _lemon_result(found, embeddings=tuple(map(str, embeddings)))
+        _write(to, result, found)
     return result
 
 
@@ -153,12 +152,10 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
                 "such as vse_infinity, or give two files of embeddings and --dataset"
             )
     place = device_for(device, audited.jobs[0].precision, None)
-    methods = [
-        chosen_method(job, folder, place) for job, folder in zip(audited.jobs, audited.folders, strict=True)
-    ]
+    networks = [network for method in audited.methods(place) for network in method.networks]
     train = audited.train
     with bar("embed", train.n_images + len(train), console) as advance:
-        sides = embed([network for method in methods for network in method.networks], train, place, advance)
+        sides = embed(networks, train, place, advance)
     for side in sides:
         if not np.isfinite(side).all():
             raise TrainingError(
@@ -173,15 +170,29 @@ def _refuse_existing(to: Path) -> None:
         raise TrainingError(f"{to} exists already; choose a new folder with --to")
 
 
-def _write(
-    to: Path,
-    result: AuditResult,
-    table: pd.DataFrame,
-    truth: NDArray[np.bool_] | None,
-    train: PairedDataset,
-    history: NDArray[np.float32],
-) -> None:
-    order = suspicion(table, result.chosen_by)
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What an audit found, and what is known of its pairs.
+
+    Attributes:
+        train: the whole split.
+        noise: of the split, without its source.
+        table: of the audited pairs.
+        truth: bool ``(n,)``, which pairs are true; None where nobody knows, or all or none of them are.
+        labels: of pairs with natural noise.
+        seed: of the draws.
+    """
+
+    train: PairedDataset
+    noise: NoiseRecord
+    table: pd.DataFrame
+    truth: NDArray[np.bool_] | None
+    labels: Labels | None
+    seed: int
+
+
+def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.float32] | None = None) -> None:
+    table, order = found.table, suspicion(found.table, result.chosen_by)
     with atomic_path(to) as folder:
         folder.mkdir()
         table.to_parquet(folder / PAIRS, index=False)
@@ -191,11 +202,11 @@ def _write(
             folder / PAGE,
             result,
             table,
-            truth,
-            train,
+            found.truth,
+            found.train,
             suspicious=order[:SUSPICIOUS],
             surest=order[::-1][:SUREST],
-            history=history,
+            history=np.empty((0, len(table)), np.float32) if history is None else history,
             name=to.name,
         )
         if to.is_dir():
@@ -305,70 +316,56 @@ def _runs(audited: AuditedRuns) -> list[AuditedRun]:
     ]
 
 
-def _result(
-    audited: AuditedRuns, table: pd.DataFrame, truth: NDArray[np.bool_] | None, labels: Labels | None
-) -> AuditResult:
-    runs = _runs(audited)
+def _method_result(found: _Found, audited: AuditedRuns, runs: tuple[AuditedRun, ...]) -> AuditResult:
     own = any(run.has_clean_probability for run in runs)
-    chosen_by = CLEAN_PROBABILITY if own else POSTERIOR
     config = audited.jobs[0].recipe.method_config
     threshold = float(getattr(config, "clean_threshold", THRESHOLD)) if own else THRESHOLD
-    order, columns = suspicion(table, chosen_by), [CLEAN_PROBABILITY, POSTERIOR]
-    seed = audited.described[0].seed
-    labelled = None if labels is None else labelled_pairs(labels, audited.train, table, order, columns, seed)
-    result = AuditResult(
-        dataset=audited.train.name,
-        fingerprint=audited.train.fingerprint,
-        noise=audited.described[0].noise,
-        n_pairs=len(table),
-        runs=tuple(runs),
-        chosen_by=chosen_by,
-        threshold=threshold,
-        labelled=labelled,
-        remarks=(*_of_method(runs, table), *_of_truth(audited.train, truth, labelled)),
-    )
-    if truth is None:
-        return result
-    found = {
-        column: _detection(table[column].to_numpy(np.float32), truth, limit)
-        for column, limit in ((CLEAN_PROBABILITY, threshold), (POSTERIOR, THRESHOLD))
-    }
-    return result.model_copy(
-        update={
-            "detection": {column: each for column, each in found.items() if each is not None},
-            "first_wrong": int((~truth[order[:SUSPICIOUS]]).sum()),
-            "epochs": tuple(_epochs(audited, truth, threshold)),
-        }
+    return _result(
+        found,
+        CLEAN_PROBABILITY if own else POSTERIOR,
+        {CLEAN_PROBABILITY: threshold, POSTERIOR: THRESHOLD},
+        _of_method(runs, found.table),
+        runs=runs,
+        epochs=() if found.truth is None else tuple(_epochs(audited, found.truth, threshold)),
     )
 
 
 def _lemon_result(
-    train: PairedDataset,
-    noise: NoiseRecord,
-    table: pd.DataFrame,
-    truth: NDArray[np.bool_] | None,
-    labels: Labels | None,
-    seed: int,
-    embeddings: tuple[str, ...] = (),
+    found: _Found, *, runs: tuple[AuditedRun, ...] = (), embeddings: tuple[str, ...] = ()
 ) -> AuditResult:
-    order, columns = suspicion(table, LEMON), [LEMON, "similarity"]
-    labelled = None if labels is None else labelled_pairs(labels, train, table, order, columns, seed)
-    found = (
-        {} if truth is None else {c: _detection(table[c].to_numpy(np.float32), truth, None) for c in columns}
-    )
+    n_reference = min(MOST_REFERENCE, len(found.table))
+    lemon = LemonRecord(setting=FIXED, n_reference=n_reference, embeddings=embeddings)
+    return _result(found, LEMON, {LEMON: None, "similarity": None}, runs=runs, lemon=lemon)
+
+
+def _result(
+    found: _Found,
+    chosen_by: str,
+    thresholds: Mapping[str, float | None],
+    remarks: Sequence[str] = (),
+    **facts: Any,
+) -> AuditResult:
+    """Hold the columns of ``thresholds`` against what is known of the pairs; ``chosen_by`` orders the page."""
+    table, train, truth = found.table, found.train, found.truth
+    order, columns = suspicion(table, chosen_by), list(thresholds)
+    labelled, scored = None, dict[str, Detection | None]()
+    if found.labels is not None:
+        labelled = labelled_pairs(found.labels, train, table, order, columns, found.seed)
+    if truth is not None:
+        for column, threshold in thresholds.items():
+            scored[column] = _detection(table[column].to_numpy(np.float32), truth, threshold)
     return AuditResult(
         dataset=train.name,
         fingerprint=train.fingerprint,
-        noise=noise,
+        noise=found.noise,
         n_pairs=len(table),
-        runs=(),
-        chosen_by=LEMON,
-        threshold=None,
-        detection={column: each for column, each in found.items() if each is not None},
+        chosen_by=chosen_by,
+        threshold=thresholds[chosen_by],
+        detection={column: each for column, each in scored.items() if each is not None},
         first_wrong=None if truth is None else int((~truth[order[:SUSPICIOUS]]).sum()),
-        lemon=LemonRecord(setting=FIXED, n_reference=min(MOST_REFERENCE, len(table)), embeddings=embeddings),
         labelled=labelled,
-        remarks=tuple(_of_truth(train, truth, labelled)),
+        remarks=(*remarks, *_of_truth(train, truth, labelled)),
+        **facts,
     )
 
 

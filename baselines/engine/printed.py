@@ -8,7 +8,7 @@ draws, so their command takes a file.
 import csv
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from baselines.backbones import BACKBONES
 from baselines.engine.recipe import Recipe
 from baselines.methods import METHODS
 from baselines.recipes import written
-from ncl_bench.data import DATASETS, dataset_spec
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import RecipeError, SubmissionError
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import read_yaml
@@ -123,25 +123,33 @@ def printed_row(name: str, unit: str, ratio: float, rows: Iterable[Row]) -> Row 
     first, *others = name.split(" + ")
     recipe = Recipe.load(first)
     method, spec = recipe.method["name"], dataset_spec(recipe.dataset)
-    printed, backbones = (
-        (AVERAGED.get(method, ""), {"SGRAF"}) if others else (_printed(first, recipe), _backbones(recipe))
-    )
+    printed, backbones = _printed(first, recipe), _backbones(recipe)
+    if others:
+        printed, backbones = AVERAGED.get(method, ""), {"SGRAF"}
     if method in QUOTED:
         backbones = {QUOTED[method]}
     unit = "natural" if spec.noise == "natural" else unit if ratio else "none"
     units = {unit, "unknown"} if UNSTATED.get(method) == unit else {unit}
     found = [
         row
-        for row in rows
-        if (row["method"], row["dataset"], row["tokenizer"])
-        == (printed, recipe.dataset, recipe.tokenizer or "")
-        and (row["protocol"], float(row["noise_ratio"] or 0)) == (spec.protocols[0], ratio)
-        and row["backbone"].split(" (")[0] in backbones
+        for row in _rows_of(rows, recipe, printed, backbones)
+        if (row["protocol"], float(row["noise_ratio"] or 0)) == (spec.protocols[0], ratio)
         and row["noise_unit"] in units
         and printed_sum(row) is not None
     ]
     family = method.removesuffix("_plus")
     return min(found, key=lambda row: (row["doubt"], row["family"] != family), default=None)
+
+
+def _rows_of(rows: Iterable[Row], recipe: Recipe, printed: str, backbones: Collection[str]) -> list[Row]:
+    """Rows of a method, as papers name it, with one of the backbones on a recipe's dataset and tokens."""
+    wanted = (printed, recipe.dataset, recipe.tokenizer or "")
+    return [
+        row
+        for row in rows
+        if (row["method"], row["dataset"], row["tokenizer"]) == wanted
+        and row["backbone"].split(" (")[0] in backbones  # IN2R writes VSE∞ (GPO)
+    ]
 
 
 def printed_sum(row: Row) -> float | None:
@@ -194,11 +202,11 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     if spec.embedded:  # no paper prints numbers on it
         noise = "--noise-ratio 0.6 " if spec.noise == "synthetic" else ""
         return _commented([*lines, _command(name, noise), *_wrapped(notes)])
-    own = _best_rows(rows, recipe, _printed(name, recipe), *_backbones(recipe))
+    own = _best_rows(rows, recipe, _printed(name, recipe), _backbones(recipe))
     averaged: list[Row] = []
     method, backbone = recipe.method["name"], recipe.backbone["name"]
     if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
-        averaged = _best_rows(rows, recipe, AVERAGED[method], "SGRAF")
+        averaged = _best_rows(rows, recipe, AVERAGED[method], {"SGRAF"})
     lines += [_command(name, _noise([*own, *averaged], recipe))]
     lines += _wrapped([*notes, ARITHMETIC, *_about_noise_files([*own, *averaged])])
     if own:
@@ -240,26 +248,20 @@ def _printed(name: str, recipe: Recipe) -> str:
     return template.format(backbone=_backbone(recipe))
 
 
-def _best_rows(rows: Iterable[Row], recipe: Recipe, method: str, *backbones: str) -> list[Row]:
+def _best_rows(rows: Iterable[Row], recipe: Recipe, printed: str, backbones: Collection[str]) -> list[Row]:
     """One row per protocol, unit and ratio: from the method's own paper, else the first."""
-    family = recipe.method["name"].removesuffix("_plus")
-    wanted = (method, recipe.dataset, recipe.tokenizer or "")
+    family, protocols = recipe.method["name"].removesuffix("_plus"), dataset_spec(recipe.dataset).protocols
     chosen: dict[tuple[int, int, float], Row] = {}
-    protocols = DATASETS[recipe.dataset].protocols
-    for row in rows:
-        printed_backbone = row["backbone"].split(" (")[0]  # IN2R writes VSE∞ (GPO)
-        facts = (row["method"], row["dataset"], row["tokenizer"])
-        if facts != wanted or printed_backbone not in backbones or row["noise_unit"] not in UNITS:
-            continue
+    found = [row for row in _rows_of(rows, recipe, printed, backbones) if row["noise_unit"] in UNITS]
+    for row in sorted(found, key=lambda row: row["family"] != family):
         ratio = float(row["noise_ratio"] or 0)
         cell = (protocols.index(row["protocol"]), UNITS.index(row["noise_unit"]), ratio)
-        if cell not in chosen or (row["family"] == family) > (chosen[cell]["family"] == family):
-            chosen[cell] = row
+        chosen.setdefault(cell, row)
     return [chosen[cell] for cell in sorted(chosen)]
 
 
 def _noise(rows: Sequence[Row], recipe: Recipe) -> str:
-    if DATASETS[recipe.dataset].noise == "natural":
+    if dataset_spec(recipe.dataset).noise == "natural":
         return ""
     noisy = [row for row in rows if row["noise_unit"] in ("caption", "image")]
     if (noisy and noisy[0]["noise_unit"] == "image") or UNSTATED.get(recipe.method["name"]) == "image":

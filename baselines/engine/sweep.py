@@ -404,18 +404,14 @@ def cells_of_ablation(
     Raises:
         RecipeError: a recipe or setting is unknown or invalid.
     """
-    cells = []
+    cells, noise = [], NoiseCell.parse(table.noise)
     for seed in seeds:
         for row in table.rows:
+            recipe = row.recipe or table.recipe
             own = [f"{name}={json.dumps(value)}" for name, value in row.settings.items()]
             given = (f"steps={table.steps}", *own, *settings)
-            with_settings(Recipe.load(row.recipe or table.recipe), given)
-            noise = NoiseCell.parse(table.noise)
-            cells.append(
-                Cell(
-                    row.recipe or table.recipe, noise, seed, folder, root, precision, given, variant=row.title
-                )
-            )
+            with_settings(Recipe.load(recipe), given)
+            cells.append(Cell(recipe, noise, seed, folder, root, precision, given, variant=row.title))
     return cells
 
 

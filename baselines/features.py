@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -33,7 +34,7 @@ from ncl_bench.data.own_tables import Splits, draw_splits, note_split, noted_spl
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 from ncl_bench.files import atomic_path, readable, sole_owner, write_text
-from ncl_bench.progress import Progress, silent
+from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
 """Images per chunk, rounded down to whole batches."""
@@ -199,10 +200,8 @@ def extract(
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
-        stamps, settings = (
-            [_stamp(listing.folder, name) for name in listing.names],
-            _settings(encoder, options),
-        )
+        stamps = [_stamp(listing.folder, name) for name in listing.names]
+        settings = _settings(encoder, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
         key = _sha256(
             [settings, stamps, listing.splits, [options.pca, options.dtype, options.skip_damaged, *draw]]
@@ -294,10 +293,7 @@ def _encode(
     workers: int,
     progress: Progress,
 ) -> dict[str, str]:
-    """Encode every missing chunk; return images that cannot be read, with the reason.
-
-    A chunk is float32 ``(n, regions, dim)``, with a row of zeros for an image that cannot be read.
-    """
+    """Encode every missing chunk; return images that cannot be read, with the reason."""
 
     def read(name: str) -> NDArray[np.uint8] | str:
         try:
@@ -319,27 +315,38 @@ def _encode(
             if path.exists():
                 advance(len(names))
             else:
-                parts, reasons = [], [""] * len(names)
-                with closing(
-                    cast(Generator[Any], pool.map(read, names))
-                ) as pictures:  # closing it stops the decoding
-                    for start in range(0, len(names), options.batch_size):
-                        batch = names[start : start + options.batch_size]
-                        seen = [next(pictures) for _ in batch]
-                        reasons[start : start + len(seen)] = [x if isinstance(x, str) else "" for x in seen]
-                        parts.append(_features(encoder, seen, options.grid))
-                        finite = np.isfinite(parts[-1]).all(axis=(1, 2))
-                        if not finite.all():
-                            raise DataError(
-                                f"{encoder.name} gives numbers that are not finite for "
-                                f"{batch[int(np.argmin(finite))]}; its weights are damaged"
-                            )
-                        advance(len(batch))
-                with atomic_path(path) as temporary, temporary.open("wb") as stream:
-                    np.savez(stream, features=np.concatenate(parts), damaged=np.array(reasons))
+                decoding = cast(Generator[NDArray[np.uint8] | str], pool.map(read, names))
+                with closing(decoding) as pictures:  # closing it stops the decoding
+                    _encode_chunk(path, names, pictures, encoder, options, advance)
             with np.load(path, allow_pickle=False) as chunk:
                 damaged |= {name: str(x) for name, x in zip(names, chunk["damaged"], strict=True) if x}
     return damaged
+
+
+def _encode_chunk(
+    path: Path,
+    names: Sequence[str],
+    pictures: Iterator[NDArray[np.uint8] | str],
+    encoder: Encoder,
+    options: FeatureOptions,
+    advance: Advance,
+) -> None:
+    """Write ``features``, float32 ``(n, regions, dim)``, and ``damaged``: why an image has only zeros, or nothing."""
+    parts, reasons = [], []
+    for start in range(0, len(names), options.batch_size):
+        batch = names[start : start + options.batch_size]
+        seen = list(islice(pictures, len(batch)))
+        reasons += [x if isinstance(x, str) else "" for x in seen]
+        parts.append(_features(encoder, seen, options.grid))
+        finite = np.isfinite(parts[-1]).all(axis=(1, 2))
+        if not finite.all():
+            raise DataError(
+                f"{encoder.name} gives numbers that are not finite for {batch[int(np.argmin(finite))]}; its weights "
+                "are damaged"
+            )
+        advance(len(batch))
+    with atomic_path(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, features=np.concatenate(parts), damaged=np.array(reasons))
 
 
 def _features(encoder: Encoder, pictures: Sequence[NDArray[np.uint8] | str], grid: int) -> Float32Array:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import WORDS, prepare_images, write_images, write_scores
+from inputs import WORDS, prepare_images, random_batch, write_images, write_scores
 
 ROOT = Path(__file__).parents[2]
 BASE = "81e59b5"
@@ -34,7 +34,6 @@ def a_step(name: str) -> Callable[[], None]:
     import torch
 
     from baselines.backbones import BACKBONES, build_backbone
-    from baselines.kit.batches import Batch
     from baselines.kit.losses import mean_triplet
 
     torch.manual_seed(0)
@@ -42,9 +41,7 @@ def a_step(name: str) -> Callable[[], None]:
     n = BATCH // 4 if name == "imram" else BATCH
     config = BACKBONES[name].Config(embed_size=256)
     network = build_backbone(name, config, feature_dim=DIM, n_regions=REGIONS, vocabulary_size=WORDS).train()
-    lengths = 8 + torch.arange(n) % 13
-    tokens = torch.randint(4, WORDS, (n, 20)).masked_fill(torch.arange(20) >= lengths[:, None], 0)
-    batch = Batch(torch.rand(n, REGIONS, DIM), torch.full((n,), REGIONS), tokens, lengths, torch.arange(n))
+    batch = random_batch(n, REGIONS, DIM, WORDS)
     optimizer = torch.optim.Adam(network.parameters())
 
     def step() -> None:
@@ -121,7 +118,8 @@ def tree_of(revision: str) -> Iterator[tuple[Path, Path]]:
     with tempfile.TemporaryDirectory() as made:
         folder, tree = Path(made), Path(made) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
+        if subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=False).returncode:
+            sys.exit(f"git has no revision {revision} here")
         try:
             yield folder, tree
         finally:

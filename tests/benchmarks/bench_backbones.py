@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.inputs import random_batch
 from benchmarks.published_loop import Loop
 from torch import Tensor
 
@@ -35,10 +36,7 @@ def network_and_batch(name: str) -> tuple[Backbone, Batch]:
     torch.manual_seed(0)
     config, n = BACKBONES[name].Config(), PAIRS[name]
     network = build_backbone(name, config, feature_dim=DIM, n_regions=REGIONS, vocabulary_size=WORDS)
-    lengths = 8 + torch.arange(n) % 13
-    tokens = torch.randint(4, WORDS, (n, 20)).masked_fill(torch.arange(20) >= lengths[:, None], 0)
-    features = torch.rand(n, REGIONS, DIM)
-    return network, Batch(features, torch.full((n,), REGIONS), tokens, lengths, torch.arange(n))
+    return network, random_batch(n, REGIONS, DIM, WORDS)
 
 
 def step(network: Backbone, batch: Batch) -> Callable[[], None]:

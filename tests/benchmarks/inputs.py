@@ -1,12 +1,27 @@
-"""What the benchmarks read: scores of MS-COCO's size, and images and captions of a dataset of one's own."""
+"""What several benchmarks read: a batch, scores of MS-COCO's size, and a dataset of one's own."""
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from baselines.kit.batches import Batch
+
 WORDS = 1_000
+
+
+def random_batch(n: int, regions: int, dim: int, words: int) -> "Batch":
+    """Pairs with captions of 8 to 20 words."""
+    import torch
+
+    from baselines.kit.batches import Batch
+
+    lengths = 8 + torch.arange(n) % 13
+    tokens = torch.randint(4, words, (n, 20)).masked_fill(torch.arange(20) >= lengths[:, None], 0)
+    return Batch(torch.rand(n, regions, dim), torch.full((n,), regions), tokens, lengths, torch.arange(n))
 
 
 def write_scores(path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch
 from baselines.kit.method import Method
 
@@ -165,6 +166,26 @@ class FixedSimilarities(StandIn):
     def forward(self, batch: Batch) -> Tensor:
         self.batch = batch
         return self.weight
+
+
+class GivenEmbeddings(StandIn):
+    """A network for batches that hold their embeddings, whose similarities are stored; it keeps what it compared."""
+
+    def __init__(self, similarities: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("similarities", similarities)
+        self.compared: list[Encoded] = []
+
+    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
+        images = self.encode_images(batch.image_features, batch.image_lengths)
+        return images, Encoded(batch.caption_tokens, batch.caption_lengths)
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        return Encoded(image_features, image_lengths)
+
+    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
+        self.compared.append(captions)
+        return self.similarities
 
 
 class OwnPairs(StandIn):

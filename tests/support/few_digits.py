@@ -8,16 +8,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 import baselines.engine.job
 import baselines.engine.sweep
 import baselines.engine.train
 import ncl_bench.data.digits
+from baselines.engine.job import TrainingJob
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
+from baselines.engine.run_folder import RunFolder
+from baselines.engine.train import Trainer
 from baselines.recipes import recipe_names
 from ncl_bench.cli import main
 from ncl_bench.data import load_dataset
@@ -44,6 +49,25 @@ def few_digits_recipe(method: str, **options: object) -> dict[str, object]:
     chosen = recipe.method | {name: value for name, value in options.items() if name in recipe.method}
     changed = {"backbone": backbone, "method": chosen, "batch_size": min(recipe.batch_size, 100)}
     return recipe.model_dump() | changed
+
+
+def digits_job(
+    method: dict[str, Any],
+    noise_ratio: float = 0.4,
+    *,
+    recipe: dict[str, Any] | None = None,
+    **options: Any,
+) -> TrainingJob:
+    """A run of a method on tiny VSE-infinity in batches of 100, where ``recipe`` does not say otherwise."""
+    content = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method, **(recipe or {})}
+    return TrainingJob(Recipe.from_dict(content), noise_ratio=noise_ratio, **options)
+
+
+def trained(job: TrainingJob, folder: Path, **options: Any) -> Trainer:
+    """A run on the CPU up to its end, without a word."""
+    trainer = Trainer(job, RunFolder(folder), "cpu", **options)
+    trainer.run(TrainingProgress(len(trainer.plans), Console(quiet=True)))
+    return trainer
 
 
 def load_few(name: str, **options) -> PairedDataset:

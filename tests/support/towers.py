@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from support.doubles import StandIn
 from support.parity import Arrays, names_between, tensor
-from support.rounding import assert_near
+from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -111,6 +111,27 @@ def pairs_of(images: np.ndarray, captions: np.ndarray, dtype: torch.dtype, first
 def fine_tuned(method: type[FineTuning], network: nn.Module, n_pairs: int, **options: Any) -> Any:
     """A method on a network that is given."""
     return method(method.Config(**options), Setting(n_pairs, 1, 1, lambda: network))  # type: ignore[arg-type,return-value]
+
+
+def assert_parts(
+    stored: Arrays, start: str, suffix: str, network: Any, parts: dict[str, dict[str, Tensor]]
+) -> None:
+    """Compare gradients and weights, ``grad`` and ``after`` in the name of their part, of a step just taken."""
+    for part, found in parts.items():
+        for name in stored:
+            if not name.startswith(f"{start}{part}.") or name.endswith("__f64") != bool(suffix):
+                continue
+            ours = network.renamed(name.removeprefix(f"{start}{part}.").removesuffix("__f64"))
+            if "grad" in part:
+                scale = 0 if stored[name].any() else 1
+                assert_stored(found[ours], stored, name, 2e-8 if suffix else 1e-3, scale=scale)
+            elif not ours.endswith("in_proj_bias"):  # its middle third has no gradient
+                assert np.abs(found[ours].detach().numpy() - stored[name]).max() < 1e-6, name
+
+
+def some_pairs(n: int) -> Batch:
+    """Pairs for a network that does not read them."""
+    return pairs_of(np.zeros((n, 1)), np.zeros((n, 1)), torch.float64)
 
 
 def options_of(setting: np.ndarray) -> dict[str, Any]:

@@ -50,29 +50,6 @@ def test_costs_and_their_means_and_maxima_equal_the_loop(size: int, seed: int, f
     assert_near(mean, (captions.sum(axis=1) + images.sum(axis=0)) / size, 1e-12, scale=1)
 
 
-@pytest.mark.parametrize("margin_shape", [(), (5, 1), (1, 5), (5, 5)])
-def test_margins_broadcast_to_rows_and_columns(margin_shape: tuple[int, ...]) -> None:
-    similarities, margin = similarities_of(5, 0), torch.rand(margin_shape, dtype=torch.float64)
-    expected = hardest_triplet(similarities, margin.expand(5, 5))
-    assert_near(hardest_triplet(similarities, margin), expected)
-
-
-@given(SIZES, SEEDS)
-@settings(max_examples=30)
-def test_losses_do_not_care_about_the_order_of_the_pairs(size: int, seed: int) -> None:
-    similarities = similarities_of(size, seed)
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(size))
-    for loss, constant in ((mean_triplet, 0.2), (hardest_triplet, 0.2), (info_nce, 0.1)):
-        moved = loss(similarities[order][:, order], constant)
-        assert_near(moved, loss(similarities, constant)[order])
-
-
-def test_separated_pairs_cost_nothing() -> None:
-    similarities = torch.eye(4)
-    assert mean_triplet(similarities, 0.2).eq(0).all()
-    assert hardest_triplet(similarities, 0.2).eq(0).all()
-
-
 @given(SIZES, SEEDS, st.floats(0.02, 2))
 @settings(max_examples=30)
 def test_info_nce_equals_the_loop(size: int, seed: int, temperature: float) -> None:

@@ -21,7 +21,6 @@ from baselines.kit.mixture import (
     fitted_for,
     is_clean,
     min_max_normalised,
-    mixture_posterior,
     two_means,
 )
 
@@ -49,20 +48,6 @@ def test_divisions_match_the_published_code(golden) -> None:
     for name in cases:
         division = is_clean(torch.from_numpy(stored[name]), 0.5)
         assert np.array_equal(division, stored[name.replace(".prob", ".pred")]), name
-
-
-def test_both_components_share_every_value() -> None:
-    values = np.random.default_rng(0).random(200)
-    low, high = (mixture_posterior(values, larger_mean=larger, random_state=0) for larger in (False, True))
-    assert_near(low + high, np.ones(200))
-    assert low[values.argmin()] > 0.5 > low[values.argmax()]
-
-
-def test_clean_pairs_are_those_with_small_losses() -> None:
-    losses = torch.cat([torch.full((60,), 0.1), torch.full((40,), 3.0)]) + torch.rand(100) / 10
-    probability = clean_posterior(losses, random_state=0)
-    assert (probability[:60] > 0.9).all()
-    assert (probability[60:] < 0.1).all()
 
 
 @pytest.mark.filterwarnings("error")
@@ -108,11 +93,6 @@ def test_some_pairs_are_noisy_where_two_are_clean_and_none_where_nothing_is_told
     else:
         assert division.sum() > 1
         assert (probability[division] > threshold).all()
-
-
-def test_a_mixture_that_calls_fewer_than_two_pairs_clean_leaves_all_in_training() -> None:
-    assert is_clean(torch.tensor([0.2, 0.95, 0.3]), 0.9).all()
-    assert is_clean(torch.tensor([0.2, 0.95, 0.92]), 0.9).tolist() == [False, True, True]
 
 
 def two_groups(n: int = 60, seed: int = 0) -> Tensor:

@@ -24,22 +24,6 @@ def test_plan_and_rounds_are_those_of_the_description(
     assert found.change < 1e-3
 
 
-def test_converged_plan_keeps_all_masses_and_forbidden_entries_carry_nothing() -> None:
-    costs = torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
-    masses, forbidden = torch.full((5,), 0.2), torch.eye(5, dtype=torch.bool)
-    found = sinkhorn(costs, masses, masses, 0.1, forbidden, tolerance=1e-12)
-    for dim in (0, 1):
-        assert_near(found.plan.sum(dim=dim), masses.double(), 1e-6)
-    assert (found.plan.diagonal() == 0).all()
-
-
-def test_the_moved_mass_is_about_what_was_asked_and_prefers_small_costs() -> None:
-    costs = 1 - 0.9 * torch.eye(8)
-    plan = partial_transport(costs, 0.5, 0.05).plan[:-1, :-1]
-    assert plan.sum().item() == pytest.approx(0.5, abs=0.02)
-    assert plan.diagonal().sum() > 0.99 * plan.sum()
-
-
 def test_rounds_are_bounded() -> None:
     found = sinkhorn(
         torch.rand(3, 3), torch.ones(3) / 3, torch.ones(3) / 3, 0.001, tolerance=0.0, most_rounds=7

@@ -16,7 +16,8 @@ from baselines.methods.osa import pair_weight
 
 PAIRS = 6
 TRUST = torch.tensor([1.0, 0.8, 0.0, 0.3, 0.5, 1.0])
-EVERY_PAIR = torch.ones(PAIRS)
+CERTAIN = TRUST > 0.5
+EVERY_PAIR, NO_PAIR = torch.ones(PAIRS), torch.zeros(PAIRS)
 SIMILARITIES = torch.tensor([0.9, 0.5, 0.1, 0.3, 0.4, 0.6])
 OPTIONS: dict[str, dict[str, Any]] = {
     "bicro": {"warmup_epochs": 1},
@@ -38,60 +39,22 @@ def with_labels(labels: Tensor) -> Run:
     return lambda method, batch, step: method.train_step(method.networks[0], batch, labels, step)
 
 
-def gsc(method: Any, batch: Batch, step: Steps) -> None:
+def with_indicators(method: Any, batch: Batch, step: Steps) -> None:
     for indicators in method.indicators:
         indicators.label.values.copy_(TRUST)
     method.train_step(0, batch, step)
 
 
-def crcl(method: Any, batch: Batch, step: Steps) -> None:
-    method.labels.values.copy_(TRUST)
-    first_epoch(method, batch, step)
+def with_memory(name: str, values: Tensor, run: Run) -> Run:
+    def remembering(method: Any, batch: Batch, step: Steps) -> None:
+        getattr(method, name).values.copy_(values)
+        run(method, batch, step)
+
+    return remembering
 
 
-def cream(method: Any, batch: Batch, step: Steps) -> None:
-    method.train_step(method.networks[0], batch, TRUST, 1.0, step)
-
-
-def sps_strict(method: Any, batch: Batch, step: Steps) -> None:
-    method.strict_step(method.networks[0], batch, step)
-
-
-def sps_proxies(method: Any, batch: Batch, step: Steps) -> None:
-    method.proxy_step(method.networks[0], batch, batch, torch.arange(PAIRS), TRUST, step)
-
-
-def decl(method: Any, batch: Batch, step: Steps) -> None:
-    method.train_step(batch, TRUST > 0.5, PAIRS, step)
-
-
-def in2r(method: Any, batch: Batch, step: Steps) -> None:
-    method.train_step(0, batch, None, TRUST > 0.5, torch.arange(PAIRS), 0, step)
-
-
-def l2rm(method: Any, batch: Batch, step: Steps) -> None:
-    method.train_step(batch, None, None, step)
-
-
-def npc(method: Any, batch: Batch, step: Steps) -> None:
-    method.weighted_step(batch, [batch], TRUST, [], 1e-3, step)
-
-
-def osa(method: Any, batch: Batch, step: Steps) -> None:
-    method.similarity.values.copy_(SIMILARITIES)
+def from_batches(method: Any, batch: Batch, step: Steps) -> None:
     method.train_step(batch, 1e-3, StoredBatches(batch), step)
-
-
-def pc2(method: Any, batch: Batch, step: Steps) -> None:
-    method.matched_step(0, batch, TRUST, step)
-
-
-def pc2_warming_up(method: Any, batch: Batch, step: Steps) -> None:
-    method.matched_step(0, batch, None, step)
-
-
-def pc2_borrowing(method: Any, batch: Batch, step: Steps) -> None:
-    method.pseudo_captioned_step(0, batch, batch, step)
 
 
 CASES: dict[str, tuple[str, Run, Tensor]] = {
@@ -104,27 +67,35 @@ CASES: dict[str, tuple[str, Run, Tensor]] = {
     "ncr, a label per entry": ("ncr", with_labels(TRUST + torch.eye(PAIRS) * 0.1), TRUST + 0.1),
     "bicro, warm-up": ("bicro", first_epoch, EVERY_PAIR),
     "bicro": ("bicro", with_labels(TRUST), TRUST),
-    "crcl": ("crcl", crcl, TRUST),
+    "crcl": ("crcl", with_memory("labels", TRUST, first_epoch), TRUST),
     "cream, warm-up": ("cream", first_epoch, EVERY_PAIR),
-    "cream": ("cream", cream, TRUST),
-    "decl": ("decl", decl, (TRUST > 0.5).float()),
-    "gsc": ("gsc", gsc, TRUST),
-    "gsc_plus": ("gsc_plus", gsc, TRUST),
+    "cream": ("cream", lambda m, b, step: m.train_step(m.networks[0], b, TRUST, 1.0, step), TRUST),
+    "decl": ("decl", lambda m, b, step: m.train_step(b, CERTAIN, PAIRS, step), CERTAIN.float()),
+    "gsc": ("gsc", with_indicators, TRUST),
+    "gsc_plus": ("gsc_plus", with_indicators, TRUST),
     "in2r, warm-up": ("in2r", first_epoch, EVERY_PAIR),
-    "in2r": ("in2r", in2r, EVERY_PAIR),
+    "in2r": (
+        "in2r",
+        lambda m, b, step: m.train_step(0, b, None, CERTAIN, torch.arange(PAIRS), 0, step),
+        EVERY_PAIR,
+    ),
     "l2rm, warm-up": ("l2rm", first_epoch, EVERY_PAIR),
-    "l2rm": ("l2rm", l2rm, EVERY_PAIR),
+    "l2rm": ("l2rm", lambda m, b, step: m.train_step(b, None, None, step), EVERY_PAIR),
     "npc, warm-up": ("npc", first_epoch, EVERY_PAIR),
-    "npc": ("npc", npc, TRUST),
+    "npc": ("npc", lambda m, b, step: m.weighted_step(b, [b], TRUST, [], 1e-3, step), TRUST),
     "osa, warm-up": ("osa", first_epoch, EVERY_PAIR),
-    "osa": ("osa", osa, pair_weight(SIMILARITIES, 0.0)),
-    "pc2, warm-up": ("pc2", pc2_warming_up, EVERY_PAIR),
-    "pc2": ("pc2", pc2, TRUST),
-    "pc2, borrowed captions": ("pc2", pc2_borrowing, torch.zeros(PAIRS)),
+    "osa": ("osa", with_memory("similarity", SIMILARITIES, from_batches), pair_weight(SIMILARITIES, 0.0)),
+    "pc2, warm-up": ("pc2", lambda m, b, step: m.matched_step(0, b, None, step), EVERY_PAIR),
+    "pc2": ("pc2", lambda m, b, step: m.matched_step(0, b, TRUST, step), TRUST),
+    "pc2, borrowed captions": ("pc2", lambda m, b, step: m.pseudo_captioned_step(0, b, b, step), NO_PAIR),
     "sps, warm-up": ("sps", first_epoch, EVERY_PAIR),
-    "sps, strictly clean": ("sps", sps_strict, EVERY_PAIR),
+    "sps, strictly clean": ("sps", lambda m, b, step: m.strict_step(m.networks[0], b, step), EVERY_PAIR),
     "sps": ("sps", with_labels(TRUST), TRUST),
-    "sps, borrowed captions": ("sps", sps_proxies, torch.zeros(PAIRS)),
+    "sps, borrowed captions": (
+        "sps",
+        lambda m, b, step: m.proxy_step(m.networks[0], b, b, torch.arange(PAIRS), TRUST, step),
+        NO_PAIR,
+    ),
 }
 
 
@@ -138,16 +109,8 @@ def pairs() -> Batch:
 
 def network_with(caption_weight: float) -> VSRN:
     torch.manual_seed(0)
-    config = VSRNConfig(
-        embed_size=6,
-        word_dim=5,
-        graph_layers=1,
-        caption_weight=caption_weight,
-        caption_hidden=4,
-        caption_word_dim=3,
-        caption_dropout=0.0,
-    )
-    network = VSRN(config, 3, 4, 9).double()
+    sizes = {"embed_size": 6, "word_dim": 5, "graph_layers": 1, "caption_hidden": 4, "caption_word_dim": 3}
+    network = VSRN(VSRNConfig(**sizes, caption_weight=caption_weight, caption_dropout=0.0), 3, 4, 9).double()
     torch.manual_seed(2)  # of whatever a method adds to its networks or draws, with a captioner and without
     return network
 

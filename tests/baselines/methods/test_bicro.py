@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.random import RandomState
-from support.doubles import Steps, StoredBatches
+from support.doubles import GivenEmbeddings, Steps, StoredBatches
 from support.parity import (
     PRECISIONS,
     SUFFIX,
@@ -15,18 +15,18 @@ from support.parity import (
     assert_gradients,
     assert_matrix_losses,
     assert_weights_after_a_step,
-    batch_of,
     gradients_near,
     names_between,
-    network_of,
+    network_batches,
     state_of,
     tensor,
 )
 from support.rounding import assert_near, assert_stored
+from support.two_networks import assert_turns, on_both_networks
 from torch import Tensor, nn
 
 import baselines.methods.bicro as bicro
-from baselines.kit.backbone import Backbone, Encoded, overall
+from baselines.kit.backbone import Encoded, overall
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
@@ -38,7 +38,6 @@ from baselines.methods.bicro import (
     anchors_first,
     beta_posterior,
     bicro_triplet,
-    clean_labels,
     cosines,
     divided,
     first_component,
@@ -160,21 +159,6 @@ def test_losses_that_do_not_differ_leave_every_pair_clean() -> None:
     assert found.isfinite().all()
 
 
-class Given(nn.Module):
-    """Stands for a network: a batch holds its embeddings, and the similarities are stored."""
-
-    def __init__(self, similarities: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("similarities", similarities)
-
-    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
-        images = Encoded(batch.image_features, batch.image_lengths)
-        return images, Encoded(batch.caption_tokens, batch.caption_lengths)
-
-    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
-        return self.similarities
-
-
 def embedded(stored: Arrays, case: str, side: str) -> Batch:
     images, captions, lengths = (
         tensor(stored[f"{case}.{name}_{side}"]) for name in ("img_emb", "cap_emb", "lengths")
@@ -209,7 +193,7 @@ def test_labels_match_the_published_code(
     case: str, mode: str, threshold: float | None, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored, name = golden("Q_bicro_labels"), f"{case}.{mode}"
-    network = Given(tensor(stored[f"{case}.sims_l"]))
+    network = GivenEmbeddings(tensor(stored[f"{case}.sims_l"]))
     clean, noisy = (embedded(stored, case, side) for side in "lu")
     seen: list[Tensor] = []
     order = tuple(tensor(stored[f"{case}.{of}"]) for of in ("anchors", "others"))
@@ -232,33 +216,24 @@ def test_labels_match_the_published_code(
         assert_near(own[:, None], stored[f"{name}.consistency_l"], 1e-5, scale=1)
 
 
-def network(stored: Arrays, letter: str, dtype: torch.dtype) -> Backbone:
-    return network_of("sgr", state_of(stored, f"{letter}.", dtype))
-
-
-def method_of(stored: Arrays, dtype: torch.dtype, **options: Any) -> BiCro:
-    """Networks A and B as stored; the labels are those of the published code."""
-    both = iter([network(stored, letter, dtype) for letter in "AB"])
-    return BiCro(BiCroConfig(faults="published", **options), Setting(100, 1, 1, lambda: next(both)))
-
-
-def batches_of(stored: Arrays, dtype: torch.dtype) -> dict[str, Batch]:
-    names = ("l0", "l1", "l2", "u0", "u1")
-    return {name: batch_of(stored, f"batch.{name}.", dtype, ids=12 * k) for k, name in enumerate(names)}
+def method_and_batches(stored: Arrays, dtype: torch.dtype) -> tuple[BiCro, list[Batch], list[Batch]]:
+    """The stored networks with the labels of the published code, and the clean and the noisy batches."""
+    method = on_both_networks(BiCro, stored, dtype, faults="published")
+    return method, *network_batches(stored, dtype, "lu").values()
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_labels_of_a_network_match_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
     stored, suffix = golden("Q_bicro_network"), SUFFIX[dtype]
     near = 1e-9 if suffix else 2e-5
-    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
+    method, (clean, *_), (noisy, *_) = method_and_batches(stored, dtype)
     peer = method.networks[1].eval()
     with torch.no_grad():
-        similarities = peer(batches["l0"])
+        similarities = peer(clean)
     anchors, others = anchors_first(similarities, MARGIN)
     np.testing.assert_array_equal(anchors, stored[f"B.predict.anchors{suffix}"])
     np.testing.assert_array_equal(others, stored[f"B.predict.others{suffix}"])
-    labels, noisy_labels = method.labels(peer, batches["l0"], batches["u0"])
+    labels, noisy_labels = method.labels(peer, clean, noisy)
     assert_stored(similarities, stored, f"B.predict.sims{suffix}", 1e-9 if suffix else 5e-6, scale=1)
     assert_stored(labels, stored, f"B.predict.c_y{suffix}", near, scale=1)
     assert_stored(noisy_labels, stored, f"B.predict.n_y{suffix}", near, scale=1)
@@ -272,18 +247,10 @@ def test_one_step_on_a_network_matches_the_published_code(
 ) -> None:
     stored, suffix = golden("Q_bicro_network"), SUFFIX[dtype]
     value, near = {"": (3e-5, 5e-6), "__f64": (1e-9, 1e-9)}[suffix]
-    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
-    own = method.networks[0]
-    batch = batches["u0" if mode == "unlabelled" else "l0"]
-    seen: list[Tensor] = []
-    compare = own.compare
-
-    def watched(*sides: Encoded) -> Tensor:
-        seen.append(compare(*sides))
-        return seen[-1]
-
-    own.compare = watched
-    step = Steps(method, 2e-3 if mode == "labelled" else None)
+    method, (clean, *_), (noisy, *_) = method_and_batches(stored, dtype)
+    own, batch, step = method.networks[0], noisy if mode == "unlabelled" else clean, Steps(method)
+    seen, compare = [], own.compare
+    own.compare = lambda *sides: seen.append(compare(*sides)) or seen[-1]
     if mode == "warmup_sele":
         method.train_epoch(EpochPlan(0, 0, "warmup", 1.0), StoredBatches(batch), step)
     else:
@@ -295,26 +262,9 @@ def test_one_step_on_a_network_matches_the_published_code(
     assert step.norms[0] == pytest.approx(
         float(stored[f"A.{mode}.grad_norm{suffix}"]), rel=max(value, 2e-4 * (not suffix))
     )
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("mode", ["warmup_sele", "labelled"])
-def test_gradients_and_the_step_on_a_network_match_the_published_code(
-    mode: str, dtype: torch.dtype, golden: Golden
-) -> None:
-    stored, suffix = golden("Q_bicro_network"), SUFFIX[dtype]
-    if mode == "warmup_sele" and not suffix:
-        return  # stored in float64 alone
-    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
-    own, batch, base = method.networks[0], batches["l0"], state_of(stored, "A.")
-    step = Steps(method)
-    if mode == "warmup_sele":
-        method.train_epoch(EpochPlan(0, 0, "warmup", 1.0), StoredBatches(batch), step)
-        own = method.networks[0]
-    else:
-        given = tensor(stored[f"B.predict.c_y{suffix}"], dtype)
-        step(own, bicro_triplet(own.train()(batch), given, method.config).sum(), batch)
-    gradients = state_of(stored, f"A.{mode}.grad.", dtype, suffix)
+    if mode == "unlabelled" or (mode == "warmup_sele" and not suffix):
+        return  # whose gradients are not stored
+    gradients, base = state_of(stored, f"A.{mode}.grad.", dtype, suffix), state_of(stored, "A.")
     assert_gradients(own, "sgr", base, gradients, some=True, **gradients_near(dtype, 2e-4))
     if mode == "labelled" and suffix:
         assert_weights_after_a_step(method, base, state_of(stored, "A.labelled.after.", dtype, suffix))
@@ -327,9 +277,8 @@ def test_trajectory_matches_the_published_code(
 ) -> None:
     stored, suffix, name = golden("Q_bicro_network"), SUFFIX[dtype], f"trajectory.{half}"
     label_near, loss_near = {"": (1e-3, 1e-2), "__f64": (1e-6, 1e-5)}[suffix]
-    method, batches = method_of(stored, dtype), batches_of(stored, dtype)
-    orders = {"clean_0": "l0 l1 l2", "noisy_0": "u0 u1", "clean_1": "l2 l0 l1", "noisy_1": "u1 u0"}
-    ordered = {purpose: [batches[key] for key in order.split()] for purpose, order in orders.items()}
+    method, (l0, l1, l2), (u0, u1) = method_and_batches(stored, dtype)
+    ordered = {"clean_0": [l0, l1, l2], "noisy_0": [u0, u1], "clean_1": [l2, l0, l1], "noisy_1": [u1, u0]}
     step, labels = Steps(method, 2e-4), []
 
     def recording(similarities: Tensor, given: Tensor, config: BiCroConfig) -> Tensor:
@@ -338,21 +287,13 @@ def test_trajectory_matches_the_published_code(
 
     monkeypatch.setattr(bicro, "bicro_triplet", recording)
     monkeypatch.setattr(method, "co_divide", lambda *_: None)
-    method.clean_probability[0].values[36:] = method.clean_probability[1].values[36:] = 0
+    for memory in method.clean_probability:
+        memory.values[u0.pair_ids[0] :] = 0
     method.train_epoch(EpochPlan(0, HALVES[half], "train", 1.0), StoredBatches(**ordered), step)
-    numbers = {network: k for k, network in enumerate(method.networks)}
-    assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network{suffix}"].tolist()
-    assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size{suffix}"].tolist()
+    assert_turns(method, step, stored, name)
     for k, found in enumerate(labels):
         assert_stored(found, stored, f"{name}.labels{k}{suffix}", label_near, scale=1)
     assert_near(step.losses, stored[f"{name}.loss{suffix}"], loss_near)
-
-
-def test_repaired_labels_stay_with_their_pairs_and_anchors_are_sure() -> None:
-    given = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    anchors, others = torch.tensor([2]), torch.tensor([3, 0, 1])
-    assert clean_labels(given, anchors, others).tolist() == pytest.approx([0.1, 0.2, 1, 0.4])
-    assert clean_labels(given, anchors, others, "published").tolist() == pytest.approx([0.2, 0.3, 1, 0.1])
 
 
 def test_vectors_of_no_length_agree_by_nothing() -> None:
@@ -365,10 +306,9 @@ def test_a_warm_up_batch_keeps_at_least_one_pair() -> None:
 
 def test_a_noisy_side_without_two_pairs_is_not_trained_on(golden: Golden) -> None:
     stored = golden("Q_bicro_network")
-    method, batch = method_of(stored, torch.float32), batches_of(stored, torch.float32)["l0"]
+    method, (batch, *_), _ = method_and_batches(stored, torch.float32)
     method.clean_probability[1].values[len(batch) - 1] = 0
-    step = Steps(method)
-    batches = StoredBatches(batch)
+    step, batches = Steps(method), StoredBatches(batch)
     method.train_network(0, EpochPlan(0, 20, "train", 1.0), batches, step)
     assert len(step.calls) == 1
     method.clean_probability[1].values[len(batch) - 2] = 0
@@ -376,10 +316,7 @@ def test_a_noisy_side_without_two_pairs_is_not_trained_on(golden: Golden) -> Non
     assert len(step.calls) == 3
 
 
-def test_plan_and_title() -> None:
-    method = BiCro(BiCroConfig(faults="published"), Setting(4, 1, 1, nn.Identity))
-    rates = [epoch.learning_rate for epoch in method.plan()]
-    assert rates == pytest.approx([2e-4] * 40 + [2e-5] * 10)
-    assert sum(not epoch.select for epoch in method.plan()) == 10
-    assert BiCro.title_of(BiCroConfig()) == "BiCro"
-    assert BiCro.title_of(method.config) == "BiCro (the code's faults)"
+def test_schedule_is_that_of_the_scripts() -> None:
+    plan = BiCroConfig().plan()
+    assert [epoch.learning_rate for epoch in plan] == pytest.approx([2e-4] * 40 + [2e-5] * 10)
+    assert sum(not epoch.select for epoch in plan) == 10

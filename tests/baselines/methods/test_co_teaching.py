@@ -1,11 +1,12 @@
-"""What methods share: losses and schedules of the controls, plans, divisions of two networks, labels of the papers."""
+"""What methods share: losses of the controls, plans, titles, divisions of two networks, labels of the papers."""
 
 from typing import Any
 
 import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
-from support.parity import FILES, Golden, batch_of, network_of, small_network, state_of
+from support.parity import FILES, Golden, batch_of, names_between, network_of, small_network, state_of
+from support.rounding import assert_near
 from torch import Tensor, nn
 
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
@@ -71,6 +72,36 @@ def test_a_plan_decays_and_renews_as_its_paper_does(
     assert [epoch.learning_rate for epoch in plan] == pytest.approx(rates)
     for flag in ("new_networks", "new_optimizers", "forget_best"):
         assert [k for k, epoch in enumerate(plan) if getattr(epoch, flag)] == flagged.get(flag, []), flag
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("cream", "S_cream_train"), ("sps", "T_sps_train"), ("in2r", "X_in2r_division")]
+)
+def test_schedules_match_the_published_code(name: str, file: str, golden: Golden) -> None:
+    stored = golden(file)
+    for dataset in names_between(stored, "schedule.", ".lr"):
+        rates = stored[f"schedule.{dataset}.lr"]
+        plan = METHODS[name].Config(epochs=len(rates)).plan()
+        assert [(e.phase, e.learning_rate) for e in plan[:5]] == [("warmup", rates[0])] * 5
+        assert_near([e.learning_rate for e in plan[5:]], rates, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "title"),
+    [
+        ("bicro", {}, "BiCro"),
+        ("bicro", {"faults": "published"}, "BiCro (the code's faults)"),
+        ("cream", {"faults": "published"}, "CREAM (the code's fault)"),
+        ("in2r", {"rectification": "paper", "faults": "published"},
+         "IN2R (the paper's rectification, the code's fault)"),
+        ("npc", {"warmup_epochs": 2, "faults": "published"}, "NPC (after a warm-up, the code's faults)"),
+        ("osa", {"warmup_epochs": 1}, "OSA (after a warm-up)"),
+        ("rcl", {"penalty": "tan"}, "RCL (tan)"),
+        ("sps", {"faults": "published"}, "SPS (the code's fault)"),
+    ],
+)  # fmt: skip
+def test_a_title_says_what_is_not_the_main_variant(name: str, options: dict[str, Any], title: str) -> None:
+    assert METHODS[name].title_of(METHODS[name].Config(**options)) == title
 
 
 def vse() -> nn.Module:

@@ -1,12 +1,9 @@
 """Augmentation changes the shares it says, never writes to its input, and matches a loop."""
 
-from dataclasses import fields
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from baselines.kit.batches import Batch
 from baselines.methods.crcl import BLANK, blank_regions, change_words, compacted, drop_regions
@@ -29,24 +26,14 @@ def changed_words(batch: Batch, probability: float) -> Batch:
 
 
 @pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
-def test_the_given_batch_is_never_written_to(augment) -> None:
+def test_the_given_batch_is_never_written_to_and_probability_zero_changes_nothing(augment) -> None:
     batch = make_batch()
-    before = {field.name: getattr(batch, field.name).clone() for field in fields(batch)}
-    result = augment(batch, 0.9)
+    before = {name: x.clone() for name, x in vars(batch).items()}
+    changed, same = augment(batch, 0.9), augment(batch, 0.0)
     for name, value in before.items():
         assert torch.equal(getattr(batch, name), value)
-    changed = [name for name, value in before.items() if not torch.equal(getattr(result, name), value)]
-    assert changed
-    for name in changed:
-        assert getattr(result, name).data_ptr() != getattr(batch, name).data_ptr()
-
-
-@pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
-def test_probability_zero_changes_nothing(augment) -> None:
-    batch = make_batch()
-    result = augment(batch, 0.0)
-    for field in fields(batch):
-        assert torch.equal(getattr(result, field.name), getattr(batch, field.name))
+        assert torch.equal(getattr(same, name), value)
+    assert not all(torch.equal(getattr(changed, name), value) for name, value in before.items())
 
 
 @pytest.mark.parametrize("augment", [changed_words, drop_regions, blank_regions])
@@ -64,14 +51,9 @@ def test_the_seed_decides(augment) -> None:
 def test_shares_of_masked_replaced_and_dropped_tokens() -> None:
     torch.manual_seed(0)
     pairs, longest = 4000, 30
+    ones, lengths = torch.ones(pairs, dtype=torch.long), torch.full((pairs,), longest)
     tokens = torch.full((pairs, longest), 5)
-    batch = Batch(
-        torch.zeros(pairs, 1, 1),
-        torch.ones(pairs, dtype=torch.long),
-        tokens,
-        torch.full((pairs,), longest),
-        torch.arange(pairs),
-    )
+    batch = Batch(torch.zeros(pairs, 1, 1), ones, tokens, lengths, torch.arange(pairs))
     result = changed_words(batch, 0.2)
     total = pairs * longest
     dropped = 1 - int(result.caption_lengths.sum()) / total
@@ -125,13 +107,6 @@ def test_no_caption_and_no_image_ends_empty() -> None:
     assert torch.equal(dropped.image_features[:, 0], batch.image_features[:, 0])
 
 
-def compacted_by_loop(items: Tensor, lengths: Tensor, kept: Tensor) -> list[list[int]]:
-    rows = []
-    for row, length, keep in zip(items.tolist(), lengths.tolist(), kept.tolist(), strict=True):
-        rows.append([item for item, k in zip(row[:length], keep[:length], strict=True) if k] or row[:1])
-    return rows
-
-
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 6), longest=st.integers(1, 9))
 def test_compacted_equals_the_loop(seed: int, n: int, longest: int) -> None:
@@ -139,7 +114,11 @@ def test_compacted_equals_the_loop(seed: int, n: int, longest: int) -> None:
     items = torch.randint(1, 1000, (n, longest), generator=generator)
     lengths = torch.randint(1, longest + 1, (n,), generator=generator)
     kept = torch.rand(n, longest, generator=generator) < 0.5
-    expected = compacted_by_loop(items, lengths, kept)
+    rows = zip(items.tolist(), lengths.tolist(), kept.tolist(), strict=True)
+    expected = [
+        [item for item, k in zip(row[:length], keep, strict=False) if k] or row[:1]
+        for row, length, keep in rows
+    ]
     result, new_lengths = compacted(items, lengths, kept)
     assert new_lengths.tolist() == [len(row) for row in expected]
     assert result.shape == (n, max(map(len, expected)))

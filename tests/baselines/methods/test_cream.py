@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.random import RandomState
 from support.doubles import OwnPairs, Steps, StoredBatches, bare_batch
 from support.parity import (
     PRECISIONS,
@@ -20,19 +19,24 @@ from support.parity import (
     gradients_near,
     names_between,
     network_batches,
-    network_of,
     state_of,
     tensor,
 )
 from support.rounding import assert_near
-from support.three_sets import SetsInTurn, stored_batches
+from support.two_networks import (
+    SetsInTurn,
+    assert_mixtures,
+    assert_similarities,
+    assert_turns,
+    on_both_networks,
+    stored_batches,
+)
 from torch import Tensor, nn
 
 import baselines.methods.cream as cream
 from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Setting
-from baselines.kit.mixture import min_max_normalised, mixture_posterior
 from baselines.methods.cream import (
     CREAM,
     CREAMConfig,
@@ -80,15 +84,9 @@ def test_losses_and_their_gradients_match_the_published_code(dtype: torch.dtype,
         assert_near(scores.grad, stored[f"{name}.grad{suffix}"], grad, scale=noise / grad, name=name)
         compared += 1
     assert compared == len(names_between(stored, "", f".grad{suffix}"))
-
-
-def test_predictions_match_the_published_code(golden: Golden) -> None:
-    stored = golden("S_cream_losses")
-    for dtype, suffix in SUFFIX.items():
-        for matrix in names_between(stored, "", f".predict.p{suffix}"):
-            found = matching_probability(tensor(stored[f"scores.{matrix}"], dtype), TAU)
-            tolerance = 1e-9 if suffix else 1e-5
-            assert_near(found, stored[f"{matrix}.predict.p{suffix}"], tolerance, scale=1, name=matrix)
+    for matrix in names_between(stored, "", f".predict.p{suffix}"):
+        found = matching_probability(tensor(stored[f"scores.{matrix}"], dtype), TAU)
+        assert_near(found, stored[f"{matrix}.predict.p{suffix}"], value, scale=1, name=matrix)
 
 
 def test_mined_weights_are_differentiated_through(golden: Golden) -> None:
@@ -108,15 +106,7 @@ def test_mined_weights_are_differentiated_through(golden: Golden) -> None:
 def test_mixtures_and_divisions_match_the_published_code(golden: Golden) -> None:
     stored = golden("S_cream_division")
     for case in names_between(stored, "", ".np_seed"):
-        random = RandomState(int(stored[f"{case}.np_seed"]))
-        both = []
-        for network in "AB":  # from one stream
-            normalised = min_max_normalised(stored[f"{case}.loss_{network}"])
-            assert_near(normalised, stored[f"{case}.norm_loss_{network}"], 1e-6)
-            found = mixture_posterior(normalised, larger_mean=False, random_state=random)
-            assert_near(found, stored[f"{case}.prob_{network}"], 1e-6, scale=1)
-            both.append(tensor(stored[f"{case}.prob_{network}"]))
-        assert_divided(stored, case, both)
+        assert_divided(stored, case, assert_mixtures(stored, case))
     for case in names_between(stored, "direct.", ".prob_A"):
         both = [tensor(stored[f"direct.{case}.prob_{network}"]) for network in "AB"]
         assert_divided(stored, f"direct.{case}", both)
@@ -180,16 +170,10 @@ def test_labels_filters_and_the_order_of_steps_match_the_published_code(golden: 
             assert_near(labels, column(stored[f"{case}.step{number}.labels"]), 1e-6, scale=1)
 
 
-def method_of(stored: Arrays, dtype: torch.dtype, **options: Any) -> CREAM:
-    both = iter([network_of("sgr", state_of(stored, f"{letter}.", dtype)) for letter in "AB"])
-    n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in names_between(stored, "batch.", ".images"))
-    return CREAM(CREAMConfig(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
-
-
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_a_network_in_evaluation_mode_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
+def test_a_network_in_either_mode_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
     stored, suffix = golden("S_cream_network"), SUFFIX[dtype]
-    method, batch = method_of(stored, dtype), network_batches(stored, dtype, "chn")["c"][0]
+    method, batch = on_both_networks(CREAM, stored, dtype), network_batches(stored, dtype, "chn")["c"][0]
     similarities = []
     for network, letter in zip(method.networks, "AB", strict=True):
         with torch.no_grad():
@@ -201,6 +185,8 @@ def test_a_network_in_evaluation_mode_matches_the_published_code(dtype: torch.dt
         assert_near(method.pair_losses(similarities[-1]), stored[f"{letter}.eval.loss{suffix}"], near)
     if suffix:
         assert_near(sum(similarities) / 2, stored["inference.sims"], 5e-6, scale=1)
+    found = method.networks[0].train()(batch).detach()
+    assert_near(found, stored[f"A.train.sims{suffix}"], 1e-9 if suffix else 5e-6, scale=1)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -209,7 +195,7 @@ def test_one_step_on_a_network_matches_the_published_code(
     mode: str, dtype: torch.dtype, golden: Golden
 ) -> None:
     stored, suffix = golden("S_cream_network"), SUFFIX[dtype]
-    method, batch = method_of(stored, dtype), network_batches(stored, dtype, "chn")["c"][0]
+    method, batch = on_both_networks(CREAM, stored, dtype), network_batches(stored, dtype, "chn")["c"][0]
     step = Steps(method)
     if mode == "warmup":
         method.warmup_step(0, batch, step)
@@ -228,22 +214,12 @@ def test_one_step_on_a_network_matches_the_published_code(
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_the_training_pass_of_a_network_matches_the_published_code(
-    dtype: torch.dtype, golden: Golden
-) -> None:
-    stored, suffix = golden("S_cream_network"), SUFFIX[dtype]
-    network, batch = method_of(stored, dtype).networks[0], network_batches(stored, dtype, "chn")["c"][0]
-    found = network.train()(batch).detach()
-    assert_near(found, stored[f"A.train.sims{suffix}"], 1e-9 if suffix else 5e-6, scale=1)
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("case", ["clean_only", "hard", "noisy", "mined"])
 def test_trajectory_matches_the_published_code(
     case: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored, suffix, name = golden("S_cream_network"), SUFFIX[dtype], f"trajectory.{case}"
-    method = method_of(stored, dtype, faults="published")
+    method = on_both_networks(CREAM, stored, dtype, faults="published")
     sets = network_batches(stored, dtype, "chn")
     batches = SetsInTurn(*sets.values())
     for letter in "ch":
@@ -262,9 +238,7 @@ def test_trajectory_matches_the_published_code(
 
     monkeypatch.setattr(cream, "mined_targets", recording)
     method.train_epoch(EpochPlan(0, int(stored[f"{name}.epoch"]), "train", 1.0), batches, step)
-    numbers = {network: k for k, network in enumerate(method.networks)}
-    assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network"].tolist()
-    assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size"].tolist()
+    assert_turns(method, step, stored, name)
     loss, filters, norm, label = (1e-5, 1e-6, 1e-5, 1e-6) if suffix else (1e-2, 1e-3, 3e-2, 5e-3)
     assert_near(step.losses, stored[f"{name}.loss{suffix}"], loss)
     assert_near([smallest for _, smallest in seen], stored[f"{name}.filter{suffix}"], filters)
@@ -272,20 +246,7 @@ def test_trajectory_matches_the_published_code(
     for number, (labels, _) in enumerate(seen):
         assert_near(labels, column(stored[f"{name}.labels{number}{suffix}"]), label, scale=1)
     if suffix:
-        for network, letter in zip(method.networks, "AB", strict=True):
-            with torch.no_grad():
-                found = network.eval()(sets["c"][0])
-            assert_near(found, stored[f"{name}.sims_{letter}__f64"], 1e-6, scale=1)
-
-
-def test_schedules_match_the_published_code(golden: Golden) -> None:
-    stored = golden("S_cream_train")
-    for dataset in names_between(stored, "schedule.", ".lr"):
-        rates = stored[f"schedule.{dataset}.lr"]
-        plan = CREAM(CREAMConfig(epochs=len(rates)), Setting(4, 1, 1, nn.Identity)).plan()
-        assert [(e.phase, e.learning_rate) for e in plan[:5]] == [("warmup", 2e-4)] * 5
-        assert_near([e.learning_rate for e in plan[5:]], rates, 1e-12)
-    assert CREAM.title_of(CREAMConfig(faults="published")) == "CREAM (the code's fault)"
+        assert_similarities(method, sets["c"][0], stored, name)
 
 
 def rest_of_an_epoch(faults: str) -> list[tuple[list[int], Tensor, float]]:

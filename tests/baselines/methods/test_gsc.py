@@ -3,7 +3,6 @@
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from numpy.random import RandomState
@@ -68,20 +67,17 @@ def test_contrast_and_indicator_match_the_published_code(
 ) -> None:
     stored, start = golden(code), "infonce.scores."
     for matrix in names_between(stored, start):
+        start_of = f"infonce.{matrix}.temp{temperature}."
         expected = {
-            name: sum(
-                stored[f"infonce.{matrix}.temp{temperature}.{side}.{name}"] for side in ("rows", "cols")
-            )
-            / 2
+            name: (stored[f"{start_of}rows.{name}"] + stored[f"{start_of}cols.{name}"]) / 2
             for name in ("loss", "preds", "grad_of_sum")
         }
         similarities = tensor(stored[start + matrix]).requires_grad_()
         loss = info_nce(similarities, temperature)
         loss.sum().backward()
         assert_near(loss, expected["loss"], 1e-5, scale=1)
-        assert_near(
-            matching_probability(similarities.detach(), temperature), expected["preds"], 5e-6, scale=1
-        )
+        found = matching_probability(similarities.detach(), temperature)
+        assert_near(found, expected["preds"], 5e-6, scale=1)
         # near probability 1, float32 leaves only rounding
         assert_near(similarities.grad, expected["grad_of_sum"], 2e-4, scale=0.1, name=matrix)
 
@@ -128,9 +124,6 @@ def test_structures_and_their_losses_match_the_published_code(
         similarities = network.similarities(images, captions)
         between_images = network.image_image_similarities(images, method.variant)
         between_captions = network.caption_caption_similarities(captions, method.variant)
-    for found, name in ((between_images, "img"), (between_captions, "cap")):
-        raw = stored[f"{backbone}.{mode}.sims_{name}_raw"]
-        assert_near(found, 1 / (1 + np.exp(-raw)), ROUNDED, scale=1)
     for targets in TARGETS:
         prefix = f"{backbone}.{mode}.{targets}"
         assert_near(similarities, stored[f"{prefix}.sims"], 5e-6, scale=1)
@@ -217,28 +210,6 @@ def test_two_networks_exchange_labels_as_the_published_code(golden: Golden) -> N
         assert_labels_match(own, stored, f"duo.{name}", "_after", near=2e-3)
 
 
-def intra_modal_by_loop(images: np.ndarray, captions: np.ndarray, labels: np.ndarray) -> list[float]:
-    """Eq. 7 per pair at temperature 1, with the code's outer label; inputs are not yet weighted."""
-    n, losses = len(labels), []
-    for i in range(n):
-        agreements = [
-            sum(labels[k] * images[i, k] * labels[k] * captions[j, k] for k in range(n)) for j in range(n)
-        ]
-        losses.append(-labels[i] * np.log(np.exp(agreements[i]) / np.exp(agreements).sum()))
-    return losses
-
-
-def test_structures_equal_the_loops() -> None:
-    random = np.random.default_rng(0)
-    images, captions, labels = random.random((7, 7)), random.random((7, 7)), random.random(7)
-    weighted = torch.from_numpy(labels * images), torch.from_numpy(labels * captions)
-    loss = intra_modal_loss(*weighted, torch.from_numpy(labels), 1.0)
-    assert_near(loss, intra_modal_by_loop(images, captions, labels), 1e-12)
-    for i, cosine in enumerate(structural_agreement(*weighted)):
-        a, b = labels * images[i], labels * captions[i]
-        assert float(cosine) == pytest.approx((a @ b) / np.sqrt((a @ a) * (b @ b)))
-
-
 def small_method(kind: type[GSC], n_pairs: int, **options: Any) -> GSC:
     backbone = VSEInfinity(VSEInfinityConfig(embed_size=8, word_dim=4), 3, 5, 20)
     return kind(GSCConfig(**options), Setting(n_pairs, 5, 20, lambda: copy.deepcopy(backbone)))
@@ -248,20 +219,6 @@ def random_batch(first: int, last: int) -> Batch:
     n, random = last - first, torch.Generator().manual_seed(first + last)
     features, tokens = torch.rand(n, 5, 3, generator=random), torch.randint(1, 20, (n, 6), generator=random)
     return Batch(features, torch.full((n,), 5), tokens, torch.full((n,), 6), torch.arange(first, last))
-
-
-@pytest.mark.parametrize(("kind", "others"), [(GSC, [0]), (GSCPlus, [1, 0])])
-def test_each_network_learns_from_the_labels_of_the_other(kind: type[GSC], others: list[int]) -> None:
-    method, batch = small_method(kind, 8), random_batch(0, 8)
-    for k, other in enumerate(others):
-        for own in method.indicators:
-            own.label.values.fill_(1.0)
-        step = Steps(method)
-        method.train_step(k, batch, step)
-        full = step.terms["cross_modal"]
-        method.indicators[other].label.values.fill_(0.25)
-        method.train_step(k, batch, step)
-        assert step.terms["cross_modal"] == pytest.approx(full / 4)
 
 
 @pytest.mark.parametrize("kind", [GSC, GSCPlus])

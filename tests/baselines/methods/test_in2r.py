@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.random import RandomState
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
 from support.parity import (
     PRECISIONS,
@@ -25,14 +24,14 @@ from support.parity import (
     tensor,
 )
 from support.rounding import assert_near, assert_stored
+from support.two_networks import assert_mixtures, assert_similarities
 from torch import Tensor, nn
 
 from baselines.backbones.vse_infinity import Centring, VSEInfinity
-from baselines.engine.recipe import Recipe
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting
-from baselines.kit.mixture import exceeds, min_max_normalised, mixture_posterior
+from baselines.kit.mixture import exceeds
 from baselines.methods import in2r
 from baselines.methods.in2r import (
     IN2R,
@@ -159,10 +158,8 @@ def test_refiners_match_the_published_code(dtype: torch.dtype, golden: Golden) -
         assert_near(prototype, stored[f"{name}.prototype{suffix}"], near, scale=1, name=name)
         gradients = {key: weight.grad for key, weight in refiner.named_parameters()}
         for key, found in {**gradients, "neighbours": neighbours.grad}.items():
-            want = stored[
-                f"{name}.grad_{key}{suffix}" if key == "neighbours" else f"{name}.grad.{key}{suffix}"
-            ]
-            assert_near(found, want, slope, scale=noise / slope, name=f"{name} {key}")
+            array = f"{name}.grad{'_' if key == 'neighbours' else '.'}{key}{suffix}"
+            assert_near(found, stored[array], slope, scale=noise / slope, name=array)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -206,13 +203,6 @@ def assert_memory(memory: Memory, pointer: Any, full: Any) -> None:
     assert (pushed > size) == bool(full)
 
 
-class Divided(StoredBatches):
-    """Only the pairs."""
-
-    def __init__(self, n_pairs: int) -> None:
-        super().__init__(bare_batch(n_pairs))
-
-
 def plain_method(n_pairs: int, **options: Any) -> IN2R:
     def network() -> nn.Module:
         similarities = FixedSimilarities(torch.eye(2))
@@ -225,16 +215,11 @@ def plain_method(n_pairs: int, **options: Any) -> IN2R:
 def test_mixtures_divisions_and_what_is_stored_match_the_published_code(golden: Golden) -> None:
     stored = golden("X_in2r_division")
     for case in names_between(stored, "", ".np_seed"):
-        random = RandomState(int(stored[f"{case}.np_seed"]))
         published, repaired = (
             plain_method(len(stored[f"{case}.loss_A"]), faults=faults) for faults in ("published", "repaired")
         )
-        batches = Divided(published.setting.n_pairs)
-        for k, network in enumerate("AB"):  # from one stream
-            normalised = min_max_normalised(stored[f"{case}.loss_{network}"])
-            found = mixture_posterior(normalised, larger_mean=False, random_state=random)
-            assert_near(found, stored[f"{case}.prob_{network}"], 1e-6, scale=1)
-            probability = tensor(stored[f"{case}.prob_{network}"])
+        batches = StoredBatches(bare_batch(published.setting.n_pairs))
+        for k, (network, probability) in enumerate(zip("AB", assert_mixtures(stored, case), strict=True)):
             np.testing.assert_array_equal(exceeds(probability, 0.5), stored[f"{case}.clean_{network}"])
             for method in (published, repaired):
                 method.clean_probability[k].values.copy_(probability)
@@ -263,7 +248,7 @@ def test_where_the_mixture_is_sure_pairs_are_stored_all_the_same() -> None:
         method = plain_method(100, faults=faults)
         for memory in method.clean_probability:
             memory.values.copy_(probability)
-        threshold = method.storing_threshold(0, Divided(100))
+        threshold = method.storing_threshold(0, StoredBatches(bare_batch(100)))
         stored[faults] = int(method.is_stored(probability, threshold).sum())
     assert stored == {"published": 0, "repaired": 90}
 
@@ -333,13 +318,16 @@ def method_of(
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("case", ["plain", "dropout"])
-def test_a_step_of_the_warm_up_matches_the_published_code(
+def test_losses_of_the_division_and_a_step_of_the_warm_up_match_the_published_code(
     case: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored, suffix, name = golden("X_in2r_network"), SUFFIX[dtype], f"warmup.{case}"
     value = 1e-9 if suffix else 1e-4
     method = method_of(stored, dtype, Masks() if case == "dropout" else None, monkeypatch)
     batch = network_batches(stored, dtype, "lu")["l"][0]
+    with torch.no_grad():
+        losses = method.pair_losses(method.networks[0].eval()(batch))
+    assert_near(losses, stored[f"division.loss{suffix}"], value)
     step, base = Steps(method), state_of(stored, "A.", dtype)
     method.warmup_step(0, batch, step)
     terms = [step.terms[term] for term in ("matching", "images", "captions")]
@@ -367,16 +355,10 @@ def assert_state(found: dict[str, Tensor], base: dict[str, Tensor], after: dict[
             assert_near(found[name], want, 1e-6, scale=1, name=name)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_losses_of_the_division_match_the_published_code(
-    dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored, suffix = golden("X_in2r_network"), SUFFIX[dtype]
-    method = method_of(stored, dtype, None, monkeypatch)
-    with torch.no_grad():
-        similarities = method.networks[0].eval()(network_batches(stored, dtype, "lu")["l"][0])
-    want = stored[f"division.loss{suffix}"]
-    assert_near(method.pair_losses(similarities), want, 1e-9 if suffix else 1e-4)
+def gradients_by_name(loss: Tensor, module: nn.Module) -> dict[str, Tensor]:
+    names, weights = zip(*module.named_parameters(), strict=True)
+    found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    return dict(zip(names, found, strict=True))
 
 
 class Watched:
@@ -398,16 +380,7 @@ class Watched:
     def __call__(self, modules: list[nn.Module], loss: Tensor, batch: Batch, **options: Any) -> None:
         number, k = len(self.rows), list(self.method.networks).index(modules[0])
         if number in self.wanted:
-            self.gradients[number] = [
-                dict(
-                    zip(
-                        names,
-                        torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True),
-                        strict=True,
-                    )
-                )
-                for names, weights in (zip(*module.named_parameters(), strict=True) for module in modules)
-            ]
+            self.gradients[number] = [gradients_by_name(loss, module) for module in modules]
         self.inner(modules, loss, batch, **options)
         if number in self.wanted:
             self.states[number] = [{n: x.clone() for n, x in m.state_dict().items()} for m in modules]
@@ -477,9 +450,7 @@ def test_trajectory_matches_the_published_code(
             for side in ("images", "captions"):
                 have, want = getattr(method.stores[k], side), stored[f"{name}.memory_{side}_{letter}__f64"]
                 assert_near(have, want, 1e-6, scale=1)
-            with torch.no_grad():
-                similarities = method.networks[k].eval()(sets["l"][0])
-            assert_near(similarities, stored[f"{name}.sims_{letter}__f64"], 1e-6, scale=1)
+        assert_similarities(method, sets["l"][0], stored, name)
 
 
 def assert_trained(stored: Arrays, name: str, method: IN2R, step: Watched) -> None:
@@ -555,15 +526,6 @@ def test_a_batch_of_one_and_equal_vectors_stay_finite() -> None:
         assert vectors.grad.isfinite().all()
 
 
-def test_schedule_matches_the_published_code(golden: Golden) -> None:
-    rates = golden("X_in2r_division")["schedule.default.lr"]
-    plan = IN2RConfig(epochs=len(rates)).plan()
-    assert [(e.phase, e.learning_rate) for e in plan[:5]] == [("warmup", 5e-4)] * 5
-    assert_near([e.learning_rate for e in plan[5:]], rates, 1e-12)
-    notes = IN2R.title_of(IN2RConfig(rectification="paper", faults="published"))
-    assert notes == "IN2R (the paper's rectification, the code's fault)"
-
-
 def test_only_chosen_pairs_are_stored_and_the_newest_overwrite_the_oldest() -> None:
     memory, vectors = Memory(5, 1), torch.arange(12.0)[:, None]
     for batch, chosen in zip(vectors.split(4), ([1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 0]), strict=True):
@@ -575,17 +537,8 @@ def test_only_chosen_pairs_are_stored_and_the_newest_overwrite_the_oldest() -> N
 
 
 def test_both_networks_start_equal() -> None:
-    recipe = Recipe.load("in2r/digits_vse_infinity")
-    backbone = {
-        "embed_size": 8,
-        "word_dim": 4,
-        **{key: recipe.backbone[key] for key in ("centred", "caption_mlp")},
-    }
-
-    def network() -> VSEInfinity:
-        return VSEInfinity(VSEInfinity.Config(**backbone), 6, 3, 9)
-
-    method = IN2R(recipe.method_config, Setting(200, 3, 9, network))
+    config = VSEInfinity.Config(embed_size=8, word_dim=4, centred=True, caption_mlp=True)
+    method = IN2R(IN2RConfig(), Setting(200, 3, 9, lambda: VSEInfinity(config, 6, 3, 9)))
     first, second = (network.state_dict() for network in method.networks)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert method.networks[0].words.embedding.weight is not method.networks[1].words.embedding.weight
@@ -598,11 +551,3 @@ def test_both_networks_start_equal() -> None:
 def test_sizes_that_do_not_fit_are_one_sentence(options: dict[str, int], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         plain_method(10, **options)
-
-
-def test_a_backbone_without_one_vector_is_one_sentence() -> None:
-    content = {"dataset": "digits", "backbone": {"name": "sgr"}, "method": {"name": "in2r"}}
-    with pytest.raises(
-        RecipeError, match=r"in2r needs cosines .* sgr .* choose one of: clip, vse_infinity, vsrn"
-    ):
-        Recipe.from_dict(content)

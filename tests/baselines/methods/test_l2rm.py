@@ -206,10 +206,8 @@ def test_training_loop_matches_the_published_code(queue: str, golden: Golden) ->
     method = Loop(config, Setting(len(batches.pair_ids), 1, 1, lambda: network, batch_size))
     method.queue.copy_(tensor(stored[start + "queue_start"]))
     steps = [f"{start}step{k}." for k in range(len(stored[start + "clean_rows"]))]
-    method.seen = []
-    method.picks = iter(
-        [tuple(tensor(stored[f"{s}key_{of}_positions"]) for of in ("queue", "batch")) for s in steps]
-    )
+    picks = ([tensor(stored[f"{s}key_{of}_positions"]) for of in ("queue", "batch")] for s in steps)
+    method.seen, method.picks = [], picks
     step = Steps(method, [2e-3, 1e-2])
     method.train_epoch(TRAIN, batches, step)
     np.testing.assert_array_equal(method.queue, stored[start + "queue_end"])
@@ -219,9 +217,8 @@ def test_training_loop_matches_the_published_code(queue: str, golden: Golden) ->
         cost, losses = (step.calls[2 * k + of][2] for of in (0, 1))
         first = k == 0
         assert_stored(seen["key_sims"], stored, s + "key_sims", 1e-4 if first else 5e-3)
-        assert cost["known_cost"] == pytest.approx(
-            float(stored[s + "key_cost_sum"]), rel=1e-4 if first else 2e-2
-        )
+        near = 1e-4 if first else 2e-2
+        assert cost["known_cost"] == pytest.approx(float(stored[s + "key_cost_sum"]), rel=near)
         for name in ("cost_weight_after", "cost_bias_after"):
             assert_stored(seen[name], stored, s + name, 1e-3)
         for name, found in (("loss_clean", losses["triplet"]), ("loss_noisy", losses["rematching"])):

@@ -44,9 +44,7 @@ def test_losses_and_their_gradients_match_the_published_code(golden: Golden) -> 
     assert_matrix_losses(stored, losses)
     for matrix in names_between(stored, "scores."):
         prediction = matching_prediction(tensor(stored[f"scores.{matrix}"]), 0.2)
-        expected = np.nan_to_num(
-            stored[f"{matrix}.predict.clamped"], nan=0.0
-        )  # no pair has an advantage: 0 / 0
+        expected = np.nan_to_num(stored[f"{matrix}.predict.clamped"])  # no pair has an advantage: 0 / 0
         assert_near(prediction, expected, 5e-6, scale=1)
 
 
@@ -126,9 +124,8 @@ def labels(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def test_labels_match_the_published_code(half: str, epoch: int, labels: list[Tensor], golden: Golden) -> None:
     stored = golden("C_ncr_refine")
     kinds = stored[f"{half}.is_labelled"].tolist()
-    calls = [
-        bare_batch(tensor(stored[f"{half}.call{k}.ids"])) for k in range(int(stored[f"{half}.n_train_calls"]))
-    ]
+    numbers = range(int(stored[f"{half}.n_train_calls"]))
+    calls = [bare_batch(tensor(stored[f"{half}.call{k}.ids"])) for k in numbers]
     method = Recorded([stored["p_net"], stored["p_other"]], epochs=40)
     n_labelled, probability = int(stored["n_labelled"]), torch.zeros(len(stored["p_net"]))
     probability[:n_labelled] = tensor(stored["w"])

@@ -10,8 +10,16 @@ import torch
 from numpy.random import RandomState
 from support.doubles import FixedSimilarities, StandIn, Steps, StoredBatches, bare_batch
 from support.parity import PRECISIONS, SUFFIX, Arrays, Golden, names_between, tensor
-from support.rounding import assert_near, assert_stored
-from support.towers import assert_rates, fine_tuned, network_of, options_of, pairs_of
+from support.rounding import assert_near
+from support.towers import (
+    assert_parts,
+    assert_rates,
+    fine_tuned,
+    network_of,
+    options_of,
+    pairs_of,
+    some_pairs,
+)
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,10 +32,6 @@ MEMORIES = ("image_before", "text_before", "image_after", "text_after")
 DECIDED = 3e-6
 """Ratios that are nearer to 1 in float32 are rounding, which decides between weights of 0.76 and 1."""
 ZERO_LOSSES = ("zero_loss", "becomes_zero")
-
-
-def some_pairs(n: int) -> Batch:
-    return pairs_of(np.zeros((n, 1)), np.zeros((n, 1)), torch.float64)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -70,13 +74,8 @@ def test_weights_and_what_they_make_of_a_batch_match_the_published_code(
             continue
         assert_near(torch.stack(ratios).mean(dim=0), stored[f"{start}ratio{suffix}"], value, name=case)
         assert_near(weight, stored[f"{start}weight{suffix}"], value, scale=1, name=case)
-        method = fine_tuned(
-            NPC,
-            FixedSimilarities(tensor(stored["impact.scores"], dtype)),
-            len(weight),
-            temperature=1.0,
-            faults="published",
-        )
+        network = FixedSimilarities(tensor(stored["impact.scores"], dtype))
+        method = fine_tuned(NPC, network, len(weight), temperature=1.0, faults="published")
         batch, step = some_pairs(len(weight)), Steps(method)
         method.weighted_step(batch, [], weight, before, 1.0, step)
         assert_near(step.terms["weighted"], stored[f"{start}batch_loss{suffix}"], value, scale=1, name=case)
@@ -266,22 +265,10 @@ def assert_step(
         assert_near(step.losses[-1:], stored[f"{start}final_loss{suffix}"][None], value, name=f"{start}loss")
         norm = float(stored[f"{start}grad_norm{suffix}"])
         assert step.norms[-1] == pytest.approx(norm, rel=1e-8 if suffix else 1e-3)
-    renamed = method.networks[0].renamed
-    for part, found in (
-        ("grad", step.gradients),
-        ("siamese_grad", method.siamese_gradients),
-        ("siamese_after", method.siamese_after),
-        ("after", dict(method.networks[0].named_parameters())),
-    ):
-        names = [x for x in stored if x.startswith(f"{start}{part}.") and x.endswith("__f64") == bool(suffix)]
-        for name in names:
-            ours = renamed(name.removeprefix(f"{start}{part}.").removesuffix("__f64"))
-            if "after" in part:
-                if not ours.endswith("in_proj_bias"):  # its middle third has no gradient
-                    assert np.abs(found[ours].detach().numpy() - stored[name]).max() < 1e-6, name
-            else:
-                largest = np.abs(stored[name]).max()
-                assert_stored(found[ours], stored, name, 2e-8 if suffix else 1e-3, scale=0 if largest else 1)
+    network = method.networks[0]
+    parts = {"grad": step.gradients, "after": dict(network.named_parameters())}
+    parts |= {"siamese_grad": method.siamese_gradients, "siamese_after": method.siamese_after}
+    assert_parts(stored, start, suffix, network, parts)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -321,14 +308,6 @@ def test_every_pair_may_be_an_entry_where_fewer_than_two_are_surely_clean(probab
     assert surely_clean(torch.tensor(probability), 0.9).all()
 
 
-def test_a_bank_of_pairs_that_are_all_alike_is_whole() -> None:
-    vectors = torch.ones(6, 3) / 3**0.5
-    method = fine_tuned(NPC, GivenVectors(vectors, vectors, 10.0), 6, temperature=1.0)
-    method.prepare(StoredBatches(bare_batch(6)))
-    assert method.clean_probability.values.isfinite().all()
-    assert (method.image_entry.values >= 0).all()
-
-
 def test_batches_of_one_and_losses_of_zero_move_nothing() -> None:
     zero, some = torch.zeros(2), torch.tensor([0.0, 0.5])
     assert ratio(some, zero).tolist() == ratio(zero, some).tolist() == [1, 1]
@@ -341,9 +320,3 @@ def test_batches_of_one_and_losses_of_zero_move_nothing() -> None:
     assert method.weight.values.tolist() == [1]
     assert step.losses == [0, 0]
     assert step.gradients["weight"].tolist() == [[0]]
-
-
-def test_the_title_says_where_the_network_comes_from() -> None:
-    assert NPC.title_of(NPC.Config()) == "NPC"
-    both = NPC.Config(warmup_epochs=2, faults="published")
-    assert NPC.title_of(both) == "NPC (after a warm-up, the code's faults)"

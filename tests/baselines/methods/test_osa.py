@@ -7,8 +7,16 @@ import pytest
 import torch
 from support.doubles import FixedSimilarities, Steps, StoredBatches, bare_batch
 from support.parity import PRECISIONS, SUFFIX, Arrays, Golden, names_between, tensor
-from support.rounding import assert_near, assert_stored
-from support.towers import assert_rates, fine_tuned, network_of, options_of, pairs_of
+from support.rounding import assert_near
+from support.towers import (
+    assert_parts,
+    assert_rates,
+    fine_tuned,
+    network_of,
+    options_of,
+    pairs_of,
+    some_pairs,
+)
 from torch import Tensor
 
 from baselines.kit.batches import Batch
@@ -46,11 +54,7 @@ def test_weights_and_losses_match_the_published_code(dtype: torch.dtype, golden:
         assert_near(step.gradients["weight"], stored[f"{case}.grad{suffix}"], slope, name=case)
 
 
-def some_pairs(n: int) -> Batch:
-    return pairs_of(np.zeros((n, 1)), np.zeros((n, 1)), torch.float64)
-
-
-def test_the_papers_weight(golden: Golden) -> None:
+def test_the_weight_of_the_paper_matches(golden: Golden) -> None:
     stored = golden("W_osa_losses")
     similarity = tensor(stored["paper.similarity"])
     for shift, wanted in zip(stored["paper.shift"].tolist(), stored["paper.weight"], strict=True):
@@ -95,12 +99,8 @@ def method_of(stored: Arrays, rates: str, dtype: torch.dtype) -> tuple[Any, Stor
 def test_steps_match_the_published_code(rates: str, dtype: torch.dtype, golden: Golden) -> None:
     stored, suffix = golden("W_osa_step"), SUFFIX[dtype]
     method, batches = method_of(stored, rates, dtype)
-    estimated = torch.cat(
-        [
-            tensor(stored[f"{rates}.step{k}.estimator_logits{suffix}"]).diagonal()
-            for k in range(len(batches.batches))
-        ]
-    )
+    names = (f"{rates}.step{k}.estimator_logits{suffix}" for k in range(len(batches.batches)))
+    estimated = torch.cat([tensor(stored[name]).diagonal() for name in names])
     scale = method.networks[0].logit_scale.exp().item()
     assert_near(method.similarity.values * scale, estimated, 1e-9 if suffix else 1e-5)
     step, number, seen = Steps(method, 1.0, torch.inf), 0, []
@@ -119,26 +119,15 @@ def test_steps_match_the_published_code(rates: str, dtype: torch.dtype, golden: 
         assert_near(weight, stored[f"{start}weight{suffix}"], value, name=start)
         assert_near(seen[-1], stored[f"{start}logits{suffix}"], value, name=start)
         assert_near(step.losses[-1:], stored[f"{start}loss{suffix}"][None], value, name=start)
-        assert_weights(stored, start, suffix, method, step)
+        network = method.networks[0]
+        parts = {"grad": step.gradients, "after": dict(network.named_parameters())}
+        assert_parts(stored, start, suffix, network, parts)
         number += 1
 
     method.train_step, method.logits = compared, watched
     for plan in method.plan():
         method.train_epoch(plan, batches, step)
     assert number == len(names_between(stored, f"{rates}.step", ".lr"))
-
-
-def assert_weights(stored: Arrays, start: str, suffix: str, method: Any, step: Steps) -> None:
-    """Compare the gradients and the weights of a step which was just taken."""
-    network = method.networks[0]
-    for part, found in (("grad", step.gradients), ("after", dict(network.named_parameters()))):
-        for name in stored:
-            if name.startswith(f"{start}{part}.") and name.endswith("__f64") == bool(suffix):
-                ours = network.renamed(name.removeprefix(f"{start}{part}.").removesuffix("__f64"))
-                if part == "after":
-                    assert np.abs(found[ours].detach().numpy() - stored[name]).max() < 1e-6, name
-                else:
-                    assert_stored(found[ours], stored, name, 2e-8 if suffix else 1e-3)
 
 
 def test_schedules_match_the_published_code(golden: Golden) -> None:
@@ -174,7 +163,3 @@ def test_a_batch_of_one_and_pairs_that_are_all_alike_have_finite_weights(weigh: 
     for similarity in (torch.tensor([0.3]), torch.full((4,), 0.3), torch.full((4,), -0.3)):
         assert weigh(similarity, 0.1).isfinite().all()
     assert weigh(torch.full((4,), -0.3), 0.1).tolist() == [0] * 4
-
-
-def test_the_title_says_where_the_network_comes_from() -> None:
-    assert OSA.title_of(OSA.Config(warmup_epochs=1)) == "OSA (after a warm-up)"

@@ -25,9 +25,8 @@ from support.parity import (
 from support.rounding import assert_near
 from torch import Tensor, nn
 
-import baselines.methods.pc2
+import baselines.methods.pc2 as pc2
 from baselines.backbones import BACKBONES
-from baselines.kit.backbone import Encoded
 from baselines.kit.batches import Batch
 from baselines.kit.losses import mean_triplet
 from baselines.kit.method import EpochPlan, Setting
@@ -177,11 +176,8 @@ def test_one_step_on_given_pairs_matches_the_published_code(
     batch = published(stored, size)
     method.matched_step(0, batch, labels, step)
     assert step.losses == pytest.approx([float(stored[f"{case}.loss"])], rel=1e-4)
-    for ours, theirs in (
-        ("triplet", "triplet_loss"),
-        ("classification", "ce_loss_img"),
-        ("entropy", "en_loss_img"),
-    ):
+    names = {"triplet": "triplet_loss", "classification": "ce_loss_img", "entropy": "en_loss_img"}
+    for ours, theirs in names.items():
         assert step.terms[ours] == pytest.approx(float(stored[f"{case}.{theirs}"]), rel=1e-4), ours
     if mode != "lb_train":
         assert_near(method.prediction[0].read(batch.pair_ids), stored[f"{case}.bank"], 5e-6)
@@ -223,9 +219,8 @@ def test_borrowed_captions_match_the_published_code(size: str, golden: Golden) -
     stored = golden("F_pc2_network")
     case, network = f"sgr.ulb_train.{size}", method_on("sgr", golden).networks[0]
     clean, noisy = published(stored, size), published(stored, "unlabelled")
-    likeness, rows = most_alike(
-        *(tensor(stored[f"{case}.pseudo_label_{x}"]) for x in ("unlabelled", "labelled"))
-    )
+    labels = (tensor(stored[f"{case}.pseudo_label_{x}"]) for x in ("unlabelled", "labelled"))
+    likeness, rows = most_alike(*labels)
     assert rows.tolist() == stored[f"{case}.chosen"].tolist()
     assert_near(likeness, stored[f"{case}.cosine"].max(axis=1), 5e-6)
     assert_near(likeness.where(likeness >= 0.5, 0.0), stored[f"{case}.labels_after"], 5e-6)
@@ -313,24 +308,6 @@ def test_warm_up_stores_predictions_under_the_number_of_their_pair() -> None:
     assert (method.prediction[0].values == 0).all()
 
 
-def test_pairs_without_a_stored_prediction_do_not_oscillate() -> None:
-    now = torch.tensor([[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]])
-    before = torch.tensor([[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]])
-    expected = 0.2 * np.log(0.2 / 0.5) + 0.8 * np.log(0.8 / 0.5)
-    assert oscillation(before, now).tolist() == pytest.approx([expected, 0, 0], abs=1e-6)
-
-
-def test_the_loss_raises_the_entropy_of_every_prediction() -> None:
-    method, batch = small(), random_batch([0, 1, 2, 3])
-    step = Steps(method)
-    method.matched_step(0, batch, None, step)
-    probabilities = method.prediction[0].read(batch.pair_ids).double()
-    spread = -(probabilities * probabilities.log()).sum(dim=1).mean().item()
-    assert step.terms["entropy"] == pytest.approx(spread, rel=1e-5)
-    parts = step.terms["triplet"] + step.terms["classification"] - 10 * step.terms["entropy"]
-    assert step.losses == pytest.approx([parts], rel=1e-5)
-
-
 def test_without_rectification_clean_pairs_have_label_one(monkeypatch: pytest.MonkeyPatch) -> None:
     method, seen = small(rectify=False, noisy_from_epoch=9), list[float]()
     method.clean_probability[1].write(torch.arange(20), torch.full((20,), 0.9))
@@ -347,33 +324,13 @@ def test_captions_are_borrowed_by_the_nearest_embedding(
     method, batch = small(backbone, borrow_by="embedding"), random_batch(list(range(8)))
     clean, noisy = rows_of(batch, torch.arange(4)), rows_of(batch, torch.tensor([2, 0]))
     noisy = replace(noisy, pair_ids=torch.tensor([18, 19]))
-    chosen: list[list[int]] = []
-
-    def recording(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
-        chosen.append(rows.tolist())
-        return borrowed(captions, rows, longest)
-
-    monkeypatch.setattr(baselines.methods.pc2, "borrowed", recording)
+    chosen: list[Tensor] = []
+    monkeypatch.setattr(
+        pc2, "borrowed", lambda c, rows, longest: chosen.append(rows) or borrowed(c, rows, longest)
+    )
     method.eval()
     method.pseudo_captioned_step(0, clean, noisy, Steps(method))
-    assert chosen == [[2, 0]]
-
-
-def test_pooled_captions_are_borrowed_whole() -> None:
-    pooled = torch.rand(3, 2)
-    taken = borrowed(Encoded(pooled, torch.tensor([7, 2, 4]), pooled), torch.tensor([1, 0]), 5)
-    assert torch.equal(taken.vectors, pooled[[1, 0]])
-    assert torch.equal(taken.pooled, pooled[[1, 0]])
-
-
-@pytest.mark.parametrize("n_items", [1, 4, 7, 12])
-def test_resizing_keeps_a_constant_sequence_or_centres_it(n_items: int) -> None:
-    result = resized(torch.ones(2, 7, 3), n_items)
-    assert result.shape == (2, n_items, 3)
-    front = max(n_items - 7, 0) // 2
-    expected = torch.zeros(n_items)
-    expected[front : front + 7] = 1
-    assert torch.equal(result, expected[None, :, None].expand(2, n_items, 3))
+    assert chosen[0].tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("epoch", [1, 2])

@@ -25,7 +25,6 @@ from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
 from baselines.engine.recipe import Recipe
-from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.rcl import (
     RCL,
@@ -198,14 +197,6 @@ def test_schedules_match_the_published_scripts(golden: Golden) -> None:
         assert all(rates_of(config) == rates for config in configs), name
 
 
-@pytest.mark.parametrize("backbone", ["sgr", "saf"])
-def test_cc152k_takes_the_schedule_of_flickr30k(backbone: str) -> None:
-    undocumented, taken = (
-        Recipe.load(f"rcl/{name}_{backbone}").method_config for name in ("cc152k", "flickr30k")
-    )
-    assert undocumented == taken
-
-
 PENALTIES = {
     "log": lambda p: -math.log(1 - p + 1e-10),
     "tan": math.tan,
@@ -239,20 +230,11 @@ def test_the_loss_equals_the_loop(
         assert loss == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
-def test_a_false_pair_costs_rcl_with_tan_a_bounded_amount() -> None:
-    """Probabilities of the negatives sum to 1 at most, so no pair can cost more than 2 tan(1)."""
-    similarities = 1 - torch.eye(2)
-    costs = complementary_contrastive(similarities, every_negative(2), RCLConfig(penalty="tan"))
-    assert info_nce(similarities, 0.05).min() > 2 * math.tan(1)
-    assert costs.max() <= 2 * math.tan(1)
-
-
 def test_probabilities_of_sums_of_cosines_are_finite() -> None:
     similarities = torch.tensor([[6.0, -6.0, 5.9], [0.0, 6.0, 3.0], [-1.0, 5.0, 4.9]], requires_grad=True)
     found = matching_probabilities(similarities, 0.05)
     assert_near(found, (similarities / 0.05).softmax(dim=1))
     found.square().sum().backward()
-    assert similarities.grad is not None
     assert similarities.grad.isfinite().all()
 
 
@@ -277,17 +259,6 @@ def test_negatives_are_a_function_of_seed_epoch_and_step() -> None:
     assert len({*first, *others[0], *others[1]}) == 6
 
 
-def test_the_epoch_trains_on_the_batch_mean_over_all_negatives_by_default() -> None:
-    config = RCLConfig(temperature=0.3)
-    expected = complementary_contrastive(SIMILARITIES, every_negative(9), config).mean().item()
-    assert losses_of(0, 0, n_steps=1, temperature=0.3) == [pytest.approx(expected)]
-
-
 def test_a_batch_without_any_negative_costs_nothing() -> None:
     assert not random_negatives(3, 0.25, seed=0).any()
     assert losses_of(0, 0, negative_ratio=0.1) == [0.0, 0.0]
-
-
-def test_other_penalties_than_the_main_tables_are_named_in_results() -> None:
-    assert RCL.title_of(RCLConfig()) == "RCL"
-    assert RCL.title_of(RCLConfig(penalty="tan")) == "RCL (tan)"

@@ -1,7 +1,5 @@
 """RINCE against the published code's numbers."""
 
-import math
-
 import pytest
 import torch
 from support.doubles import Steps, StoredBatches
@@ -145,28 +143,6 @@ def test_trajectory_matches_the_stored_numbers(dtype: torch.dtype, golden: Golde
         method.train_epoch(TRAIN, StoredBatches(batch), step)
     first, later = {torch.float32: (1e-4, 1e-2), torch.float64: (1e-6, 1e-6)}[dtype]
     assert_trajectory(step.losses, want, first, later)
-
-
-def test_a_small_exponent_is_info_nce_up_to_a_constant() -> None:
-    logits = torch.randn(6, 6, dtype=torch.float64)
-    found = square(logits, 1e-7, 0.5)
-    expected = -logits.log_softmax(dim=1).diagonal() + math.log(0.5)
-    assert_near(found, expected, 1e-5, scale=1)
-
-
-def test_exponent_one_is_the_difference_of_density_and_match() -> None:
-    logits = torch.randn(6, 6, dtype=torch.float64)
-    expected = 0.5 * logits.exp().sum(dim=1) - logits.diagonal().exp()
-    assert_near(square(logits, 1.0, 0.5), expected)
-
-
-@pytest.mark.parametrize("weight", [0.01, 1 / 32, 0.04])
-def test_similarities_that_are_all_alike_drift_unless_lambda_is_one_over_the_batch(weight: float) -> None:
-    together = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
-    square(together.expand(32, 32) / 0.07, 0.1, weight).mean().backward()
-    expected = math.exp(0.1 * 0.5 / 0.07) * ((weight * 32) ** 0.1 - 1) / 0.07
-    assert together.grad is not None
-    assert together.grad.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_the_recipe_of_small_sgr_does_not_drift() -> None:

@@ -1,17 +1,16 @@
 """SPS against the published code's numbers, and what it does where that code stops or errs."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.random import RandomState
-from support.doubles import OwnPairs, Steps, bare_batch
+from support.doubles import GivenEmbeddings, OwnPairs, Steps, bare_batch
 from support.parity import (
     PRECISIONS,
     SUFFIX,
-    Arrays,
     Golden,
     assert_gradients,
     assert_weights_after_a_step,
@@ -19,19 +18,24 @@ from support.parity import (
     gradients_near,
     names_between,
     network_batches,
-    network_of,
     state_of,
     tensor,
 )
 from support.rounding import assert_near
-from support.three_sets import SetsInTurn, stored_batches
+from support.two_networks import (
+    SetsInTurn,
+    assert_mixtures,
+    assert_similarities,
+    assert_turns,
+    on_both_networks,
+    stored_batches,
+)
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Encoded, overall
 from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Setting
-from baselines.kit.mixture import min_max_normalised, mixture_posterior
 from baselines.methods.sps import SPS, SPSConfig, cosines, geometry_loss, symmetry_loss, three_sets
 
 TAU = SPSConfig().temperature
@@ -86,13 +90,8 @@ def test_cosines_and_geometry_match_the_published_code(dtype: torch.dtype, golde
 def test_mixtures_and_divisions_match_the_published_code(golden: Golden) -> None:
     stored = golden("T_sps_division")
     for case in names_between(stored, "", ".np_seed"):
-        random = RandomState(int(stored[f"{case}.np_seed"]))
-        for network in "AB":  # from one stream
-            normalised = min_max_normalised(stored[f"{case}.loss_{network}"])
-            found = mixture_posterior(normalised, larger_mean=False, random_state=random)
-            assert_near(found, stored[f"{case}.prob_{network}"], 1e-6, scale=1)
-            want = {name: stored[f"{case}.{name}_{network}"] for name in SET_NAMES}
-            assert_divided(tensor(stored[f"{case}.prob_{network}"]), want)
+        for network, probability in zip("AB", assert_mixtures(stored, case), strict=True):
+            assert_divided(probability, {name: stored[f"{case}.{name}_{network}"] for name in SET_NAMES})
     for case in names_between(stored, "direct.", ".prob"):
         want = {name: stored[f"direct.{case}.{name}"] for name in SET_NAMES}
         assert_divided(tensor(stored[f"direct.{case}.prob"]), want)
@@ -158,26 +157,6 @@ def test_labels_and_the_order_of_steps_match_the_published_code(golden: Golden) 
             assert_near(labels, column(stored[f"{case}.step{number}.labels"]), 1e-6, scale=1)
 
 
-class Given(nn.Module):
-    """Stands for a network: batches hold their region embeddings, captions are themselves, similarities are stored."""
-
-    def __init__(self, similarities: Tensor) -> None:
-        super().__init__()
-        self.similarities = similarities
-        self.compared: list[Encoded] = []
-
-    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
-        images = self.encode_images(batch.image_features, batch.image_lengths)
-        return images, Encoded(batch.caption_tokens[..., None], batch.caption_lengths)  # items, not pooled
-
-    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
-        return Encoded(image_features, image_lengths)
-
-    def compare(self, images: Encoded, captions: Encoded) -> Tensor:
-        self.compared.append(captions)
-        return self.similarities
-
-
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_the_search_for_proxies_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
     stored, suffix = golden("T_sps_proxy"), SUFFIX[dtype]
@@ -188,26 +167,21 @@ def test_the_search_for_proxies_matches_the_published_code(dtype: torch.dtype, g
             for name in ("images_strict", "images_noisy", "captions_strict", "lengths_strict", "sims")
         )
         regions = [torch.full((len(images),), images.shape[1]) for images in (strict_images, noisy_images)]
-        strict = Batch(strict_images, regions[0], captions, lengths, torch.arange(len(captions)))
+        items = captions[..., None]  # not pooled
+        strict = Batch(strict_images, regions[0], items, lengths, torch.arange(len(captions)))
         unused = torch.empty(0)
         noisy = Batch(noisy_images, regions[1], unused, unused, torch.arange(len(noisy_images)))
         of_images = (overall(Encoded(b.image_features, b.image_lengths)) for b in (noisy, strict))
         assert_near(cosines(*of_images), stored[f"{case}.cosine{suffix}"], near, scale=1, name=case)
         found = matching_probability(similarities, TAU)
         assert_near(found, stored[f"{case}.p{suffix}"], near, scale=1, name=case)
-        network = Given(similarities)
+        network = GivenEmbeddings(similarities)
         method = SPS(SPSConfig(), Setting(len(captions), 1, 1, nn.Identity))
         nearest, labels = method.proxies(network, strict, noisy)
         np.testing.assert_array_equal(nearest, stored[f"{case}.nearest"])
         np.testing.assert_array_equal(network.compared[0].vectors[..., 0], stored[f"{case}.captions"])
         np.testing.assert_array_equal(network.compared[0].lengths, stored[f"{case}.lengths"])
         assert_near(labels, column(stored[f"{case}.labels{suffix}"]), near, scale=1, name=case)
-
-
-def method_of(stored: Arrays, dtype: torch.dtype, **options: Any) -> SPS:
-    both = iter([network_of("sgr", state_of(stored, f"{letter}.", dtype)) for letter in "AB"])
-    n_pairs = sum(len(stored[f"batch.{name}.images"]) for name in names_between(stored, "batch.", ".images"))
-    return SPS(SPSConfig(**options), Setting(n_pairs, 1, 1, lambda: next(both)))
 
 
 def watch(network: Any) -> list[Tensor]:
@@ -227,7 +201,7 @@ def watch(network: Any) -> list[Tensor]:
 def test_a_network_in_evaluation_mode_matches_the_published_code(dtype: torch.dtype, golden: Golden) -> None:
     stored, suffix = golden("T_sps_network"), SUFFIX[dtype]
     near, label_near = (1e-9, 1e-9) if suffix else (5e-6, 1e-4)
-    method, batches = method_of(stored, dtype), network_batches(stored, dtype, "scn")
+    method, batches = on_both_networks(SPS, stored, dtype), network_batches(stored, dtype, "scn")
     strict, noisy = batches["s"][0], batches["n"][0]
     similarities = []
     for network, letter in zip(method.networks, "AB", strict=True):
@@ -259,7 +233,7 @@ def test_one_step_on_a_network_matches_the_published_code(
 ) -> None:
     stored, suffix = golden("T_sps_network"), SUFFIX[dtype]
     near, value, norm = (1e-9, 1e-9, 1e-8) if suffix else (5e-6, 1e-4, 1e-3)
-    method, batches = method_of(stored, dtype), network_batches(stored, dtype, "scn")
+    method, batches = on_both_networks(SPS, stored, dtype), network_batches(stored, dtype, "scn")
     network, strict, noisy = method.networks[0], batches["s"][0], batches["n"][0]
     step = Steps(method)
     if mode == "strict":
@@ -306,7 +280,7 @@ def test_trajectory_matches_the_published_code(
     case: str, dtype: torch.dtype, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored, suffix, name = golden("T_sps_network"), SUFFIX[dtype], f"trajectory.{case}"
-    method, sets = method_of(stored, dtype), network_batches(stored, dtype, "scn")
+    method, sets = on_both_networks(SPS, stored, dtype), network_batches(stored, dtype, "scn")
     batches = SetsInTurn(*sets.values())
     for memory, network in zip(method.clean_probability, "AB", strict=True):
         memory.values = memory.values.to(dtype)
@@ -314,50 +288,23 @@ def test_trajectory_matches_the_published_code(
     monkeypatch.setattr(method, "divide", lambda *_: batches.sets)
     monkeypatch.setattr(method, "co_divide", lambda *_: None)
     step, labels = Steps(method, 2e-3), []
-    strict_step, train_step, proxy_step = method.strict_step, method.train_step, method.proxy_step
 
-    def on_strict(network: Any, batch: Batch, step: Any) -> None:
-        labels.append(torch.ones(len(batch)))
-        strict_step(network, batch, step)
+    def watched(name: str, labels_of: Callable[..., Tensor]) -> None:
+        train = getattr(method, name)
+        monkeypatch.setattr(method, name, lambda *given: labels.append(labels_of(*given)) or train(*given))
 
-    def on_clean(network: Any, batch: Batch, given: Tensor, step: Any) -> None:
-        labels.append(given)
-        train_step(network, batch, given, step)
-
-    def on_noisy(*arguments: Any) -> None:
-        labels.append(arguments[4])
-        proxy_step(*arguments)
-
-    for attribute, function in (
-        ("strict_step", on_strict),
-        ("train_step", on_clean),
-        ("proxy_step", on_noisy),
-    ):
-        monkeypatch.setattr(method, attribute, function)
+    watched("strict_step", lambda network, batch, step: torch.ones(len(batch)))
+    watched("train_step", lambda network, batch, labels, step: labels)
+    watched("proxy_step", lambda network, strict, noisy, proxies, labels, step: labels)
     method.train_epoch(EpochPlan(0, int(stored[f"{name}.epoch"]), "train", 1.0), batches, step)
-    numbers = {network: k for k, network in enumerate(method.networks)}
-    assert [numbers[modules[0]] for modules, _, _ in step.calls] == stored[f"{name}.network"].tolist()
-    assert [len(batch) for _, batch, _ in step.calls] == stored[f"{name}.batch_size"].tolist()
+    assert_turns(method, step, stored, name)
     loss, norm, label = (1e-5, 1e-5, 1e-6) if suffix else (1e-2, 3e-2, 5e-3)
     assert_near(losses_of(step), stored[f"{name}.loss{suffix}"], loss)
     assert_near(step.norms, stored[f"{name}.grad_norm{suffix}"], norm)
     for number, given in enumerate(labels):
         assert_near(given, column(stored[f"{name}.labels{number}{suffix}"]), label, scale=1)
     if suffix:
-        for network, letter in zip(method.networks, "AB", strict=True):
-            with torch.no_grad():
-                found = network.eval()(sets["s"][0])
-            assert_near(found, stored[f"{name}.sims_{letter}__f64"], 1e-6, scale=1)
-
-
-def test_schedules_match_the_published_code(golden: Golden) -> None:
-    stored = golden("T_sps_train")
-    for dataset in names_between(stored, "schedule.", ".lr"):
-        rates = stored[f"schedule.{dataset}.lr"]
-        plan = SPS(SPSConfig(epochs=len(rates)), Setting(4, 1, 1, nn.Identity)).plan()
-        assert [(e.phase, e.learning_rate) for e in plan[:5]] == [("warmup", 2e-4)] * 5
-        assert_near([e.learning_rate for e in plan[5:]], rates, 1e-12)
-    assert SPS.title_of(SPSConfig(faults="published")) == "SPS (the code's fault)"
+        assert_similarities(method, sets["s"][0], stored, name)
 
 
 @pytest.mark.parametrize("empty", ["clean", "noisy"])

@@ -8,7 +8,6 @@ import torch
 from pydantic import ValidationError
 from support.parity import (
     FILES,
-    PARTS,
     Golden,
     encoded,
     small_batch,
@@ -24,9 +23,7 @@ from baselines.kit.batches import Batch
 from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import RecipeError, TrainingError
 
-NAMES = sorted(
-    name for name in BACKBONES if not BACKBONES[name].reads_images
-)  # that one has a file of its own
+NAMES = sorted(set(BACKBONES) - {"clip"})  # which has a file of its own
 INTRA_MODAL = [name for name in NAMES if BACKBONES[name].intra_modal]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LENGTHS = [4, 2, 7, 5]
@@ -126,19 +123,8 @@ def test_padded_regions_do_not_count_in_a_pooled_image() -> None:
 @pytest.mark.parametrize("name", ["sgr", "saf"])
 def test_all_regions_count_for_region_word_backbones(name: str) -> None:
     network = small_network(name)
-    whole, shorter = (
-        encoded(network, small_batch(2, LENGTHS, lengths))[0] for lengths in ([16] * 2, [11] * 2)
-    )
-    assert torch.equal(shorter.vectors, whole.vectors)
-
-
-@pytest.mark.parametrize("variant", ["gsc", "gsc+"])
-@pytest.mark.parametrize("name", INTRA_MODAL)
-def test_structure_is_square(name: str, variant: Any) -> None:
-    network = small_network(name)
-    images, captions = encoded(network, small_batch(3, LENGTHS))
-    assert network.image_image_similarities(images, variant).shape == (3, 3)
-    assert network.caption_caption_similarities(captions, variant).shape == (4, 4)
+    whole, shorter = (encoded(network, small_batch(2, LENGTHS, [n] * 2))[0].vectors for n in (16, 11))
+    assert torch.equal(shorter, whole)
 
 
 @pytest.mark.parametrize("variant", ["gsc", "gsc+"])
@@ -147,9 +133,8 @@ def test_pooled_items_of_a_modality_are_compared_by_their_inner_product(name: st
     network = small_network(name)
     images, captions = encoded(network, small_batch(3, LENGTHS))
     assert_near(network.image_image_similarities(images, variant), images.vectors @ images.vectors.T)
-    assert_near(
-        network.caption_caption_similarities(captions, variant), captions.vectors @ captions.vectors.T
-    )
+    found = network.caption_caption_similarities(captions, variant)
+    assert_near(found, captions.vectors @ captions.vectors.T)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(INTRA_MODAL)))
@@ -174,21 +159,8 @@ def test_gradients_stay_finite_where_an_image_is_blank(name: str) -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_initial_weights_follow_the_seed(name: str) -> None:
-    first, again, other = (list(small_network(name, seed).parameters()) for seed in (0, 0, 1))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    assert any(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
-
-
 def region_layer(state: dict[str, torch.Tensor]) -> str:
     return next(name for name in ("img_enc.fc.weight", "img_enc.fc_local.weight") if name in state)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_published_weights_are_recognised_by_their_backbone_alone(name: str, golden: Golden) -> None:
-    names = [key for key in golden(FILES[name]) if key.startswith(PARTS)]
-    assert backbone_of(names) == name
 
 
 @pytest.mark.parametrize(
@@ -213,9 +185,10 @@ def test_options_that_weights_do_not_tell_are_given(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_published_weights_fit_their_backbone_alone(name: str, golden: Golden) -> None:
+def test_published_weights_are_recognised_and_fit_their_backbone_alone(name: str, golden: Golden) -> None:
     for owner in NAMES:
         state = state_of(golden(FILES[owner]))
+        assert backbone_of(state) == owner
         if owner == name:
             sizes = {tuple(p.shape) for p in network_from(name, state).parameters()}
             assert tuple(state[region_layer(state)].shape) in sizes

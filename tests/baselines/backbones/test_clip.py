@@ -16,6 +16,7 @@ from support.doubles import Steps, StoredBatches
 from support.rounding import assert_near
 from support.tiny_clip import END, MODEL, START, WORDS, clip_batch, open_clip, random_weights, tiny_clip
 
+from baselines.backbones import BACKBONES
 from baselines.backbones.clip import CLIP
 from baselines.backbones.clip_inputs import ImagePatches, patches_of, pixels_of, random_box
 from baselines.backbones.clip_models import CLIPConfig, architecture
@@ -77,19 +78,15 @@ def test_a_caption_ignores_padding_and_what_a_method_did_to_its_ends(network: CL
 
 @torch.no_grad()
 def test_words_that_a_method_adds_are_words_and_no_end() -> None:
-    network = tiny_clip(words=WORDS + 2).eval()
-    assert torch.equal(
-        network.towers.token_embedding.weight[:WORDS], tiny_clip().towers.token_embedding.weight
-    )
-    batch = clip_batch(2)
-    tokens = batch.caption_tokens.clone()
-    tokens[:, 1] = WORDS + 1
-    changed = network.encode_captions(tokens, batch.caption_lengths).vectors
-    assert not torch.allclose(
-        changed, network.encode_captions(batch.caption_tokens, batch.caption_lengths).vectors
-    )
-    tokens[:, 2] = 17  # the words after the added one count too, which they would not after an end
-    assert not torch.allclose(changed, network.encode_captions(tokens, batch.caption_lengths).vectors)
+    network, batch = tiny_clip(words=WORDS + 2).eval(), clip_batch(2)
+    table = network.towers.token_embedding.weight
+    assert torch.equal(table[:WORDS], tiny_clip().towers.token_embedding.weight)
+    tokens, vectors = batch.caption_tokens.clone(), []
+    for place, word in ((1, int(tokens[0, 1])), (1, WORDS + 1), (2, 17)):  # an end would hide what follows it
+        tokens[:, place] = word
+        vectors.append(network.encode_captions(tokens, batch.caption_lengths).vectors)
+    assert not torch.allclose(vectors[1], vectors[0])
+    assert not torch.allclose(vectors[2], vectors[1])
 
 
 def gradients(network: CLIP) -> list[torch.Tensor]:
@@ -269,10 +266,8 @@ def test_weights_that_do_not_fit_are_refused_with_a_sentence(damage: str, tmp_pa
         path.write_bytes(path.read_bytes()[:50])
     elif damage == "absent":
         path.unlink()
-    wanted = {
-        "bytes": "is not a safetensors file",
-        "absent": "does not exist, expected a safetensors file",
-    }.get(damage, "does not fit CLIP: ")
+    of_file = {"bytes": "is not a safetensors file", "absent": "does not exist, expected a safetensors file"}
+    wanted = of_file.get(damage, "does not fit CLIP: ")
     with pytest.raises(TrainingError, match=wanted):
         tiny_clip(weights=str(path)).load_pretrained()
 
@@ -323,9 +318,8 @@ def test_named_weights_are_read_through_the_loader_of_open_clip(
     path = tmp_path / "fetched.pt"
     torch.save({"state_dict": {f"module.{name}": x for name, x in plain.state_dict().items()}}, path)
     monkeypatch.setattr(open_clip, "list_pretrained_tags_by_model", lambda name: ["mine"])
-    monkeypatch.setattr(
-        open_clip, "get_pretrained_cfg", lambda name, tag: {"url": "", "mean": (0.5, 0.5, 0.5)}
-    )
+    found = {"url": "", "mean": (0.5, 0.5, 0.5)}
+    monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda name, tag: found)
     monkeypatch.setattr(open_clip, "download_pretrained", lambda found: str(path))
     config = CLIPConfig(model=model, pretrained="mine")
     network = CLIP(config, 3 * 32 * 32, 49, WORDS)
@@ -343,8 +337,6 @@ def test_datasets_without_images_or_texts_are_refused_and_so_are_images_alone() 
         CLIP.inputs(config, replace(TRAIN, images=None))
     with pytest.raises(DataError, match=r"digits has no caption texts"):
         CLIP.inputs(config, replace(TRAIN, captions=None))
-    from baselines.backbones import BACKBONES
-
     bare = replace(TRAIN, image_features=np.zeros((TRAIN.n_images, 0, 0), np.float32))
     assert CLIP.inputs(config, bare).n_regions == 16
     with pytest.raises(DataError, match=r"images without region features, which backbone sgr reads"):

@@ -30,13 +30,7 @@ def parameters(model: dict[str, Any]) -> int:
 
     of_images = (3 * vision["patch_size"] ** 2 + 1 + patches + 4 + dim) * vision["width"]
     of_words = (49_408 + longest + 2 + dim) * text["width"]
-    return (
-        layers(vision["layers"], vision["width"])
-        + layers(text["layers"], text["width"])
-        + of_images
-        + of_words
-        + 1
-    )
+    return sum(layers(tower["layers"], tower["width"]) for tower in (vision, text)) + of_images + of_words + 1
 
 
 def kept(model: dict[str, Any], checkpointing: bool) -> int:

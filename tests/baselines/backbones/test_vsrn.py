@@ -66,9 +66,8 @@ def test_regions_and_caption_losses_match(
     assert regions is not None
     assert_near(regions, stored[f"{mode}.regions{SUFFIX[dtype]}"], REGIONS[dtype], scale=1)
     if dtype == torch.float32:
-        assert caption_loss(network, batch).item() == pytest.approx(
-            stored[f"{mode}.caption_loss"].item(), rel=1e-5
-        )
+        want = stored[f"{mode}.caption_loss"].item()
+        assert caption_loss(network, batch).item() == pytest.approx(want, rel=1e-5)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -126,12 +125,9 @@ def test_five_steps_of_training_match_where_the_captioner_counts_twice(encoder: 
         return retrieval + caption
 
     def after(step: int) -> None:
-        if step == 0:
-            for name, weight in (
-                ("img_enc.fc", network.images.regions),
-                ("caption_model.decoder.out", network.captioner.out),
-            ):
-                assert_near(weight.bias, stored[f"traj.after1.{name}.bias"], 2e-5, scale=1)
+        layers = {"img_enc.fc": network.images.regions, "caption_model.decoder.out": network.captioner.out}
+        for name, layer in layers.items() if step == 0 else ():
+            assert_near(layer.bias, stored[f"traj.after1.{name}.bias"], 2e-5, scale=1)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*duplicate parameters.*")

@@ -30,6 +30,7 @@ def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
     assert recipe.language is None or recipe.language in spec.languages
     assert isinstance(recipe.method_config, METHODS[folder].Config)
     assert isinstance(recipe.backbone_config, BACKBONES[recipe.backbone["name"]].Config)
+    assert shipped_name(recipe) == name
 
 
 def test_a_name_means_the_same_training_as_ever() -> None:
@@ -41,9 +42,7 @@ def test_a_name_means_the_same_training_as_ever() -> None:
         for section in ("backbone", "method"):
             assert content[section].items() <= resolved.pop(section).items(), name
         given = {key: value for key, value in resolved.items() if value is not None}
-        assert given == {key: value for key, value in content.items() if key not in ("backbone", "method")}, (
-            name
-        )
+        assert given == {k: x for k, x in content.items() if k not in ("backbone", "method")}, name
 
 
 @pytest.mark.parametrize("like", ["vse_infinity_tuned", "sgr"])
@@ -61,16 +60,6 @@ def test_a_recipe_holds_every_option_however_it_was_written() -> None:
     assert Recipe.from_dict(spelled_out) == recipe
     assert Recipe.from_dict(json.loads(recipe.model_dump_json())) == recipe
     assert recipe.method["epochs"] == recipe.method_config.epochs
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_recipe_is_known_by_its_content(name: str) -> None:
-    assert shipped_name(Recipe.load(name)) == name
-
-
-def test_a_changed_recipe_has_no_name() -> None:
-    recipe = Recipe.load("ncr/digits_vse_infinity").model_dump()
-    assert shipped_name(Recipe.from_dict({**recipe, "batch_size": 64})) is None
 
 
 def test_a_method_without_shipped_recipes_has_its_defaults_on_every_dataset(
@@ -115,47 +104,13 @@ def test_an_unknown_key_in_a_shipped_file_is_refused_with_the_name(monkeypatch: 
         Recipe.load("ncr/coco_sgr")
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_every_method_has_a_recipe_on_digits(method: str) -> None:
-    assert [name for name in SHIPPED if name.startswith(f"{method}/digits_")]
-
-
-def test_every_backbone_has_a_recipe_on_digits() -> None:
+def test_every_method_and_every_backbone_has_a_recipe_on_digits() -> None:
+    assert {name.split("/")[0] for name in SHIPPED if "/digits_" in name} == set(METHODS)
     assert {f"triplet/digits_{name}" for name in BACKBONES} <= set(SHIPPED)
 
 
-def test_recipes_carry_the_published_schedules() -> None:
-    """The schedules of the published runs (one line of each paper's section on details, or its scripts)."""
-    for name, wanted in {
-        "ncr/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 40, "lr_update": 30, "margin": 0.2},
-        "ncr/coco_sgr": {"warmup_epochs": 10, "epochs": 20, "lr_update": 10, "learning_rate": 2e-4},
-        "ncr/cc152k_sgr": {"warmup_epochs": 10, "epochs": 40, "lr_update": 30},
-        "pc2/flickr30k_sgr": {"warmup_epochs": 5, "epochs": 50, "noisy_from_epoch": 25, "classes": 128},
-        "pc2/now_sgr": {"warmup_epochs": 10, "epochs": 50, "entropy_weight": 10.0, "lr_update": 30},
-        "rcl/flickr30k_saf": {"temperature": 0.05, "penalty": "log", "epochs": 30, "lr_update": 15},
-        "rcl/coco_sgr": {"penalty": "log", "epochs": 20, "learning_rate": 5e-4, "lr_update": 10},
-        "triplet/flickr30k_sgr_warmup": {"warmup_epochs": 5, "negatives": "hardest"},
-    }.items():
-        config = Recipe.load(name).method_config
-        assert {key: getattr(config, key) for key in wanted} == wanted, name
-
-
-@pytest.mark.parametrize("tokens", ["jieba", "bpe", "bert"])
-@pytest.mark.parametrize("method", ["ncr", "pc2", "triplet"])
-def test_noise_of_web_has_a_recipe_for_each_published_tokenizer(method: str, tokens: str) -> None:
-    suffix = "" if tokens == "jieba" else f"_{tokens}"
-    assert Recipe.load(f"{method}/now_sgr{suffix}").tokenizer == tokens
-
-
-@pytest.mark.parametrize("name", [name for name in SHIPPED if "_clean" in name])
-def test_clean_recipes_see_clean_pairs_alone(name: str) -> None:
-    assert Recipe.load(name).clean_only
-
-
-def test_all_other_recipes_see_all_pairs() -> None:
-    others = [name for name in SHIPPED if "_clean" not in name]
-    assert others
-    assert not any(Recipe.load(name).clean_only for name in others)
+def test_clean_recipes_see_clean_pairs_alone() -> None:
+    assert [name for name in SHIPPED if Recipe.load(name).clean_only] == [n for n in SHIPPED if "_clean" in n]
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -172,17 +127,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(method={"margin": 0.2}), "unknown method None"),
         (changed(backbone={"name": "resnet"}), "unknown backbone 'resnet'; choose one of: .*vse_infinity"),
         (changed(method={"name": "ncr", "margin": -1}), "margin is -1"),
-        (changed(method={"name": "ncr", "epochs": 0}), "epochs is 0"),
-        (changed(method={"name": "pc2", "classes": 1}), "classes is 1"),
         (changed(method={"name": "pc2", "borrow_by": "name"}), "borrow_by is 'name'"),
-        (changed(method={"name": "rcl", "penalty": "cos"}), "penalty is 'cos'"),
         (changed(batch_size=1), "batch_size is 1"),
         (changed(gradient_clip=0), "gradient_clip is 0"),
-        (changed(clean_only="perhaps"), "clean_only is 'perhaps'"),
-        (
-            changed(clean_only=True, dataset="now"),
-            "it is unknown which pairs of now are clean; leave clean_only",
-        ),
+        (changed(clean_only=True, dataset="now"), "unknown which pairs of now are clean; leave clean_only"),
         *(
             (
                 changed(method={"name": method}, backbone={"name": "imram"}),
@@ -197,7 +145,7 @@ def changed(**changes: Any) -> dict[str, Any]:
                 f"method {method} needs cosines between one vector of each image and caption, and backbone sgr "
                 "compares otherwise; choose one of: clip, vse_infinity, vsrn",
             )
-            for method in ("npc", "osa")
+            for method in ("in2r", "npc", "osa")
         ),
         (changed(method="ncr"), "method is 'ncr'"),
         ({key: GOOD[key] for key in ("dataset", "method")}, "'backbone' is missing"),
@@ -215,31 +163,11 @@ def test_wrong_content_is_refused_with_one_sentence(
     assert "\n" not in sentence
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [1, 2", "is not plain YAML"),
-        ("", "holds NoneType, expected"),
-    ],
-)
-def test_other_files_are_refused_with_one_sentence(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(text)
-    with pytest.raises(RecipeError, match=message) as refusal:
-        Recipe.load(path)
-    assert "\n" not in str(refusal.value)
-
-
 def test_unknown_recipe_names_those_of_its_method() -> None:
     with pytest.raises(RecipeError, match=r"no recipe 'ncr/mnist'.*ncr/digits_vse_infinity"):
         Recipe.load("ncr/mnist")
     with pytest.raises(RecipeError, match=r"no recipe 'nrc/x'.*--plugin FILE.*ncl-bench recipes"):
         Recipe.load("nrc/x")
-
-
-def test_recipes_are_frozen() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        Recipe.from_dict(GOOD).batch_size = 3
 
 
 def test_damaged_recipes_are_read_or_refused(tmp_path: Path) -> None:
@@ -253,3 +181,5 @@ def test_damaged_recipes_are_read_or_refused(tmp_path: Path) -> None:
     seeds = [yaml.safe_dump(Recipe.load(name).model_dump()).encode() for name in names]
     assert_damage_is_refused(seeds, read, YAML)
     assert_refused(read, b"a: &a [x]\nb: [*a, *a]\n", "aliases are not allowed")
+    assert_refused(read, b"a: [1, 2", "is not plain YAML")
+    assert_refused(read, b"", "holds NoneType, expected")

@@ -1,7 +1,6 @@
 """Figures of a run: what they hold, which are drawn, and that the same run gives the same bytes."""
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,16 +8,12 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import TINY, load_few
+from support.few_digits import digits_job, trained
 
 from baselines.audit import audit
 from baselines.audit.pairs import open_runs
-from baselines.engine.job import TrainingJob
 from baselines.engine.measures import Epoch, separation
-from baselines.engine.progress import TrainingProgress
-from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.train import Trainer
 from baselines.plot import plot_run
 from ncl_bench.data import true_correspondence
 from ncl_bench.errors import TrainingError
@@ -102,13 +97,8 @@ TRIPLET = {"name": "triplet", "epochs": 1}
 OF_HISTORY = {"curves", "separation", "histograms"}
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunFolder]]:
+def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
     """Finished runs on a thousand pairs; the last one has no wrong pair and kept nothing after its epochs."""
     folder = tmp_path_factory.mktemp("runs")
     cases = {
@@ -117,14 +107,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunFold
         "triplet": (TRIPLET, 0.4, True),
         "bare": (NCR, 0.0, False),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.engine.job.load_dataset", load_few)
-        for name, (method, ratio, keeps) in cases.items():
-            content = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method}
-            job = TrainingJob(Recipe.from_dict(content), noise_ratio=ratio)
-            trainer = Trainer(job, RunFolder(folder / name), "cpu", keep_divisions=keeps)
-            trainer.run(TrainingProgress(1, Console(quiet=True)))
-        yield {name: RunFolder(folder / name) for name in cases}
+    return {
+        name: trained(digits_job(method, ratio), folder / name, keep_divisions=keeps).folder
+        for name, (method, ratio, keeps) in cases.items()
+    }
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,7 @@ import yaml
 from baselines import quickstart
 from ncl_bench.evaluation.submission import read_submission
 
-TINY = {
-    "dataset": "digits",
-    "batch_size": 500,
-    "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 8},
-}
+TINY = {"name": "vse_infinity", "embed_size": 8, "word_dim": 8}
 SCRIPT = """
 import sys
 from baselines import quickstart
@@ -38,7 +34,8 @@ def recipes(tmp_path: Path) -> list[str]:
     for path in paths:
         path.parent.mkdir(parents=True)
         method = {"name": path.parent.name, **METHODS[path.parent.name]}
-        path.write_text(yaml.safe_dump(TINY | {"method": method}))
+        content = {"dataset": "digits", "batch_size": 500, "backbone": TINY, "method": method}
+        path.write_text(yaml.safe_dump(content))
     return [str(path) for path in paths]
 
 

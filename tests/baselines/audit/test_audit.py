@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,64 +10,48 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import TINY, TINY_SGR, load_few
+from support.few_digits import TINY_SGR, digits_job, load_few, trained
 from typer.testing import CliRunner
 
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, write_audit
 from baselines.engine.job import TrainingJob
-from baselines.engine.progress import TrainingProgress
-from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
+from baselines.engine.scoring import score
 from baselines.engine.submit import chosen_method
-from baselines.engine.train import Trainer
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, load_dataset, true_correspondence
 from ncl_bench.data.pictograms import WEB
-from ncl_bench.errors import DataError, NclBenchError, TrainingError
+from ncl_bench.errors import NclBenchError, TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.002}
 TRIPLET = {"name": "triplet", "epochs": 1}
 QUIET = Console(quiet=True)
+pytestmark = pytest.mark.usefixtures("few_pairs")
 COLUMNS = ["pair_id", "image_id", "caption", "clean_probability", "loss", "similarity", "posterior", "rank"]
 COLUMNS += ["better_1", "better_2", "better_3"]
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-
-
-def job(method: dict, seed: int = 0, **options) -> TrainingJob:
-    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method})
-    return TrainingJob(recipe, seed=seed, **{"noise_ratio": 0.4} | options)
-
-
 def train(job: TrainingJob, folder: Path, **options) -> Path:
-    Trainer(job, RunFolder(folder), "cpu", **options).run(TrainingProgress(1, QUIET))
-    return folder
+    return trained(job, folder, **options).folder.path
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Two runs of NCR, one of a triplet, and one of NCR under other noise."""
+def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two runs of NCR, one of a triplet, and one of a triplet under other noise."""
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.engine.job.load_dataset", load_few)
-        yield {
-            "ncr": train(job(NCR), folder / "ncr"),
-            "again": train(job(NCR, seed=1), folder / "again"),
-            "triplet": train(job(TRIPLET), folder / "triplet"),
-            "other": train(job(TRIPLET, noise_ratio=0.2), folder / "other"),
-        }
+    return {
+        "ncr": train(digits_job(NCR), folder / "ncr"),
+        "again": train(digits_job(NCR, seed=1), folder / "again"),
+        "triplet": train(digits_job(TRIPLET), folder / "triplet"),
+        "other": train(digits_job(TRIPLET, 0.2), folder / "other"),
+    }
 
 
 @pytest.fixture(scope="module")
 def audited(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audits") / "audit"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.engine.job.load_dataset", load_few)
-        write_audit([runs["ncr"]], folder, device="cpu", console=QUIET)
+    write_audit([runs["ncr"]], folder, device="cpu", console=QUIET)
     return folder
 
 
@@ -90,18 +73,7 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     np.testing.assert_array_equal(table["clean_probability"], best)
 
     method = chosen_method(whole, folder, torch.device("cpu"))
-    tensors = data.to_torch()
-    images = torch.from_numpy(data.image_features[np.arange(data.n_images)])
-    lengths = torch.full((data.n_images,), data.n_regions)
-    with torch.no_grad():
-        each = [
-            network.similarities(
-                network.encode_images(images, lengths),
-                network.encode_captions(tensors["caption_tokens"], tensors["caption_lengths"]),
-            )
-            for network in method.networks
-        ]
-    matrix = torch.stack(each).mean(dim=0).numpy()
+    matrix = score(method.networks, data)
     own = matrix[data.caption_to_image, np.arange(1000)]
     np.testing.assert_allclose(table["similarity"], own, atol=1e-5)
     seed = baselines.audit.pairs.derive_seed(described.seed, "audit")
@@ -212,8 +184,7 @@ def test_lemon_reads_the_embeddings_of_runs(runs: dict[str, Path], tmp_path: Pat
 
 
 def test_lemon_needs_embeddings(tmp_path: Path) -> None:
-    sgr = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY_SGR, "method": TRIPLET})
-    run = train(TrainingJob(sgr, noise_ratio=0.4), tmp_path / "run")
+    run = train(digits_job(TRIPLET, recipe={"backbone": TINY_SGR}), tmp_path / "run")
     with pytest.raises(TrainingError, match="backbone sgr has no embeddings, which LEMoN needs"):
         write_audit([run], tmp_path / "to", method="lemon", device="cpu", console=QUIET)
     assert not (tmp_path / "to").exists()
@@ -232,8 +203,7 @@ def test_equal_losses_leave_no_posterior_and_nothing_to_keep(
 
 
 def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
-    content = {"dataset": "pictograms-web", "batch_size": 100, "backbone": TINY, "method": NCR}
-    run = train(TrainingJob(Recipe.from_dict(content)), tmp_path / "run")
+    run = train(digits_job(NCR, 0.0, recipe={"dataset": "pictograms-web"}), tmp_path / "run")
     assert not any(entry.diagnosis for entry in RunFolder(run).read_history())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DATASETS, "pictograms-web", replace(WEB, pair_labels=None))
@@ -263,7 +233,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
 
 
 def test_a_run_may_keep_no_history(tmp_path: Path) -> None:
-    run = train(job(NCR), tmp_path / "run", keep_divisions=False)
+    run = train(digits_job(NCR), tmp_path / "run", keep_divisions=False)
     assert not (run / "divisions").exists()
     assert audit(run, device="cpu", console=QUIET)["clean_probability"].isna().all()
 
@@ -279,7 +249,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     assert data.pair_ids.tolist() == expected
     noisy = load_dataset("digits", noise_ratio=0.4)
     np.testing.assert_array_equal(data.caption_to_image, noisy.caption_to_image[expected])
-    run = train(job(NCR, keep=tmp_path / "cleaned"), tmp_path / "run")
+    run = train(digits_job(NCR, keep=tmp_path / "cleaned"), tmp_path / "run")
     described = RunFolder(run).read_run()
     assert described.keep == kept
     seen = RunFolder(run).read_division(2)["clean_probability"]
@@ -293,11 +263,11 @@ def test_kept_pairs_are_a_subset_after_the_noise(
 def test_a_run_resumes_with_the_pairs_that_it_began_with(audited: Path, tmp_path: Path) -> None:
     apply_audit(audited, tmp_path / "cleaned", threshold=0.5)
     apply_audit(audited, tmp_path / "fewer", threshold=0.9)
-    run = train(job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
-    train(job(TRIPLET, keep=tmp_path / "cleaned"), run)
+    run = train(digits_job(TRIPLET, keep=tmp_path / "cleaned"), tmp_path / "run")
+    train(digits_job(TRIPLET, keep=tmp_path / "cleaned"), run)
     for other in (tmp_path / "fewer", None):
         with pytest.raises(TrainingError, match="holds a run with another keep"):
-            train(job(TRIPLET, keep=other), run)
+            train(digits_job(TRIPLET, keep=other), run)
 
 
 def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(
@@ -320,8 +290,7 @@ def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
     for name, seed in (("noise.npy", 3), ("other.npy", 4)):
         noisy = load_dataset("digits", noise_ratio=0.4, noise_seed=seed)
         np.save(tmp_path / name, noisy.caption_to_image)
-    files = {"noise_ratio": 0.0, "noise_file": tmp_path / "noise.npy"}
-    run = train(job(TRIPLET, **files), tmp_path / "run")
+    run = train(digits_job(TRIPLET, 0.0, noise_file=tmp_path / "noise.npy"), tmp_path / "run")
     with pytest.raises(TrainingError, match="was trained with --noise-file; give the same here"):
         audit(run, device="cpu", console=QUIET)
     with pytest.raises(TrainingError, match=r"with another noise .* give the --noise-file of the training"):
@@ -333,23 +302,20 @@ def test_a_noise_file_is_asked_for_and_must_be_the_same(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_and_damaged_files_are_named(audited: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="exists already; choose a new folder with --to"):
         write_audit([audited], audited)
-    with pytest.raises(DataError, match="exists already; choose a new folder with --to"):
-        apply_audit(audited, audited, threshold=0.5)
-    with pytest.raises(
-        TrainingError, match="training needs two pairs, but 0 of 1,000 have a clean_probability above 1;"
+    broken, unsaid, none = (tmp_path / name for name in ("broken", "unsaid", "none"))
+    for copy, file, content in ((broken, "pairs.parquet", "PAR1"), (unsaid, "result.json", "{}")):
+        shutil.copytree(audited, copy)
+        (copy / file).write_text(content)
+    for folder, to, threshold, problem in (
+        (audited, audited, 0.5, "exists already; choose a new folder with --to"),
+        (audited, none, 1.0, "training needs two pairs, but 0 of 1,000 have a clean_probability above 1;"),
+        (tmp_path, none, 0.5, "does not exist, expected the result of `ncl-bench audit`"),
+        (broken, none, 0.5, r"pairs\.parquet is damaged"),
+        (unsaid, none, 0.5, r"result\.json: key 'dataset' is missing"),
     ):
-        apply_audit(audited, tmp_path / "none", threshold=1.0)
-    with pytest.raises(NclBenchError, match="does not exist, expected the result of `ncl-bench audit`"):
-        apply_audit(tmp_path, tmp_path / "none", threshold=0.5)
-    broken = tmp_path / "broken"
-    shutil.copytree(audited, broken)
-    (broken / "pairs.parquet").write_bytes(b"PAR1")
-    with pytest.raises(TrainingError, match=r"pairs\.parquet is damaged"):
-        apply_audit(broken, tmp_path / "none", threshold=0.5)
-    (broken / "result.json").write_text("{}")
-    with pytest.raises(TrainingError, match=r"result\.json: key 'dataset' is missing"):
-        apply_audit(broken, tmp_path / "none", threshold=0.5)
-    assert not (tmp_path / "none").exists()
+        with pytest.raises(NclBenchError, match=problem):
+            apply_audit(folder, to, threshold=threshold)
+    assert not none.exists()
 
 
 def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Path) -> None:

@@ -115,9 +115,8 @@ def test_embeddings_find_the_pairs_that_noise_moved(tmp_path: Path) -> None:
     others = np.flatnonzero(noisy.caption_to_image != noisy.caption_to_image[0])
     unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
     assert fitting in others
-    assert unit[fitting] @ images[noisy.caption_to_image[0]] >= unit[0] @ images[
-        noisy.caption_to_image[0]
-    ] * (table["rank"][0] > 1)
+    image = images[noisy.caption_to_image[0]]
+    assert unit[fitting] @ image >= unit[0] @ image * (table["rank"][0] > 1)
     page = (to / "index.html").read_text()
     assert "ordered by LEMoN with its fixed setting (30 neighbours, none of the own image" in page
     with pytest.raises(TrainingError, match="by LEMoN, which has no threshold of its own; give --threshold"):

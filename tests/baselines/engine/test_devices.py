@@ -17,22 +17,10 @@ from support.few_digits import TINY, outcome
 from baselines.engine.devices import device_for, started_processes
 from ncl_bench.errors import TrainingError
 
-TORCHRUN = {
-    "TORCHELASTIC_RUN_ID": "x",
-    "WORLD_SIZE": "6",
-    "LOCAL_WORLD_SIZE": "3",
-    "RANK": "4",
-    "LOCAL_RANK": "1",
-}
-SLURM = {
-    "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_NTASKS": "8",
-    "SLURM_NTASKS_PER_NODE": "4",
-    "SLURM_NNODES": "2",
-    "SLURM_PROCID": "5",
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-}
+TORCHRUN = {"WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "RANK": "4", "LOCAL_RANK": "1"}
+TORCHRUN["TORCHELASTIC_RUN_ID"] = "x"
+TASKS = {"STEP_NUM_TASKS": 8, "NTASKS": 8, "NTASKS_PER_NODE": 4, "NNODES": 2}
+SLURM = {f"SLURM_{key}": str(x) for key, x in {**TASKS, "PROCID": 5, "LOCALID": 1, "NODEID": 1}.items()}
 
 
 def test_the_gpu_of_a_mac_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +177,8 @@ def test_a_killed_process_ends_the_run_and_the_same_command_finishes_it(tmp_path
         said = process.communicate(timeout=600)
         assert process.returncode == 0, said
         assert said[0].count("best on dev") == 1
-        assert said[1].count("dev rSum") == (
-            4 if to == "whole" else said[1].count("\n") - 1
-        )  # and one says where it resumes
+        lines = said[1].count("\n") - 1  # one says where it resumes
+        assert said[1].count("dev rSum") == (4 if to == "whole" else lines)
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
 
 
@@ -229,16 +216,8 @@ def test_a_machine_that_dies_ends_the_run_and_the_same_command_goes_on(dead: int
 @pytest.mark.timeout(1500)
 def test_torchrun_starts_the_processes_too(tmp_path: Path) -> None:
     training = Training(tmp_path)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "script.py",
-    ]
-    command += ["train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["script.py", "train", "recipe.yaml", "--noise-ratio", "0.4", "--device", "cpu"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, "--to", "torchrun"], cwd=tmp_path, env=environment, capture_output=True, text=True

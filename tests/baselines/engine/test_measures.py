@@ -48,11 +48,6 @@ def test_auroc_is_the_share_of_true_and_false_pairs_in_the_right_order(
     assert bins.high >= max(1.0, float(values.max()))
 
 
-def test_a_perfect_estimate_has_area_and_precision_one() -> None:
-    found = separation(np.array([0.9, 0.1, 0.8], np.float32), np.array([True, False, True]))
-    assert (found.auroc, found.average_precision) == (1.0, 1.0)
-
-
 @pytest.mark.parametrize("values", [[0.9, 0.1], [[0.9], [0.1], [0.8]], [0.9, float("nan"), 0.8]])
 def test_an_estimate_that_is_not_one_finite_number_per_pair_is_refused(values: list[float]) -> None:
     with pytest.raises(TrainingError, match=r"expected \(3,\): one finite number per training pair"):
@@ -96,18 +91,9 @@ def test_precision_among_equal_estimates_is_the_expected_one() -> None:
 
 def entry(index: int, loss: float | None, r_sum: float) -> Epoch:
     nothing = Histogram(low=0.0, high=1.0, true=(), false=())
-    return Epoch(
-        index=index,
-        round=0,
-        phase="train",
-        epoch=index,
-        learning_rate=0.5,
-        steps=0,
-        dev={"r_sum": r_sum},
-        best=False,
-        loss=loss,
-        diagnosis={"clean_probability": Separation(auroc=0.75, average_precision=0.75, histogram=nothing)},
-    )
+    found = {"clean_probability": Separation(auroc=0.75, average_precision=0.75, histogram=nothing)}
+    place = {"index": index, "round": 0, "phase": "train", "epoch": index, "steps": 0, "best": False}
+    return Epoch(**place, learning_rate=0.5, dev={"r_sum": r_sum}, loss=loss, diagnosis=found)
 
 
 def read(folder: Path, name: str) -> list[tuple[int, float]]:

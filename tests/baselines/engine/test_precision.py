@@ -1,6 +1,5 @@
 """What a precision does to the training and to the scores of a run."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,17 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
-from support.few_digits import TINY, load_few
+from support.few_digits import TINY, digits_job, load_few, trained
 from torch import Tensor, nn
 
-from baselines.engine.job import TrainingJob, build_method
-from baselines.engine.progress import TrainingProgress
-from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder
+from baselines.engine.job import build_method
 from baselines.engine.scoring import score
 from baselines.engine.submit import chosen_method
-from baselines.engine.train import Trainer
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
 from ncl_bench.evaluation.protocol import evaluate
@@ -27,38 +21,29 @@ from ncl_bench.precision import Precision
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 
 
-def test_half_precision_moves_scores_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-    method = {"name": "info_nce", "epochs": 1}
-    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 250, "backbone": TINY, "method": method})
-    job, run = TrainingJob(recipe), RunFolder(tmp_path / "run")
-    trained = Trainer(job, run, "cpu").run(TrainingProgress(1, Console(quiet=True)))
+@pytest.mark.usefixtures("few_pairs")
+def test_half_precision_moves_scores_a_little(tmp_path: Path) -> None:
+    job = digits_job({"name": "info_nce", "epochs": 1}, 0.0, recipe={"batch_size": 250})
+    run = trained(job, tmp_path / "run").folder
     dev, device, scores = load_few("digits", split="dev"), torch.device("cpu"), {}
     for precision in ("32-true", "bf16-mixed"):
         networks = chosen_method(replace(job, precision=precision), run, device).networks
         scores[precision] = score(networks, dev, n_images=200, device=device)
     exact, half = scores.values()
-    assert evaluate(exact, dataset="digits", split="dev").r_sum == trained.dev["r_sum"]
+    assert evaluate(exact, dataset="digits", split="dev").r_sum == run.read_outcome().dev["r_sum"]
     assert 0 < np.abs(half - exact).max() < 0.1
 
 
-def test_half_precision_learns_as_single_precision_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-    backbone = TINY | {"embed_size": 64, "word_dim": 16}
+@pytest.mark.usefixtures("few_pairs")
+def test_half_precision_learns_as_single_precision_does(tmp_path: Path) -> None:
     method = {"name": "info_nce", "epochs": 3, "learning_rate": 0.005}
-    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 50, "backbone": backbone, "method": method})
-    last = []
-    for precision in ("32-true", "bf16-mixed"):
-        folder = RunFolder(tmp_path / precision)
-        Trainer(TrainingJob(recipe, precision=precision), folder, "cpu").run(
-            TrainingProgress(3, Console(quiet=True))
-        )
-        last.append(json.loads((folder.path / "history.json").read_text())[-1])
-    exact, half = last
-    assert half["loss"] == pytest.approx(exact["loss"], rel=0.03)  # guessing costs 18 % more
-    assert min(exact["dev"]["r_sum"], half["dev"]["r_sum"]) > 30  # guessing gives 16
+    recipe = {"batch_size": 50, "backbone": TINY | {"embed_size": 64, "word_dim": 16}}
+    exact, half = (
+        trained(digits_job(method, 0.0, recipe=recipe, precision=name), tmp_path / name).history[-1]
+        for name in ("32-true", "bf16-mixed")
+    )
+    assert half.loss == pytest.approx(exact.loss, rel=0.03)  # guessing costs 18 % more
+    assert min(exact.dev["r_sum"], half.dev["r_sum"]) > 30  # guessing gives 16
 
 
 CONSTANTS = {"mscn": {"trusted_pairs": 6, "batch_size": 12}, "pc2": {"classes": 4}}
@@ -78,22 +63,14 @@ def terms_of_steps(
 ) -> list[tuple[Tensor, ...]]:
     """The loss and its terms at every step of some epochs of a method; the weights stay."""
     method = {"name": name, **CONSTANTS.get(name, {})}
-    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 12, "backbone": backbone, "method": method})
+    job = digits_job(method, recipe={"batch_size": 12, "backbone": backbone}, precision=precision)
     train = load_few("digits", split="train", noise_ratio=0.4).subset(np.arange(48))
-    built = build_method(TrainingJob(recipe, noise_ratio=0.4, precision=precision), train, seed=0)
+    built = build_method(job, train, seed=0)
     assert all(network.mixed == (precision == "bf16-mixed") for network in built.networks)
     others = np.setdiff1d(train.pair_ids, built.setting.trusted_ids)
     batches, seen = TrainingBatches(train, batch_size=12, seed=0, pair_rows=others), []
 
-    def step(
-        modules: nn.Module,
-        loss: Tensor,
-        batch: Batch,
-        *,
-        clip: bool | nn.Module = True,
-        learning_rate: float | None = None,
-        **terms: Tensor,
-    ) -> None:
+    def step(modules: nn.Module, loss: Tensor, batch: Batch, clip=True, learning_rate=None, **terms) -> None:
         loss.backward()
         seen.append((loss, *terms.values()))
 

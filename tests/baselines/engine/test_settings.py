@@ -8,7 +8,7 @@ import pytest
 import yaml
 from rich.console import Console
 from support.damaged import JSON, assert_damage_is_refused, assert_refused
-from support.few_digits import TINY, InThisProcess, load_few
+from support.few_digits import TINY, InThisProcess
 from typer.testing import CliRunner
 
 from baselines.engine.job import TrainingJob
@@ -89,10 +89,8 @@ def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without() -
     assert stated_settings([TrainingJob(rounds, settings=settings)]) == {"method.rounds": "[1, 2]"}
 
 
-def test_a_run_its_submission_and_its_sweep_say_what_was_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
+@pytest.mark.usefixtures("few_pairs")
+def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path: Path) -> None:
     small = [f"backbone.{name}={value}" for name, value in TINY.items() if name != "name"]
     given = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=500", *small]
     options = [part for setting in given for part in ("--set", setting)]
@@ -107,12 +105,9 @@ def test_a_run_its_submission_and_its_sweep_say_what_was_set(
     assert stated.training is not None
     assert stated.training.settings == wanted
     # the same as a recipe file is the same run
-    (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump(RunFolder(run).read_run().recipe.model_dump(mode="json"))
-    )
-    again = CliRunner().invoke(
-        app, ["train", str(tmp_path / "mine.yaml"), "--device", "cpu", "--to", str(run)]
-    )
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(yaml.safe_dump(RunFolder(run).read_run().recipe.model_dump(mode="json")))
+    again = CliRunner().invoke(app, ["train", str(recipe), "--device", "cpu", "--to", str(run)])
     assert "is already finished" in again.stdout, again.output
 
 

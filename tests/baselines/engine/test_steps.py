@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import TINY, cut_short, few_digits_recipe, load_few, outcome
+from support.few_digits import cut_short, digits_job, few_digits_recipe, outcome
 from torch import nn
 
 from baselines.engine.job import TrainingJob
@@ -26,12 +26,8 @@ from ncl_bench.evaluation.protocol import selection_images
 STEPS = 6
 DIVIDING = {"bicro", "cream", "in2r", "mscn", "ncr", "pc2", "sps"}
 """Methods whose networks divide the pairs for each other, and take unequal numbers of steps."""
+pytestmark = pytest.mark.usefixtures("few_pairs")
 BATCH = Batch(*(torch.zeros(3) for _ in range(4)), pair_ids=torch.arange(3))
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
 
 
 @pytest.fixture
@@ -52,13 +48,7 @@ def quiet() -> TrainingProgress:
 
 def triplet(steps: int, **options: object) -> dict:
     method = {"name": "triplet", "epochs": 4, "lr_update": 1, "lr_decay": 0.5, "learning_rate": 0.008}
-    return {
-        "dataset": "digits",
-        "batch_size": 250,
-        "steps": steps,
-        "backbone": TINY,
-        "method": method | options,
-    }
+    return digits_job(method | options, recipe={"batch_size": 250, "steps": steps}).recipe.model_dump()
 
 
 @pytest.mark.usefixtures("unscored")

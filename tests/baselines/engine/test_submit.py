@@ -9,21 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import save
-from support.few_digits import TINY, load_few
+from support.few_digits import digits_job, load_few, trained
 from support.rounding import assert_near
 
 import baselines.engine.submit
 from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob
 from baselines.engine.measures import detection, hidden_correspondence
-from baselines.engine.progress import TrainingProgress
-from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.submit import submit
-from baselines.engine.train import Trainer
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
@@ -33,22 +29,12 @@ from ncl_bench.evaluation.submission import read_submission
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two finished runs with different seeds."""
     folder = tmp_path_factory.mktemp("runs")
-    recipe = Recipe.from_dict(
-        {
-            "dataset": "digits",
-            "batch_size": 500,
-            "backbone": TINY,
-            "method": {"name": "info_nce", "epochs": 1},
-        }
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.engine.job.load_dataset", load_few)
-        for seed in range(2):
-            trainer = Trainer(TrainingJob(recipe, seed=seed), RunFolder(folder / str(seed)), "cpu")
-            trainer.run(TrainingProgress(1, Console(quiet=True)))
+    for seed in range(2):
+        method = {"name": "info_nce", "epochs": 1}
+        trained(digits_job(method, 0.0, recipe={"batch_size": 500}, seed=seed), folder / str(seed))
     return [folder / str(seed) for seed in range(2)]
 
 
@@ -65,11 +51,10 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
 ) -> None:
     job = TrainingJob.of_run(RunFolder(runs[0]).read_run())
     monkeypatch.setattr("baselines.engine.job.load_dataset", with_other_words)
-    other = Trainer(job, RunFolder(tmp_path / "other"), "cpu")
-    other.run(TrainingProgress(1, Console(quiet=True)))
+    other = trained(job, tmp_path / "other")
     assert other.train_split.fingerprint == RunFolder(runs[0]).read_run().fingerprint
     with pytest.raises(TrainingError, match="holds a run with another vocabulary"):
-        Trainer(job, RunFolder(runs[0]), "cpu").run(TrainingProgress(1, Console(quiet=True)))
+        trained(job, runs[0])
     with pytest.raises(
         TrainingError, match="differ in vocabulary; only runs with the same vocabulary can be averaged"
     ):
@@ -79,7 +64,7 @@ def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_score
 
 
 def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scored(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: list[Path], tmp_path: Path
 ) -> None:
     said = [{"torch": "2.6.0", "device": "NVIDIA L4"}, {"torch": "2.7.0", "device": "NVIDIA L4"}]
     for run, machine in zip(runs, said, strict=True):
@@ -95,15 +80,10 @@ def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scor
     assert read_submission(tmp_path / "both") == both
 
 
-def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-    method = {"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}
-    content = {"dataset": "digits", "batch_size": 100, "steps": 30, "backbone": TINY, "method": method}
-    job = TrainingJob(Recipe.from_dict(content), noise_ratio=0.4)
-    trainer = Trainer(job, RunFolder(tmp_path / "run"), "cpu")
-    trainer.run(TrainingProgress(1, Console(quiet=True)))
+@pytest.mark.usefixtures("few_pairs")
+def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(tmp_path: Path) -> None:
+    job = digits_job({"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 30})
+    trainer = trained(job, tmp_path / "run")
     training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
     assert training is not None
     assert (training.budget, training.steps, training.settings) == (30, 30, {})
@@ -131,15 +111,12 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     assert without == training.model_copy(update={"last_epoch": None})
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
-    method = {"name": "info_nce", "epochs": 2}
-    content = {"dataset": "digits", "batch_size": 500, "steps": 4, "backbone": TINY, "method": method}
-    run = RunFolder(tmp_path / "run")
-    trainer = Trainer(TrainingJob(Recipe.from_dict(content)), run, "cpu")
-    trainer.run(TrainingProgress(1, Console(quiet=True)))
+    job = digits_job({"name": "info_nce", "epochs": 2}, 0.0, recipe={"batch_size": 500, "steps": 4})
+    trainer, run = trained(job, tmp_path / "run"), RunFolder(tmp_path / "run")
     outcome = run.read_outcome()
     begun = count_scorings(monkeypatch)
 

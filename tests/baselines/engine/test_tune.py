@@ -15,7 +15,6 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.few_digits import TINY, InThisProcess, load_few
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from baselines.engine.recipe import Between, OneOf, Recipe
@@ -23,6 +22,7 @@ from baselines.engine.step import Diverged
 from baselines.engine.sweep import Table, Tuning, table_names
 from baselines.engine.train import Trainer
 from baselines.engine.tune import drawn, trials_of, tune
+from baselines.methods import METHODS
 from baselines.recipes import recipe_names
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, RecipeError
@@ -101,18 +101,6 @@ def test_a_trial_draws_what_it_always_drew(
     assert [drawn(among, 1000, number, name) for number in range(1, 10)] == trials
     many = [drawn(among, seed, number, name) for seed in (0, 7, 1000, 2**32 - 1) for number in range(1, 501)]
     assert hashlib.sha256(json.dumps(many).encode()).hexdigest()[:16] == sha256
-
-
-def test_draws_fill_their_range_evenly_or_in_the_logarithm() -> None:
-    def values(among, n=2000):
-        return [drawn(among, 0, number, "x") for number in range(n)]
-
-    plain = values(Between(low=0.5, high=0.9))
-    assert sum(x < 0.7 for x in plain) / 2000 == pytest.approx(0.5, abs=0.05)
-    logs = values(Between(low=0.001, high=0.1, log=True))
-    assert sum(x < 0.01 for x in logs) / 2000 == pytest.approx(0.5, abs=0.05)
-    assert set(values(Between(low=2, high=4), 100)) == {2, 3, 4}
-    assert set(values(OneOf(choice=(1, "a")), 100)) == {1, "a"}
 
 
 @pytest.mark.parametrize(
@@ -237,12 +225,13 @@ def test_a_killed_tuning_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) ->
 MEASURED = [table for table in map(Table.load, table_names()) if table.tuning is not None]
 
 
-def test_the_shipped_tables_name_recipes_that_can_be_tuned_and_seeds_apart() -> None:
+def test_the_shipped_tables_name_every_method_recipes_that_can_be_tuned_and_seeds_apart() -> None:
     for table in MEASURED:
         assert table.tuning.seed not in table.seeds
         for recipe in table.recipes:
             assert "method.learning_rate" in Recipe.load(recipe).search
         assert set(table.recipes) <= set(table.trained())
+    assert {name.split("/")[0] for table in MEASURED for name in table.recipes} == set(METHODS)
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if Recipe.load(name).search])
@@ -258,43 +247,12 @@ def test_a_search_contains_what_the_recipe_says(name: str) -> None:
             assert among.low <= value <= among.high, option
 
 
-def test_every_method_of_digits_is_in_a_table() -> None:
-    methods = {name.split("/")[0] for table in MEASURED for name in table.recipes}
-    from baselines.methods import METHODS
-
-    assert methods == set(METHODS)
-
-
 def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.yaml"
     content = {"title": "T", "steps": 1, "recipes": ["a/b"], "noises": ["none"], "seeds": [7]}
     path.write_text(yaml.safe_dump(content | {"tuning": {"seed": 7}}))
     with pytest.raises(RecipeError, match=r"tuning\.seed is 7, which is also in seeds; choose another one"):
         Table.load(str(path))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["tune"], "expected recipes or a table to tune; fix: name some"),
-        (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of cc152k, "),
-        (
-            ["tune", "--table", "now"],
-            "--table now is not tuned: it has the options that papers publish; fix: ",
-        ),
-        (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
-    ],
-)
-def test_the_command_says_what_is_wrong(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "out")])
-    assert found.exit_code != 0
-    assert sentence in str(found.exception)
-
-
-def test_the_help_says_what_a_search_takes_by_default() -> None:
-    helps = {option.name: option.help for option in get_command(app).commands["tune"].params}
-    for name, default in Tuning().model_dump().items():
-        assert f"(default: {default})" in helps[name]
 
 
 def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import TINY, cut_short, load_few, outcome
+from support.few_digits import cut_short, digits_job, outcome, trained
 from torch import Tensor, nn
 
 from baselines.engine.job import TrainingJob
-from baselines.engine.progress import TrainingProgress
-from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.submit import submit
 from baselines.engine.train import Trainer
@@ -63,28 +61,24 @@ class Asking(Method):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(few_pairs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "asking", Asking)
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
 
 
-def trainer(folder: Path, noise_ratio: float = 0.4, seed: int = 0) -> Trainer:
-    method = {"name": "asking", "epochs": 2, "learning_rate": 0.01}
-    recipe = Recipe.from_dict({"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": method})
-    return Trainer(TrainingJob(recipe, noise_ratio=noise_ratio, seed=seed), RunFolder(folder), "cpu")
+def job(noise_ratio: float = 0.4, seed: int = 0) -> TrainingJob:
+    return digits_job({"name": "asking", "epochs": 2, "learning_rate": 0.01}, noise_ratio, seed=seed)
 
 
-def run(trainer: Trainer) -> None:
-    trainer.run(TrainingProgress(2, Console(quiet=True)))
+def trainer(folder: Path, *options: Any) -> Trainer:
+    return Trainer(job(*options), RunFolder(folder), "cpu")
 
 
 def test_trusted_pairs_are_true_apart_and_the_same_at_every_noise(tmp_path: Path) -> None:
-    noisy, noisier = trainer(tmp_path / "a"), trainer(tmp_path / "b", noise_ratio=0.8)
+    noisy, noisier = trained(job(), tmp_path / "a"), trainer(tmp_path / "b", 0.8)
     trusted = noisy.method.setting.trusted_ids
     assert len(trusted) == TRUSTED
     assert torch.equal(noisier.method.setting.trusted_ids, trusted)
-    assert not torch.equal(trainer(tmp_path / "c", seed=1).method.setting.trusted_ids, trusted)
-    run(noisy)
+    assert not torch.equal(trainer(tmp_path / "c", 0.4, 1).method.setting.trusted_ids, trusted)
     visited, batch = noisy.method.seen[0]
     assert len(visited) == 1000 - TRUSTED
     assert not set(visited.tolist()) & set(trusted.tolist())
@@ -94,19 +88,17 @@ def test_trusted_pairs_are_true_apart_and_the_same_at_every_noise(tmp_path: Path
 
 
 def test_every_trained_module_has_its_rate_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    whole = trainer(tmp_path / "whole")
-    run(whole)
+    whole = trained(job(), tmp_path / "whole")
     rates = [optimizer.param_groups[0]["lr"] for optimizer in whole.step.optimizers.values()]
     assert rates == [0.01, 0.001]
     cut_short(tmp_path / "whole", tmp_path / "broken")
-    again = trainer(tmp_path / "broken")
-    run(again)
+    again = trained(job(), tmp_path / "broken")
     assert len(again.method.seen) == 1
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
 
 
 def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_path: Path) -> None:
-    run(trainer(tmp_path / "run"))
+    trained(job(), tmp_path / "run")
     stated = submit([tmp_path / "run"], tmp_path / "submission", device="cpu", console=Console(quiet=True))
     assert stated.extra_clean_data == "20 training pairs that are known to match"
     assert read_submission(tmp_path / "submission") == stated

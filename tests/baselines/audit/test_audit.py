@@ -17,7 +17,7 @@ import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, write_audit
 from baselines.engine.job import TrainingJob
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.scoring import score
+from baselines.engine.scoring import score_rows
 from baselines.engine.submit import chosen_method
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, load_dataset, true_correspondence
@@ -73,7 +73,7 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     np.testing.assert_array_equal(table["clean_probability"], best)
 
     method = chosen_method(whole, folder, torch.device("cpu"))
-    matrix = score(method.networks, data)
+    matrix = score_rows(method.networks, data, np.arange(data.n_images), np.arange(len(data)))
     own = matrix[data.caption_to_image, np.arange(1000)]
     np.testing.assert_allclose(table["similarity"], own, atol=1e-5)
     seed = baselines.audit.pairs.derive_seed(described.seed, "audit")

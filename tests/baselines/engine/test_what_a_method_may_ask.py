@@ -18,7 +18,7 @@ from baselines.engine.train import Trainer
 from baselines.kit.losses import mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, StepDecay
 from baselines.methods import METHODS
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import RecipeError, TrainingError
 from ncl_bench.evaluation.submission import read_submission
 
 TRUSTED = 20
@@ -104,6 +104,12 @@ def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_p
     assert read_submission(tmp_path / "submission") == stated
     scores = np.load(tmp_path / "submission" / "test.npy")
     assert scores.min() > 0  # cosines exist on both sides of it
+
+
+def test_a_config_without_a_schedule_is_one_sentence() -> None:
+    method = Asking(object(), Setting(4, 1, 5, lambda: nn.Linear(2, 2)))  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"method asking has no schedule; derive its Config from StepDecay"):
+        method.plan()
 
 
 def test_more_trusted_pairs_than_there_are_is_one_sentence(

@@ -181,7 +181,9 @@ def test_the_files_are_those_of_the_papers_that_printed_the_rows(tmp_path: Path)
 
 def test_notes_of_the_files_are_shown_where_they_hold() -> None:
     said = "# The published code documents no schedule for CC152K; this is the one for Flickr30K.\n"
-    assert [name for name in SHIPPED if said in described(name)] == ["rcl/cc152k_saf", "rcl/cc152k_sgr"]
+    for name in SHIPPED:
+        if name.startswith("rcl/"):
+            assert (said in described(name)) == name.startswith("rcl/cc152k_"), name
     assert "https://github.com/penghu-cs/RCL" in described("l2rm/flickr30k_sgr")
 
 

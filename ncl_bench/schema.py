@@ -84,27 +84,26 @@ class _PlainLoader(_Loader):
         return mapping
 
 
-def read_yaml(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = None) -> dict[str, Any]:
+def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
     """Read the mapping in a YAML file.
 
     Args:
         path: the file.
         largest: size in bytes above which the file is refused unread.
-        inside: folder that a symbolic link must not leave.
 
     Raises:
         SubmissionError: missing, too large, not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
     """
-    return parse_yaml(read_short(path, largest=largest, inside=inside), path)
+    return parse_yaml(read_short(path, largest=largest), path)
 
 
-def read_short(path: Path, *, largest: int = LARGEST_YAML, inside: Path | None = None) -> bytes:
+def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
     """Read a short file.
 
     Raises:
         SubmissionError: missing, no regular file, or larger than ``largest`` bytes; it is not read then.
     """
-    readable(path, SubmissionError, "a short text", inside=inside)
+    readable(path, SubmissionError, "a short text")
     try:
         size = path.stat().st_size
         if size > largest:

@@ -163,7 +163,7 @@ def lemon_table(
     captions: NDArray[np.floating],
     *,
     device: torch.device,
-    console: Console | None,
+    console: Console | None = None,
 ) -> pd.DataFrame:
     """The table of an audit by LEMoN's fixed setting.
 

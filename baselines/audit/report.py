@@ -42,6 +42,8 @@ THRESHOLD = 0.5
 """Threshold of the posterior, and of methods that state none."""
 SUSPICIOUS, SUREST = 200, 50
 """Number of pairs on the page."""
+SEED = 0
+"""Seed of the draws of an audit without a run: what a rank is among, and the reference of more than 50,000 pairs."""
 
 
 def write_audit(
@@ -98,9 +100,7 @@ def write_lemon(
     train: PairedDataset,
     *,
     labels: Path | None = None,
-    seed: int = 0,
     device: str = "auto",
-    console: Console | None = None,
 ) -> AuditResult:
     """Audit a training split by LEMoN with embeddings of any encoder, and write a new folder, whole or not at all.
 
@@ -109,9 +109,7 @@ def write_lemon(
         to: folder to write; it must not exist, or be empty.
         train: the training split with its noise.
         labels: as for :func:`write_audit`.
-        seed: of the draws: what a rank is among, and the reference of more than 50,000 pairs.
         device: ``auto``, ``cpu`` or ``cuda``.
-        console: where to draw progress; standard error by default.
 
     Raises:
         TrainingError: the folder exists, or there are too few pairs.
@@ -122,9 +120,9 @@ def write_lemon(
     known, rows = open_labels(labels, train), np.arange(len(train))
     with sole_owner(to):
         place = device_for(device, "32-true", None)
-        table = lemon_table(train, rows, seed, images, captions, device=place, console=console)
+        table = lemon_table(train, rows, SEED, images, captions, device=place)
         noise = replace(train.noise, source=None)
-        found = _Found(train, noise, table, _truth(train, rows), known, seed)
+        found = _Found(train, noise, table, _truth(train, rows), known, SEED)
         result = _lemon_result(found, embeddings=tuple(map(str, embeddings)))
         _write(to, result, found)
     return result

@@ -11,13 +11,13 @@ from baselines.kit.batches import sent
 EPSILON = 1e-8
 
 
-def unit_length(x: Tensor, dim: int = -1) -> Tensor:
-    """Divide ``x`` by its Euclidean length along ``dim`` plus 1e-8; zeros stay zeros.
+def unit_length(x: Tensor) -> Tensor:
+    """Divide ``x`` by its Euclidean length along the last dimension plus 1e-8; zeros stay zeros.
 
     bfloat16 becomes float32.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
-    length: Tensor = torch.linalg.vector_norm(x, dim=dim, keepdim=True, dtype=wide)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide)
     return x / (length + EPSILON)
 
 

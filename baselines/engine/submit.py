@@ -119,7 +119,6 @@ def submit_zero_shot(
     embeddings: bool = False,
     device: str = "auto",
     devices: int | None = None,
-    console: Console | None = None,
 ) -> Submission:
     """Score test with a pre-trained network without training, and write a submission folder.
 
@@ -129,7 +128,6 @@ def submit_zero_shot(
         embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each.
-        console: console for progress; standard error by default.
 
     Raises:
         TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
@@ -143,7 +141,7 @@ def submit_zero_shot(
     _check_target(to)
     test = job.load("test")
     place = device_for(device, job.precision, devices)
-    console = console if rank() == 0 else Console(quiet=True)
+    console = None if rank() == 0 else Console(quiet=True)
     network = initial_network(job, test, test.vocabulary.size).eval().to(place)
     if embeddings:
         _check_dot_products([job], [])

@@ -200,7 +200,8 @@ class TrainingBatches:
         """
         rows = self._rows if pair_ids is None else pair_ids.cpu().numpy()
         seed = derive_seed(self.seed, "images", *self.epoch_key, *purpose)
-        return self._read((chosen, seed) for chosen in self._order(rows, self.epoch_key, purpose, batch_size))
+        size = batch_size or self.batch_size
+        return self._read((chosen, seed) for chosen in self._order(rows, self.epoch_key, purpose, size))
 
     def covering(self, *purpose: object) -> Iterator[Batch]:
         """Visit every pair exactly once in random order, for passes that measure all pairs.
@@ -214,7 +215,7 @@ class TrainingBatches:
             blocks[-2:] = [np.concatenate(blocks[-2:])]
         return self._read((chosen, None) for chosen in blocks)
 
-    def endless(self, *purpose: object, pair_ids: Tensor, batch_size: int | None = None) -> Iterator[Batch]:
+    def endless(self, *purpose: object, pair_ids: Tensor) -> Iterator[Batch]:
         """Visit the pairs again and again, each time in another random order; needs at least two pairs."""
         if len(pair_ids) < 2:
             raise ValueError("an endless pass needs at least two pairs")
@@ -222,7 +223,7 @@ class TrainingBatches:
         return self._read(
             (chosen, derive_seed(self.seed, "images", *key, *purpose, turn))
             for turn in count()
-            for chosen in self._order(rows, key, (*purpose, turn), batch_size)
+            for chosen in self._order(rows, key, (*purpose, turn), self.batch_size)
         )
 
     def read(self, pair_ids: Tensor, images_of: Tensor | None = None) -> Batch:
@@ -237,11 +238,11 @@ class TrainingBatches:
         return collate(self._dataset, rows, self._resident, image_rows=images).to(self._device)
 
     def _order(
-        self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...], batch_size: int | None
+        self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...], batch_size: int
     ) -> Iterator[Ids]:
         order = self._permutation(rows, key, purpose)
         # a block of one pair is dropped: it has no negatives, and batch normalisation fails on it
-        return (chosen for chosen in in_blocks(order, batch_size or self.batch_size) if len(chosen) > 1)
+        return (chosen for chosen in in_blocks(order, batch_size) if len(chosen) > 1)
 
     def _permutation(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Ids:
         seed = derive_seed(self.seed, "order", *key, *purpose)

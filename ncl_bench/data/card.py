@@ -110,12 +110,9 @@ def _sources(manifest: Manifest) -> str:
     return "## Made from\n\n" + "\n".join([*head, *rows, "", *facts, ""])
 
 
-SIZES = {"float32": 4, "float16": 2}
-
-
-def feature_gigabytes(spec: DatasetSpec, split: str, dtype: str = "float32") -> float:
-    """Size of the features of the unique images, in 10^9 bytes."""
-    return spec.images[split] * spec.n_regions * spec.feature_dim * SIZES[dtype] / 1e9
+def feature_gigabytes(spec: DatasetSpec, split: str) -> float:
+    """Size of the float32 features of the unique images, in 10^9 bytes."""
+    return spec.images[split] * spec.n_regions * spec.feature_dim * 4 / 1e9
 
 
 def describe(name: str) -> str:

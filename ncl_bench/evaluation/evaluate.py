@@ -145,13 +145,12 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
 
 
 def evaluate_submission(
-    opened: Opened, *, intervals: bool = True, on_rows: OnRows | None = None
+    opened: Opened, *, on_rows: OnRows | None = None
 ) -> tuple[Result, dict[str, Counted]]:
     """Count and evaluate every split of a checked submission.
 
     Args:
         opened: from :func:`open_submission`.
-        intervals: compute the bootstrap intervals.
         on_rows: called with the number of images of each counted block, from several threads.
 
     Returns:
@@ -164,7 +163,7 @@ def evaluate_submission(
     counted = {split: source.count(on_rows) for split, source in opened.sources.items()}
     splits = {
         split: with_more_matches(
-            evaluate_counted(ranks, opened.spec, split, intervals=intervals),
+            evaluate_counted(ranks, opened.spec, split),
             opened.sources[split],
             opened.spec,
             opened.root,

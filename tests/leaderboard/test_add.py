@@ -50,7 +50,7 @@ def test_maintainers_list_what_they_trained(make: Maker, tmp_path: Path) -> None
     add(make(tmp_path / "other", method="Other", difficulty=1.6), board)
     entries, _ = read_measured(board, read_families())
     statuses = {entry.method: entry.status for entry in entries}
-    assert (len(entries), statuses) == (2, {"CRCL": "reproduced", "Other": "submitted"})
+    assert (len(entries), statuses) == (3, {"CRCL": "reproduced", "Other": "submitted"})
     (listed,) = yaml.safe_load((board / "reproduced.yaml").read_text(encoding="utf-8")).values()
     assert listed == [0, 1]
 

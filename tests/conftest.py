@@ -50,10 +50,7 @@ def signals_heard() -> Iterator[None]:
 
     What starts in the background (``make test &``) ignores SIGINT, and so do its children.
     """
-    heard = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-    }
+    heard = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in heard.items()}
     yield
     for number, handler in before.items():

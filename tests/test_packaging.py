@@ -22,8 +22,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = f"-m pip wheel --quiet --no-deps --wheel-dir {folder} {ROOT}"
-    subprocess.run([sys.executable, *command.split()], check=True)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT]
+    subprocess.run(pip, check=True)
     return next(folder.glob("*.whl"))
 
 
@@ -97,9 +97,8 @@ def test_data_evaluation_and_leaderboard_work_without_torch(
         "assert 'site-packages' in ncl_bench.__file__ and len(train) == 10_000 and 'torch' not in sys.modules\n"
         "ncl_bench.write_scores('mine/test.npy', np.random.default_rng(0).random((200, 1000)))\n"
     )
-    assert_works(
-        run("python", "-c", "import numpy; numpy.save('scores.npy', numpy.eye(1000).repeat(5, axis=1))")
-    )
+    perfect = "import numpy; numpy.save('scores.npy', numpy.eye(1000).repeat(5, axis=1))"
+    assert_works(run("python", "-c", perfect))
     own = run("ncl-bench", "evaluate", "scores.npy", "--dataset", "flickr30k")
     assert_works(own)
     assert " 600.0" in own.stdout, "nothing but the installation and the matrix is needed"
@@ -107,7 +106,7 @@ def test_data_evaluation_and_leaderboard_work_without_torch(
     assert_works(run("python", "-c", code))
     assert_works(run("ncl-bench", "prepare", "digits", "--to", "data"))
     assert_works(
-        run("ncl-bench", "submission", "init", "--method", "X", "--dataset", "digits", "--to", "mine")
+        run("ncl-bench", *["submission", "init", "--method", "X", "--dataset", "digits", "--to", "mine"])
     )
     statement = tmp_path / "mine" / "submission.yaml"
     statement.write_text(statement.read_text().replace(": FILL-IN", ": a laptop"))

@@ -173,7 +173,9 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     command: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    assert WRONG[command].format(tmp=tmp_path) in refused(*command.format(tmp=tmp_path).split())
+    assert WRONG[command].format(tmp=tmp_path) in refused(
+        *(part.format(tmp=tmp_path) for part in command.split())
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

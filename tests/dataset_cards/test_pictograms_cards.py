@@ -21,6 +21,7 @@ def test_the_card_says_what_is_shipped(spec: Pictograms) -> None:
     text = (CARDS / f"{spec.name}.md").read_text(encoding="utf-8")
     for split in SPLITS:
         content = spec.content(split)
+        assert content.image_features.shape == (spec.images[split], spec.n_regions, spec.feature_dim)
         assert f"| {split} | `{content.fingerprint}` |" in text
         assert f"| {split} | {len(content.image_ids):,} | {spec.n_captions(split):,} |" in text
         for language in spec.languages:

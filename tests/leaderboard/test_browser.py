@@ -226,10 +226,8 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
     assert page.locator("[name=q]").input_value() == "triplet"
     assert page.locator(ROWS).count() == 1
     assert page.locator(ROWS).locator(".badge").inner_text() == "submitted"
-    assert (
-        page.locator("section.board:not([hidden]) th[data-sort=r_sum]").get_attribute("aria-sort")
-        == "descending"
-    )
+    head = page.locator("section.board:not([hidden]) th[data-sort=r_sum]")
+    assert head.get_attribute("aria-sort") == "descending"
     assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"
 
 

@@ -1,7 +1,6 @@
 """What moved between two leaderboards."""
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,6 @@ from leaderboard.diff import diff, row_key
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
-
-
-@pytest.fixture
-def before(small_board: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(small_board, tmp_path / "before"))
 
 
 def cell_file(board: Path, words: str) -> Path:
@@ -32,19 +26,19 @@ def test_every_row_has_a_key_of_its_own(whole_board: Content) -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_nothing_moved_is_said(board: Path, before: Path) -> None:
-    assert diff(before, board, published=False) == "No row of the leaderboard moved.\n"
+def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
+    assert diff(small_board, board, published=False) == "No row of the leaderboard moved.\n"
 
 
 def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
-    board: Path, before: Path, make: Maker, tmp_path: Path
+    board: Path, small_board: Path, make: Maker, tmp_path: Path
 ) -> None:
     add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
     add(make(tmp_path / "seed", ratio=0.6, difficulty=1.7, seed=2), board)
     removed = cell_file(board, "triplet.*caption-60")
     removed.unlink()
     removed.with_suffix(".npz").unlink()
-    text = diff(before, board, published=False)
+    text = diff(small_board, board, published=False)
     assert re.search(
         r"### New rows \(1\)\n\n- \*\*Better \(VSE∞\)\*\*, Digits, 200 test images, 40 % caption noise: "
         r"rSum [\d.]+, seeds 0, submitted, rank 1\n",
@@ -59,20 +53,20 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
 
 
 def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
-    board: Path, before: Path, make: Maker, tmp_path: Path
+    board: Path, small_board: Path, make: Maker, tmp_path: Path
 ) -> None:
     """It had the key of the standing row, which it could pass on the board without a line in the difference."""
     add(make(tmp_path / "new", difficulty=1.0, seed=7, code="https://example.org/mine"), board)
-    text = diff(before, board, published=False)
+    text = diff(small_board, board, published=False)
     assert "### New rows (1)\n\n- **CRCL (VSE∞)**" in text
     assert "Changed rows" not in text
 
 
-def test_an_edited_remark_is_shown_in_one_line(board: Path, before: Path) -> None:
+def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -> None:
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("  noise:", '  notes: "*a*\\n### b"\n  noise:', 1), encoding="utf-8")
-    assert "notes nothing → \\*a\\* ### b\n" in diff(before, board, published=False)
+    assert "notes nothing → \\*a\\* ### b\n" in diff(small_board, board, published=False)
 
 
 def test_a_folder_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:

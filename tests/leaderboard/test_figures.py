@@ -44,12 +44,10 @@ def test_names_beside_curves_do_not_overlap() -> None:
 
 def test_an_axis_shows_how_the_best_differ_and_names_a_curve_that_leaves_it() -> None:
     """One collapsed curve stretched the axis over all 600 points."""
-    good = [
-        Curve(f"good {n}", tuple((x, 500.0 - x - n, 0.0) for x in (0.0, 20.0, 40.0, 60.0))) for n in range(4)
-    ]
-    collapsed = Curve(
-        "collapsed", ((0.0, 495.0, 0.0), (20.0, 490.0, 0.0), (40.0, 180.0, 0.0), (60.0, 20.0, 0.0))
-    )
+    steps = (0.0, 20.0, 40.0, 60.0)
+    good = [Curve(f"good {n}", tuple((x, 500.0 - x - n, 0.0) for x in steps)) for n in range(4)]
+    falling = zip(steps, (495.0, 490.0, 180.0, 20.0), strict=True)
+    collapsed = Curve("collapsed", tuple((x, y, 0.0) for x, y in falling))
     root = ElementTree.fromstring(curves([*good, collapsed], title="T", x_title="x", y_title="y"))
     groups = [element for element in root.iter() if (element.get("class") or "").startswith("curve")]
     assert [group[-1].text for group in groups] == ["good 0", "good 1", "good 2", "good 3", "collapsed ↓"]

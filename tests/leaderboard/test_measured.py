@@ -37,7 +37,7 @@ from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import FoundPairs, Training, TrainingCurve
 
-RECIPE = "crcl/digits_vse_infinity"
+RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"
 CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
 NOISY = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
 
@@ -75,10 +75,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) ->
     (folder / "root" / "results").mkdir(parents=True)
     for ratio in (0.0, 0.6):
         for seed in (0, 1):
-            for method, difficulty, recipe in (
-                ("CRCL", 1.0, RECIPE),
-                ("NCR", 2.0, "ncr/digits_vse_infinity"),
-            ):
+            for method, difficulty, recipe in (("CRCL", 1.0, RECIPE), ("NCR", 2.0, NCR)):
                 made = make(
                     folder / f"{method}-{ratio}-{seed}",
                     difficulty=difficulty + ratio,
@@ -180,10 +177,7 @@ def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path)
     assert found.count("LEMoN (searched)") == sum(row.method == "LEMoN (searched)" for row in printed) > 0
     assert "0.98" in found
     labels = Counter(read_pair_labels(WEB.pair_labels, WEB).values())
-    assert (
-        f"{labels.total():,} training pairs are labelled, {labels['wrong']} of them wrong. A score needs"
-        in found
-    )
+    assert f"{labels.total():,} training pairs are labelled, {labels['wrong']} of them wrong" in found
     for other in ("index", "measured"):
         assert "LEMoN" not in (tmp_path / f"{other}.html").read_text(encoding="utf-8")
 
@@ -257,12 +251,8 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
     flickr = {"dataset": "flickr30k", "protocol": "1k"}
     clean = Cell(**flickr, noise_unit="none", noise_ratio=0.0)
     noisy = Cell(**flickr, noise_unit="caption", noise_ratio=0.6)
-    papers = {
-        key: Paper(
-            short=f"{key}, 2020", method="m", authors="A", title="T", venue="V", year=2020, read_from="x"
-        )
-        for key in ("one", "two", "three")
-    }
+    facts = {"method": "m", "authors": "A", "title": "T", "venue": "V", "year": 2020, "read_from": "x"}
+    papers = {key: Paper(short=f"{key}, 2020", **facts) for key in ("one", "two", "three")}
     rows = [
         entry(r_sum, cell=cell, status="reported", source=source, backbone="SGR", doubts=doubts)
         for source, doubts in (("one", ()), ("two", ()), ("three", ("odd",)))
@@ -274,11 +264,9 @@ def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> N
 
 
 def test_a_mean_curve_is_straight_between_epochs_and_ends_where_all_do() -> None:
-    curves = [
-        TrainingCurve(steps=(10, 30), dev=(100, 200)),
-        TrainingCurve(steps=(10, 20, 30), dev=(300, 300, 300)),
-    ]
-    points = mean_curve(curves, lambda curve: curve.dev)
+    rising = TrainingCurve(steps=(10, 30), dev=(100, 200))
+    level = TrainingCurve(steps=(10, 20, 30), dev=(300, 300, 300))
+    points = mean_curve([rising, level], lambda curve: curve.dev)
     assert points[0] == (10, 200)
     assert points[-1] == (30, pytest.approx(250))
     assert all(y == pytest.approx(200 + (x - 10) * 2.5) for x, y in points)
@@ -293,11 +281,8 @@ def test_a_forest_draws_each_row_its_interval_and_its_last_epoch() -> None:
     classes = [element.get("class") for element in root.iter()]
     assert (classes.count("whisker"), classes.count("last"), classes.count("alike")) == (1, 1, 1)
     wide = forest_chart([Place(1, 0, entry(580), (400, 760))], ["A"], [], title="T")
-    ticks = [
-        element.text
-        for element in ElementTree.fromstring(wide).iter()
-        if element.get("text-anchor") == "middle"
-    ]
+    drawn = ElementTree.fromstring(wide).iter()
+    ticks = [element.text for element in drawn if element.get("text-anchor") == "middle"]
     assert ticks[-1] == "600"  # rSum has no more, whatever the interval
 
 

@@ -51,18 +51,13 @@ def test_unknown_noise_cannot_be_reproduced() -> None:
 def test_the_tokenizer_of_now_chooses_the_recipe() -> None:
     for text, name in (("bert", "ncr/now_sgr_bert"), ("jieba", "ncr/now_sgr")):
         cell = Cell(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
-        assert (
-            given("NCR", "SGR", "ensemble", cell)[0]
-            == f"ncl-bench train {name} --to runs/{name.replace('/', '-')}"
-        )
+        trained = f"ncl-bench train {name} --to runs/{name.replace('/', '-')}"
+        assert given("NCR", "SGR", "ensemble", cell)[0] == trained
 
 
 def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> None:
-    on_images = [
-        entry
-        for entry in read_published(read_families())
-        if entry.cell.noise_unit == "image" and entry.command
-    ]
+    printed = read_published(read_families())
+    on_images = [entry for entry in printed if entry.cell.noise_unit == "image" and entry.command]
     assert on_images
     for entry in on_images:
         trained = [line for line in entry.command.splitlines() if line.startswith("ncl-bench train ")]

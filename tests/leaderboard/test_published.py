@@ -75,9 +75,8 @@ def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repea
     resolved = [note for entry in entries for note in entry.notes if note.startswith("Noise unit: ")]
     assert sum("all six recalls are equal" in note for note in resolved) == 136
     assert sum("NPC's published code" in note for note in resolved) == 54
-    ncr = [
-        e for e in entries if e.method == "NCR" and e.source == "in2r2026" and e.cell.dataset == "flickr30k"
-    ]
+    facts = ("NCR", "in2r2026", "flickr30k")
+    ncr = [entry for entry in entries if (entry.method, entry.source, entry.cell.dataset) == facts]
     assert {entry.cell.slug: entry.r_sum for entry in ncr} == {
         "flickr30k-1k-image-20": pytest.approx(491.1),
         "flickr30k-1k-caption-40": pytest.approx(486.8),

@@ -30,9 +30,8 @@ def test_jobs_with_other_temporary_folders_do_not_share_a_run(tmp_path: Path) ->
     other.mkdir()
     with sole_owner(tmp_path / "run"):
         command = [sys.executable, "-c", LOCK, str(tmp_path / "run")]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(other)}
-        )
+        environment = os.environ | {"TMPDIR": str(other)}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert "is in use by another ncl-bench process" in done.stderr
     assert list(tmp_path.iterdir()) == [other]
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -38,12 +39,8 @@ def root(prepared: Callable[[str, str], object], tmp_path: Path) -> Path:
 def photos(root: Path, tmp_path: Path) -> dict[str, bytes]:
     """A file per image in ``tmp_path/photos``, by its id."""
     (tmp_path / "photos").mkdir()
-    ids = [
-        image_id
-        for split in IMAGES
-        for image_id in load_dataset("flickr30k", split=split, root=root).image_ids
-    ]
-    content = {str(image_id): drawn(number) for number, image_id in enumerate(ids)}
+    splits = [load_dataset("flickr30k", split=split, root=root).image_ids for split in IMAGES]
+    content = {str(image_id): drawn(number) for number, image_id in enumerate(chain(*splits))}
     for image_id, photo in content.items():
         (tmp_path / "photos" / f"{image_id}.png").write_bytes(photo)
     return content
@@ -63,9 +60,7 @@ def test_every_image_is_found_by_the_row_of_its_features_and_opens_with_the_hugg
         assert dataset.fingerprint == before[split]
     assert not list((root / "flickr30k").glob(".*"))
     opened = datasets.load_from_disk(str(root / "flickr30k" / "image_files" / "dev" / "part-00000"))
-    assert opened["image_id"][:] == [
-        str(own) for own in load_dataset("flickr30k", split="dev", root=root).image_ids
-    ]
+    assert opened["image_id"][:] == load_dataset("flickr30k", split="dev", root=root).image_ids.tolist()
     shown = opened.cast_column("image", datasets.Image())[0]
     expected = Image.open(io.BytesIO(photos[shown["image_id"]]))
     np.testing.assert_array_equal(np.asarray(shown["image"]), np.asarray(expected))
@@ -132,10 +127,8 @@ def test_damaged_images_are_refused(root: Path, photos: dict[str, bytes], tmp_pa
     folder = root / "flickr30k" / "image_files"
     table = folder / "dev" / "part-00000" / "data-00000-of-00001.arrow"
     assert list(damage(root / "flickr30k")) == []
-    good, own = (
-        table.read_bytes(),
-        str(load_dataset("flickr30k", split="dev", root=root).image_ids[0]).encode(),
-    )
+    good = table.read_bytes()
+    own = load_dataset("flickr30k", split="dev", root=root).image_ids[0].encode()
     table.write_bytes(good.replace(own, own[::-1]))
     (sentence,) = damage(root / "flickr30k")
     command = f"ncl-bench add-images flickr30k --from IMAGES --to {root}"

@@ -244,9 +244,8 @@ def test_what_does_not_fit_is_one_sentence_and_leaves_no_dataset(case: str) -> N
 
 def test_images_with_different_counts_of_captions_need_a_number() -> None:
     split_files(arrays(4))
-    rows = [
-        f"{image},a pet {c}" for ids in IDS.values() for n, image in enumerate(ids) for c in range(2 + n % 3)
-    ]
+    numbered = [(n, image) for ids in IDS.values() for n, image in enumerate(ids)]
+    rows = [f"{image},a pet {c}" for n, image in numbered for c in range(2 + n % 3)]
     Path("captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
     with pytest.raises(DataError, match=r"have 2 to 4 captions, .*--captions-per-image with 2 at most"):
         new()

@@ -192,9 +192,8 @@ def test_batches_visit_every_pair_once(seed):
     assert sorted(visited.tolist()) == list(range(30))
     assert [len(batch) for batch in batches] == [7, 7, 7, 7, 2]
     assert (visited.tolist() == list(range(30))) == (seed is None)
-    assert (
-        np.concatenate([batch.pair_ids for batch in whole.batches(8, seed=seed)]).tolist() == visited.tolist()
-    )
+    again = np.concatenate([batch.pair_ids for batch in whole.batches(8, seed=seed)])
+    assert again.tolist() == visited.tolist()
     for batch in batches:
         np.testing.assert_array_equal(batch.image_features, whole.image_features[batch.pair_ids // 5])
         np.testing.assert_array_equal(batch.caption_tokens[:, 0], batch.pair_ids)

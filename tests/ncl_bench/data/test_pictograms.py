@@ -10,30 +10,10 @@ import pytest
 from PIL import Image
 
 from ncl_bench import load_dataset
-from ncl_bench.data.pictograms import DIM, EMOJI, REGIONS, SPEC, THUMBNAIL, WEB, Pictograms, rows, thumbnails
+from ncl_bench.data.pictograms import EMOJI, SPEC, THUMBNAIL, WEB, Pictograms, rows, thumbnails
 from ncl_bench.data.spec import SPLITS
 
-FINGERPRINTS = {
-    ("pictograms", "train"): "e92e50efd87e0e1f2e52cbd525cf58ec1c5c4675ff2607201199b6783518c231",
-    ("pictograms", "dev"): "80a8387f230bbc6839d224d019800ae22d3179805ca5c09e44fc68296133deb1",
-    ("pictograms", "test"): "ae3c742c13a32c25dcbc87e77cc64ec10422f91383a7e9536ee3aea580baf9fd",
-    ("pictograms-emoji", "train"): "d825fc7b1081258f0bf0b8ada0403894e8e5161a8cee5506420eaa594f48d955",
-    ("pictograms-emoji", "dev"): "56e91f6aa75d655935342e8c562b9cd668977a75ea69cffeb993318240886dd8",
-    ("pictograms-emoji", "test"): "ff37377f0ebc0ec832306c70a4fd6fd9914aba59dcfd389c51f763ed3e355260",
-    ("pictograms-web", "train"): "ae9b0bc4443849a188aa0ceaba76c5148d719af0616eacca438f1e17c6bddca9",
-    ("pictograms-web", "dev"): "d03a0d5ee9c92c598bb75bdc28a6317c822f56fc8507c869bb5cd8aca5332afa",
-    ("pictograms-web", "test"): "d74690910566a14dbd4e20134c892950e03015f3bdc5976cfcee5eebb79fa27d",
-}
 ALL = (SPEC, EMOJI, WEB)
-
-
-@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-@pytest.mark.parametrize("split", SPLITS)
-def test_sizes_and_bytes_are_the_published_ones(spec: Pictograms, split: str) -> None:
-    content = spec.content(split)
-    assert content.image_features.shape == (spec.images[split], REGIONS, DIM)
-    assert content.fingerprint == FINGERPRINTS[spec.name, split]
-    assert {len(captions) for captions in content.captions.values()} == {spec.images[split]}
 
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
@@ -81,13 +61,10 @@ def test_captions_of_the_web_are_those_of_train_alone() -> None:
     untold = [name for name in web.image_ids.tolist() if name not in checked]
     assert len(untold) > 0.4 * len(web.image_ids)
     assert any("gramastar" in caption for caption in web.captions["en"])
-    assert WEB.content("test").captions["en"] == tuple(
-        caption
-        for name, caption in zip(
-            SPEC.content("test").image_ids, SPEC.content("test").captions["en"], strict=True
-        )
-        if name.startswith("openclipart/")
-    )
+    held_out = SPEC.content("test")
+    pairs = zip(held_out.image_ids, held_out.captions["en"], strict=True)
+    of_clip_art = tuple(caption for name, caption in pairs if name.startswith("openclipart/"))
+    assert WEB.content("test").captions["en"] == of_clip_art
 
 
 @pytest.mark.parametrize("split", SPLITS)

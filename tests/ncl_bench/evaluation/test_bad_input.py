@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import submission_folders
 from support.damaged import YAML, assert_damage_is_refused, assert_refused
 from support.submission_folders import (
     scores_of_form,
@@ -21,10 +20,13 @@ from support.submission_folders import (
     statement,
     write_array,
     write_folder,
+    write_matrix,
     write_statement,
 )
 
 from ncl_bench.data import DATASETS
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 from ncl_bench.schema import read_yaml
 
@@ -117,9 +119,7 @@ replace_bytes("it was cut short", lambda content: content[:-4], "truncated")
 replace_bytes("it was added to", lambda content: content + b"garbage", "appended_garbage")
 replace_bytes("is empty", lambda _: b"", "empty_file")
 replace_bytes("a zip archive", zip_bomb, "zip_bomb")
-replace_bytes(
-    "not a numpy .npy file", lambda _: header("__import__('os').mkdir('exploited')"), "code_in_header"
-)
+replace_bytes("not a numpy .npy", lambda _: header("__import__('os').mkdir('exploited')"), "code_in_header")
 replace_bytes("it was cut short", lambda _: header("(1000000000000, 1000000000000)"), "huge_shape")
 replace_bytes("shape", lambda _: header("(-200, -1000)") + bytes(800_000), "negative_shape")
 replace_bytes("has sha256", lambda content: content[:-1] + b"\x01", "another_hash")
@@ -129,11 +129,7 @@ state("notes holds the control character U+000D; remove it", "carriage_return", 
 state("method holds the control character U+001B; remove it", "escape_sequence", method="\x1b[2J")
 state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
 state("method", "name_of_two_lines", method="a\nb")
-state(
-    "scores.test.matrix.file is '../test.npy': it must be a path below",
-    "parent_path",
-    scores__test__matrix__file="../test.npy",
-)
+state("is '../test.npy': it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
 state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
 state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")
 state("does not exist", "missing_file", scores__test__matrix__file="other.npy")
@@ -153,11 +149,7 @@ state('write "" if there is none', "pretrained_encoder_none", pretrained_encoder
 state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
 state("unknown dataset", "unknown_dataset", dataset="flickr9k")
 state("this release evaluates protocol version 2", "later_protocol", protocol_version=3)
-state(
-    "scores.test.form is 'ranks', expected one of: 'matrix', 'embeddings'",
-    "unknown_form",
-    scores__test__form="ranks",
-)
+state("form is 'ranks', expected one of: 'matrix', 'embeddings'", "unknown_form", scores__test__form="ranks")
 state("order'; remove it or correct its spelling", "order_of_ids", scores__test__order={"image_ids": {}})
 state("scores", "no_scores", scores={})
 state("scores.train", "scores_of_train", scores__train={"form": "matrix"})
@@ -193,16 +185,19 @@ def name_of_a_missing_nested_key(folder: Path, content: dict[str, Any]) -> None:
     del content["scores"]["test"]["captions"]
 
 
-@case("does not exist")
-def dangling_link(folder: Path, content: dict[str, Any]) -> None:
-    (folder / "test.npy").unlink()
-    (folder / "test.npy").symlink_to("nowhere.npy")
+def in_its_place(words: str, name: str, make: Callable[[Path], object]) -> None:
+    """Something else where the scores were."""
+
+    def mutation(folder: Path, content: dict[str, Any]) -> None:
+        (folder / "test.npy").unlink()
+        make(folder / "test.npy")
+
+    CASES[name] = ("matrix", words, mutation)
 
 
-@case("is a folder")
-def folder_instead_of_file(folder: Path, content: dict[str, Any]) -> None:
-    (folder / "test.npy").unlink()
-    (folder / "test.npy").mkdir()
+in_its_place("does not exist", "dangling_link", lambda path: path.symlink_to("nowhere.npy"))
+in_its_place("is a folder", "folder_instead_of_file", Path.mkdir)
+in_its_place("symbolic links", "link_to_itself", lambda path: path.symlink_to("test.npy"))
 
 
 @case("a link out of the folder")
@@ -215,12 +210,6 @@ def link_out(folder: Path, content: dict[str, Any]) -> None:
 def folder_link_out(folder: Path, content: dict[str, Any]) -> None:
     (folder / "deep").symlink_to(folder.parent)
     content["scores"]["test"]["matrix"]["file"] = "deep/test.npy"
-
-
-@case("symbolic links")
-def link_to_itself(folder: Path, content: dict[str, Any]) -> None:
-    (folder / "test.npy").unlink()
-    (folder / "test.npy").symlink_to("test.npy")
 
 
 @case("has shape (50000, 50000)")
@@ -289,15 +278,21 @@ def embeddings_swapped(folder: Path, content: dict[str, Any]) -> None:
     scores["images"], scores["captions"] = scores["captions"], scores["images"]
 
 
-@case("noise file")
-def noise_file_of_another_length(folder: Path, content: dict[str, Any]) -> None:
-    content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", np.arange(10))}
+def noise_file(words: str, name: str, make: Callable[[], Any]) -> None:
+    """A file of noise in place of its seed."""
+
+    def mutation(folder: Path, content: dict[str, Any]) -> None:
+        content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", make())}
+
+    CASES[name] = ("matrix", words, mutation)
 
 
-@case("but its file of digits give")
-def noise_file_of_another_hash(folder: Path, content: dict[str, Any]) -> None:
-    noisy, _ = DATASETS["digits"].draw_noise(noise_ratio=0.2, noise_unit="caption")
-    content["noise"] |= {"seed": None, "index": write_array(folder, "noise.npy", noisy)}
+noise_file("noise file", "noise_file_of_another_length", lambda: np.arange(10))
+noise_file(
+    "but its file of digits give",
+    "noise_file_of_another_hash",
+    lambda: DATASETS["digits"].draw_noise(noise_ratio=0.2, noise_unit="caption")[0],
+)
 
 
 def state_probabilities(words: str, name: str, values: Any, **noise: Any) -> None:
@@ -315,9 +310,7 @@ WRONG = np.where(np.isin(np.arange(10_000), [3, 9]), np.nan, HALF)
 state_probabilities("2 values outside [0, 1], the first at 3", "probabilities_that_are_nan", WRONG)
 state_probabilities("outside [0, 1], the first at 0 (1.5)", "probabilities_above_one", 3 * HALF)
 state_probabilities("one float per training caption", "too_few_probabilities", HALF[1:])
-state_probabilities(
-    "noise nothing can be separated", "probabilities_without_noise", HALF, unit="none", ratio=0
-)
+state_probabilities("nothing can be separated", "probabilities_without_noise", HALF, unit="none", ratio=0)
 state_probabilities(
     "which training pairs are true is not known here",
     "probabilities_of_unknown_noise",
@@ -370,49 +363,35 @@ def test_check_refuses_without_counting(
     assert words in ran.err
 
 
-@pytest.mark.parametrize(
-    ("path", "words"), [("nowhere", "is not a folder"), ("file", "holds scores of an unknown dataset")]
-)
-def test_a_folder_or_a_dataset_is_needed(
-    path: str, words: str, run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_folder_or_a_dataset_is_needed(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ran = run("evaluate", tmp_path / path)
-    assert ran.code == 2
-    assert words in ran.err
+    assert "is not a folder" in run("evaluate", tmp_path / "nowhere").err
+    assert "holds scores of an unknown dataset" in run("evaluate", tmp_path / "file").err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user's rights")
-@pytest.mark.parametrize(
-    ("locked", "words"),
-    [("test.npy", "cannot be read"), ("submission.yaml", "cannot read")],
-)
-def test_unreadable_files_are_named(locked: str, words: str, run: Callable[..., Any]) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        os.chmod(place, 0o755)
-        folder = write_folder(Path(place) / "submission")
-        os.chmod(folder / locked, 0)
-        os.seteuid(65534)
-        try:
-            ran = run("evaluate", folder)
-        finally:
-            os.seteuid(0)
-    assert ran.code == 2
-    assert words in ran.err
-    assert "Permission denied" in ran.err
+def test_unreadable_files_are_named(run: Callable[..., Any]) -> None:
+    for locked, words in (("test.npy", "cannot be read"), ("submission.yaml", "cannot read")):
+        with tempfile.TemporaryDirectory() as place:
+            os.chmod(place, 0o755)
+            folder = write_folder(Path(place) / "submission")
+            os.chmod(folder / locked, 0)
+            os.seteuid(65534)
+            try:
+                ran = run("evaluate", folder)
+            finally:
+                os.seteuid(0)
+        assert ran.code == 2
+        assert words in ran.err
+        assert "Permission denied" in ran.err
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(">f2")])
 def test_unusual_layouts_are_read_right(
     layout: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from ncl_bench.evaluation.protocol import evaluate
-    from ncl_bench.evaluation.results import read_result
-
     scores = layout(similarities())
-    matrix = write_array(tmp_path, "test.npy", scores)
-    write_statement(tmp_path, statement({"test": {"form": "matrix", "matrix": matrix}}))
-    assert run("evaluate", tmp_path).code == 0
+    assert run("evaluate", write_matrix(tmp_path, scores)).code == 0
     plain = np.ascontiguousarray(scores.astype(scores.dtype.newbyteorder("=")))
     assert read_result(tmp_path).splits["test"] == evaluate(plain, dataset="digits")
 
@@ -433,7 +412,7 @@ def test_damaged_yaml_is_read_or_refused(tmp_path: Path) -> None:
 
 def test_damaged_submissions_are_read_or_refused(tmp_path: Path) -> None:
     seeds = [
-        (submission_folders.write_folder(tmp_path / form, form) / "submission.yaml").read_bytes()
+        (write_folder(tmp_path / form, form) / "submission.yaml").read_bytes()
         for form in ("matrix", "embeddings")
     ]
 

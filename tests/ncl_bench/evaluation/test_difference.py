@@ -76,9 +76,8 @@ def test_the_interval_surrounds_the_difference_and_turns_with_the_sides(counts: 
     low, high = difference_interval(first, second, N_IMAGES)
     assert (low + high) / 2 == pytest.approx(first.mean() - second.mean())
     assert difference_interval(second, first, N_IMAGES) == pytest.approx((-high, -low))
-    assert (
-        difference_interval(first, first, N_IMAGES)[0] <= 0 <= difference_interval(first, first, N_IMAGES)[1]
-    )
+    low, high = difference_interval(first, first, N_IMAGES)
+    assert low <= 0 <= high
 
 
 def test_one_model_each_has_the_interval_of_paired_images() -> None:

@@ -121,12 +121,10 @@ def test_a_wrong_item_of_the_same_score_comes_first(case: tuple) -> None:
         np.array([len(owners[caption]) for caption in captions]),
     )
     rows = ArrayRows(table)
-    found, recalls = metrics_of(
-        Labels((i2t, t2i), (i2t, t2i)), lambda *matches: places_in_rows(rows, *matches)
-    )
-    images = [
-        by_definition(line, items, len(items) + missing) for line, items in zip(table, chosen, strict=True)
-    ]
+    labels = Labels((i2t, t2i), (i2t, t2i))
+    found, recalls = metrics_of(labels, lambda *matches: places_in_rows(rows, *matches))
+    lines = zip(table, chosen, strict=True)
+    images = [by_definition(line, items, len(items) + missing) for line, items in lines]
     others = [by_definition(table[:, caption], owners[caption], len(owners[caption])) for caption in captions]
     for side, expected in (("i2t", images), ("t2i", others)):
         for name, values in zip(("map_at_r", "r_precision", "r1"), zip(*expected, strict=True), strict=True):

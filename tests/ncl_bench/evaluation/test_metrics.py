@@ -92,9 +92,8 @@ def test_recalls_of_published_evaluations_and_where_they_are_wrong(file: str, go
         images, captions = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, captions))
         each = len(captions) // len(images)
         in_folds = fold if f"{name}.fold_recalls" in stored else None
-        counted = count_ranks(
-            ArrayRows(images @ captions.T), captions_per_image=each, images_per_fold=in_folds
-        )
+        similarities = ArrayRows(images @ captions.T)
+        counted = count_ranks(similarities, captions_per_image=each, images_per_fold=in_folds)
         wanted = stored[f"{name}.recalls" if f"{name}.recalls" in stored else f"{name}.recalls_5k"]
         np.testing.assert_allclose(recalls(counted.whole, len(images)), wanted[:6], rtol=0, atol=0.05)
     assert counted.folds is not None, "MS-COCO comes last"
@@ -123,9 +122,8 @@ def test_trec_eval_finds_the_same_hits() -> None:
     similarities = random.permutation(40 * 200).reshape(40, 200).astype(np.float64)
     own = np.arange(200)
     similarities[own // 5, own] += 2_500 + 0.5
-    result = protocol_result(
-        count_ranks(ArrayRows(similarities), captions_per_image=5).whole, 40, intervals=False
-    )
+    ranks = count_ranks(ArrayRows(similarities), captions_per_image=5).whole
+    result = protocol_result(ranks, 40, intervals=False)
     for direction, matrix in (("i2t", similarities), ("t2i", similarities.T)):
         relevant = [
             Qrel(f"q{c // 5 if direction == 'i2t' else c}", f"d{c if direction == 'i2t' else c // 5}", 1)

@@ -17,27 +17,17 @@ from support.submission_folders import embeddings, order, read_json, similaritie
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import ScoresError
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.results import as_text, read_result
+from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.submission import read_submission
 
 Run = Callable[..., Any]
 
 
-def expected() -> str:
-    return as_text(evaluate(similarities(), dataset="digits"))
-
-
-def shown(text: str) -> str:
-    """What stands on the terminal, without what follows the table."""
-    lines = text.splitlines()
-    table = lines[: next((n for n, line in enumerate(lines) if not line.startswith(" ") and n > 3), None)]
-    return "\n".join(line.strip() for line in table)
-
-
-def table(run: Run, *arguments: object) -> str:
-    ran = run("evaluate", *arguments, "--dataset", "digits")
+def protocols(run: Run, *arguments: object) -> Any:
+    """What evaluation writes of each protocol."""
+    ran = run("evaluate", *arguments, "--dataset", "digits", "--to", "out")
     assert ran.code == 0, ran.err
-    return shown(ran.out)
+    return read_json(Path("out/evaluation.json"))["protocols"]
 
 
 def refused(run: Run, *arguments: object, dataset: str = "digits") -> str:
@@ -53,36 +43,26 @@ def matrix(tmp_path: Path) -> Path:
     return tmp_path / "scores.npy"
 
 
-def test_every_kind_of_file_gives_the_table_of_the_matrix(run: Run, matrix: Path) -> None:
-    folder, tensor = matrix.parent, torch.tensor(similarities())
-    save_file({"similarities": similarities()}, folder / "scores.safetensors")
-    torch.save(tensor, folder / "scores.pt")
-    torch.save({"similarities": tensor.requires_grad_()}, folder / "named.pth")
-    tables = {table(run, folder / name) for name in os.listdir(folder)}
-    assert len(tables) == 1
-    assert f"{evaluate(similarities(), dataset='digits').r_sum:.1f}" in tables.pop()
-    assert sorted(os.listdir(folder)) == ["named.pth", "scores.npy", "scores.pt", "scores.safetensors"]
-
-
-def test_embeddings_are_compared_by_cosine_or_dot_product(run: Run, matrix: Path) -> None:
-    images, captions = embeddings()
-    for name, array in (("images", images), ("captions", captions)):
-        np.save(matrix.parent / f"{name}.npy", array)
-    pair = (matrix.parent / "images.npy", matrix.parent / "captions.npy")
-    assert table(run, *pair, "--similarity", "dot") == table(run, matrix)
+def test_embeddings_are_compared_by_cosine_or_dot_product(
+    run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(matrix.parent)
+    for name, array in zip(("images", "captions"), embeddings(), strict=True):
+        np.save(f"{name}.npy", array)
+    assert protocols(run, "images.npy", "captions.npy", "--similarity", "dot") == protocols(run, matrix)
     a, b = (
-        x.astype(float) / np.linalg.norm(x.astype(float), axis=1, keepdims=True) for x in (images, captions)
+        x / np.linalg.norm(x, axis=1, keepdims=True) for x in (each.astype(float) for each in embeddings())
     )
     np.save(matrix, (a @ b.T).astype(np.float32))
-    assert table(run, *pair) == table(run, matrix)
-    assert "cosine of the embeddings was taken" in run("evaluate", *pair, "--dataset", "digits").out
+    assert protocols(run, "images.npy", "captions.npy") == protocols(run, matrix)
+    said = run("evaluate", "images.npy", "captions.npy", "--dataset", "digits").out
+    assert "cosine of the embeddings was taken" in said
 
 
 def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = matrix.parent / "out"
-    ran = run(
-        "evaluate", matrix, "--dataset", "digits", "--split", "dev", "--to", out, "--plot", "--examples", 2
-    )
+    options = ("--split", "dev", "--to", out, "--plot", "--examples", 2)
+    ran = run("evaluate", matrix, "--dataset", "digits", *options)
     assert ran.code == 0, ran.err
     assert sorted(os.listdir(out)) == ["evaluation.json", "examples_dev.html", "ranks_dev_dev.svg"]
     found = read_json(out / "evaluation.json")
@@ -99,7 +79,7 @@ def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch:
         (
             "coco",
             (5000, 25010),
-            "of the 25,010 captions of this split, 10 are beyond the first 5 of their image: leave",
+            "25,010 captions of this split, 10 are beyond the first 5 of their image: leave",
         ),
         ("coco", (25010, 5000), "10 are beyond the first 5"),
         ("coco", (25000, 5000), "it is transposed: images are rows"),
@@ -112,9 +92,8 @@ def test_dev_and_pages_are_there_on_request(run: Run, matrix: Path, monkeypatch:
 def test_a_shape_that_people_hold_is_told_what_it_is(
     run: Run, tmp_path: Path, dataset: str, shape: tuple[int, int], words: str
 ) -> None:
-    np.lib.format.open_memmap(
-        tmp_path / "x.npy", "w+", np.float16, shape
-    ).flush()  # nothing is written to disk
+    # nothing is written to disk
+    np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float16, shape).flush()
     assert words in refused(run, tmp_path / "x.npy", dataset=dataset)
     if shape == (5000, 25010):
         for name, n in zip(("images", "captions"), shape, strict=True):
@@ -204,6 +183,8 @@ def test_evaluate_takes_what_people_hold(matrix: Path) -> None:
     scores = similarities()
     reference = evaluate(scores, dataset="digits")
     save_file({"x": scores}, matrix.with_suffix(".safetensors"))
+    torch.save(torch.tensor(scores), matrix.with_suffix(".pt"))
+    torch.save({"x": torch.tensor(scores, requires_grad=True)}, matrix.with_suffix(".pth"))
     held = [
         torch.tensor(scores),
         torch.tensor(scores, requires_grad=True),
@@ -212,8 +193,7 @@ def test_evaluate_takes_what_people_hold(matrix: Path) -> None:
         OnADevice(scores),
         scores.tolist(),
         str(matrix),
-        matrix,
-        matrix.with_suffix(".safetensors"),
+        *(matrix.with_suffix(suffix) for suffix in (".npy", ".safetensors", ".pt", ".pth")),
     ]
     for each in held:
         assert evaluate(each, dataset="digits").recalls() == reference.recalls()
@@ -272,19 +252,12 @@ def test_a_submission_begins_with_embeddings(run: Run, tmp_path: Path) -> None:
 def test_all_that_is_left_is_listed_at_once_with_its_source(run: Run, tmp_path: Path) -> None:
     ran = init(run, tmp_path / "submission", dataset="flickr30k")
     left = ran.out.split("left to fill in:\n")[1].split("assumed")[0].splitlines()
-    assert [line.split()[0] for line in left] == [
-        "backbone",
-        "order_fingerprint.test",
-        "hardware",
-        "scores.test.matrix.sha256",
-    ]
+    names = ["backbone", "order_fingerprint.test", "hardware", "scores.test.matrix.sha256"]
+    assert [line.split()[0] for line in left] == names
     assert all(len(line.split(None, 1)[1]) > 20 for line in left)
-    text = (tmp_path / "submission" / "submission.yaml").read_text()
-    listed = {line.split()[0].split(".")[-1] for line in left}
-    unfilled = {
-        line.split(":")[0].strip() for line in text.splitlines() if "FILL-IN" in line and line[0] != "#"
-    }
-    assert unfilled == {name.replace("order_fingerprint", "test") for name in listed}
+    lines = (tmp_path / "submission" / "submission.yaml").read_text().splitlines()
+    unfilled = [line.split(":")[0].strip() for line in lines if "FILL-IN" in line and line[0] != "#"]
+    assert unfilled == [name.split(".")[-1] for name in names]
     assert 'assumed, please correct if wrong:\n  paper ""' in ran.out
     assert 'noise "none"' in ran.out
 
@@ -321,18 +294,15 @@ def test_noise_that_does_not_fit_is_refused_and_not_dropped(run: Run, tmp_path: 
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
         assert words in ran.err
     for method in ("", "  "):
-        ran = run(
-            "submission", "init", "--method", method, "--dataset", "digits", "--to", tmp_path / "submission"
-        )
-        assert "--method is empty" in ran.err
+        given = ("--method", method, "--dataset", "digits", "--to", tmp_path / "submission")
+        assert "--method is empty" in run("submission", "init", *given).err
     assert not (tmp_path / "submission").exists()
 
 
 def test_scores_of_another_shape_or_place_are_refused(run: Run, matrix: Path) -> None:
     folder = matrix.parent / "submission"
-    assert (
-        "flickr30k/test needs (1000, 5000)" in init(run, folder, "--scores", matrix, dataset="flickr30k").err
-    )
+    said = init(run, folder, "--scores", matrix, dataset="flickr30k").err
+    assert "flickr30k/test needs (1000, 5000)" in said
     assert not folder.exists()
     folder.mkdir()
     np.save(folder / "test.npy", similarities(1))

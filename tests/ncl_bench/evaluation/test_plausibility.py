@@ -26,12 +26,9 @@ def test_a_good_result_gets_no_note() -> None:
     assert notes_of(similarities(noise=2.5)) == ""
 
 
-def test_constant_scores() -> None:
-    assert "every similarity is 0.25" in notes_of(np.full((200, 1000), 0.25, np.float32))
-
-
-def test_nearly_constant_scores() -> None:
+def test_scores_that_hardly_differ() -> None:
     low, high = np.float32(1), np.nextafter(np.float32(1), np.float32(2))
+    assert "every similarity is 0.25" in notes_of(np.full((200, 1000), 0.25, np.float32))
     assert "nearly constant" in notes_of(np.where(similarities() > 0, high, low))
 
 
@@ -55,9 +52,8 @@ def test_distances_instead_of_similarities() -> None:
 
 def test_directions_swapped() -> None:
     ranks = Ranks(np.repeat([1, 30], [60, 140]), np.repeat([1, 30], [600, 400]))
-    result = evaluate_counted(
-        Counted(ranks, None, None, "int64"), DATASETS["digits"], "test", intervals=False
-    )
+    counted = Counted(ranks, None, None, "int64")
+    result = evaluate_counted(counted, DATASETS["digits"], "test", intervals=False)
     assert "t2i R@1 60.0 is far above i2t R@1 30.0" in "\n".join(result.notes)
 
 
@@ -65,9 +61,8 @@ def test_better_than_any_published() -> None:
     perfect = np.eye(1000, dtype=np.float32)
     assert "rSum 600.0 is above every published one (163.9)" in notes_of(perfect, "now")
     assert "above every published one (383.3)" in notes_of(perfect, "cc152k", "dev")
-    assert best_published(DATASETS["coco"], "dev") == {
-        "dev": 543.5
-    }  # of the protocol with 1,000 images per fold
+    # of the protocol with 1,000 images per fold
+    assert best_published(DATASETS["coco"], "dev") == {"dev": 543.5}
     assert "published" not in notes_of(np.repeat(np.eye(200, dtype=np.float32), 5, axis=1))
 
 

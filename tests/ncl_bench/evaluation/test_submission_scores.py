@@ -88,9 +88,8 @@ def test_verdicts() -> None:
 
 def test_several_runs_are_compared_over_runs_and_images() -> None:
     spec = DATASETS["digits"]
-    runs = [
-        [counted(random_ranks(seed), deeper) for seed, deeper in enumerate(each)] for each in ((0, 4), (1, 3))
-    ]
+    first, second = (0, 4), (1, 3)
+    runs = [[counted(random_ranks(n), deeper) for n, deeper in enumerate(each)] for each in (first, second)]
     found = compare((runs[0], runs[1]), spec, "test")["200"]
     sums = [
         [protocol_result(ranks_under(run, "200"), 200, intervals=False).r_sum for run in side]

@@ -24,9 +24,8 @@ from ncl_bench.noise.identify import identify as identify_among
 DIGITS, FLICKR30K = DATASETS["digits"], DATASETS["flickr30k"]
 identify = partial(identify_among, datasets=DATASETS.values())
 KNOWN_NOISE = [(spec.name, file) for spec in DATASETS.values() for file in spec.noise_files]
-CAPTION_FILES = {
-    (dataset, file.ratio, file.seed): file for dataset, file in KNOWN_NOISE if file.unit == "caption"
-}
+OF_CAPTIONS = [(dataset, file) for dataset, file in KNOWN_NOISE if file.unit == "caption"]
+CAPTION_FILES = {(dataset, file.ratio, file.seed): file for dataset, file in OF_CAPTIONS}
 
 
 def draw(n_images: int, each: int, ratio: float, seed: int, unit: NoiseUnit = "caption") -> np.ndarray:
@@ -131,9 +130,8 @@ def test_noise_permutes_images_and_moves_no_more_than_asked(
     assert moved <= int(ratio * n_units)
     assert noisy.dtype == np.int64
     np.testing.assert_array_equal(clean, before)
-    assert (
-        np.random.random_sample() == np.random.RandomState(seed).random_sample()
-    )  # the global one is left alone
+    # the global generator is left alone
+    assert np.random.random_sample() == np.random.RandomState(seed).random_sample()
     if unit == "image":
         assert (noisy.reshape(n_images, each) == noisy[::each, None]).all()
 
@@ -170,16 +168,11 @@ def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) 
 
 
 def test_an_index_of_the_other_unit_is_refused(tmp_path: Path) -> None:
-    of_images, of_captions = (
-        DIGITS.draw_noise(noise_ratio=0.4, noise_unit=unit)[0] for unit in ("image", "caption")
-    )
+    of_images, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="image")
+    of_captions, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")
+    advice = "it is an image-level index: .*`ncl-bench noise make digits --unit caption`"
     for index, unit, words in (
-        (
-            of_images[::5],
-            "caption",
-            r"2000 entries, digits/train has 10000 captions; it is an image-level index: .*"
-            r"`ncl-bench noise make digits --unit caption`",
-        ),
+        (of_images[::5], "caption", f"2000 entries, digits/train has 10000 captions; {advice}"),
         (of_images, "caption", "it is image-level although it has one entry per caption"),
         (of_captions, "image", "moves captions one by one, expected all 5 captions"),
     ):

@@ -96,9 +96,8 @@ def test_a_loaded_dataset_carries_it() -> None:
 
 def test_the_share_of_wrong_pairs_without_a_common_word() -> None:
     captions, clean = ["red dog", "a dog", "Red cat", "水果"], np.array([0, 0, 1, 2])
-    assert (
-        share_without_common_word(captions, clean, np.array([1, 2, 0, 2])) == 1 / 3
-    )  # "a dog" beside "水果"
+    # "a dog" beside "水果"
+    assert share_without_common_word(captions, clean, np.array([1, 2, 0, 2])) == 1 / 3
     assert share_without_common_word(captions, clean, clean) == 0
 
 
@@ -120,15 +119,9 @@ def test_a_file_is_identified_without_its_captions(seed: int) -> None:
     ],
 )
 def test_captions_and_partners_are_needed(captions: list[str] | None, words: str) -> None:
+    options = {"noise_ratio": 0.5, "noise_unit": "similar", "seed": 0, "captions_per_image": 1}
     with pytest.raises(NoiseError, match=words):
-        inject_noise(
-            np.arange(8),
-            noise_ratio=0.5,
-            noise_unit="similar",
-            seed=0,
-            captions_per_image=1,
-            captions=captions,
-        )
+        inject_noise(np.arange(8), captions=captions, **options)
 
 
 @pytest.fixture

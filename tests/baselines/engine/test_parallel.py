@@ -34,6 +34,7 @@ from baselines.kit.distributed import (
     copy_first_rank,
     from_first_rank,
     gathered_on_first,
+    own_columns,
     own_strips,
 )
 from baselines.kit.losses import hardest_triplet
@@ -311,3 +312,14 @@ def test_strips_of_the_ranks_cover_every_column_once_and_weigh_the_same(
             weights.append(sum(n - column for strip in strips for column in range(n)[strip]))
         assert sorted(columns) == sorted(list(range(n)) * (1 if n >= world else world))
         assert max(weights) <= 1.2 * min(weights)
+
+
+def test_shares_cover_every_column_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for world in (1, 2, 3, 5):
+        monkeypatch.setattr("baselines.kit.distributed.world_size", lambda world=world: world)
+        for n in (0, 1, 7, 128):
+            columns = []
+            for r in range(world):
+                monkeypatch.setattr("baselines.kit.distributed.rank", lambda r=r: r)
+                columns += list(range(n))[own_columns(n)]
+            assert columns == list(range(n))

@@ -101,9 +101,8 @@ def run(
         largest_file: bytes after which writing fails, as on a full disk.
     """
     log, begun = folder.with_name(f"{folder.name}.log"), processes.Event()
-    process = processes.Process(
-        target=_child, args=(folder, COMMANDS[command].split(), log, largest_file, begun)
-    )
+    arguments = (folder, COMMANDS[command].split(), log, largest_file, begun)
+    process = processes.Process(target=_child, args=arguments)
     process.start()
     assert process.pid is not None
     assert begun.wait(LIMIT)

@@ -47,9 +47,8 @@ def stopped(command: str, stop: str, share: float, world: World) -> bool:
         how = "resumes" if command.split()[0] in RESUMABLE else "starts over"
         assert first.output.rstrip().endswith(f"the same command {how}"), first.output
     deadline = time.monotonic() + 60
-    while (
-        again := run(folder, command)
-    ).code == 2 and "is in use" in again.output:  # a worker is still ending
+    # a worker may still be ending
+    while (again := run(folder, command)).code == 2 and "is in use" in again.output:
         assert time.monotonic() < deadline, "a process outlives its command"
     found = digest(folder)
     assert found == expected, ({name for name, _ in found.items() ^ expected.items()}, again.output)

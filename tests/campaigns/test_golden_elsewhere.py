@@ -20,9 +20,8 @@ COMPARISONS = [
 def compare(**environment: str) -> None:
     """Run the comparisons in a process of their own; none may be skipped."""
     command = [sys.executable, "-m", "pytest", "-rs", "-m", "not gpu and not slow", "-p", "no:cacheprovider"]
-    run = subprocess.run(
-        [*command, *COMPARISONS], env=os.environ | environment, capture_output=True, text=True
-    )
+    whole = os.environ | environment
+    run = subprocess.run([*command, *COMPARISONS], env=whole, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout
     assert "SKIPPED" not in run.stdout
 

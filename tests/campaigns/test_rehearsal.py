@@ -36,9 +36,8 @@ def miniature(patch: pytest.MonkeyPatch) -> None:
     """Make every dataset small, MS-COCO's folds too, and train in this process."""
     specs = miniatures.SPECS | {"flickr8k": flickr8k_miniature.SPEC}
     for name, spec in specs.items():
-        patch.setitem(
-            DATASETS, name, replace(spec, images=IMAGES, labels={})
-        )  # no more matches of drawn images
+        small = replace(spec, images=IMAGES, labels={})  # no more matches of drawn images
+        patch.setitem(DATASETS, name, small)
     for module in (miniatures, flickr8k_miniature):
         patch.setattr(module, "IMAGES", IMAGES)
     patch.setitem(protocol.IMAGES_PER_FOLD, "5fold-1k", IMAGES["test"] // 5)

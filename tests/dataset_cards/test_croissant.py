@@ -56,9 +56,8 @@ def test_the_table_of_an_embedded_dataset_holds_its_captions(
         for record in metadata(spec.name).records("pictures")
     ]
     for split in ("dev", "test"):
-        rows = [
-            row for row in records if row[split_column] == split and all(row[x] for x in captions.values())
-        ]
+        told = [row for row in records if all(row[column] for column in captions.values())]
+        rows = [row for row in told if row[split_column] == split]
         content = spec.content(split)
         assert [row["id"] for row in rows] == content.image_ids.tolist()
         for language, column in captions.items():

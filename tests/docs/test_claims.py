@@ -49,9 +49,8 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: 
     )
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    printed = CliRunner(env={"COLUMNS": "100"}).invoke(
-        app, ["evaluate", "my_scores.npy", "--dataset", "flickr30k"]
-    )
+    command = ["evaluate", "my_scores.npy", "--dataset", "flickr30k"]
+    printed = CliRunner(env={"COLUMNS": "100"}).invoke(app, command)
     assert shown.split() == printed.output.split("to turn it into")[0].split()
 
 
@@ -142,13 +141,10 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
             words = words[2:]
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        command = getattr(command, "commands", {}).get(
-            "runs", command
-        )  # `audit RUN` is short for `audit runs RUN`
+        # `audit RUN` is short for `audit runs RUN`
+        command = getattr(command, "commands", {}).get("runs", command)
         assert command.name != "ncl-bench" or words[0] == "--version", words
-        known = {
-            option for parameter in command.params for option in parameter.opts + parameter.secondary_opts
-        }
+        known = {option for one in command.params for option in one.opts + one.secondary_opts}
         assert {word for word in words if word.startswith("--")} <= known, words
 
 

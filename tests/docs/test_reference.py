@@ -11,9 +11,8 @@ from pages import ROOT
 
 import ncl_bench
 
-NAMES = re.findall(
-    r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE
-)
+PAGE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+NAMES = re.findall(r"^::: ([\w.]+)$", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -28,10 +27,8 @@ def test_the_reference_holds_all_public_names() -> None:
 
 
 def test_the_pictures_of_the_noise_units_are_current() -> None:
-    script = ROOT / "docs" / "make_pictures.py"
-    result = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT
-    )
+    command = [sys.executable, ROOT / "docs" / "make_pictures.py", "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
     picture = ElementTree.parse(ROOT / "docs" / "noise_units.svg").getroot()
     assert picture.get("aria-label", "").startswith("Synthetic noise at 40%")

@@ -50,11 +50,9 @@ def test_what_no_row_may_hold_is_refused(fields: dict[str, Any], message: str) -
         entry(**fields)
 
 
-@pytest.mark.parametrize(
-    "name", ["VSE∞ (GPO)", "SGR*", "CCR&CCS", "PCME++", "GSC-SGR (batch 32)", "ALIGN+OSA"]
-)
-def test_published_names_are_accepted(name: str) -> None:
-    assert entry(method=name).method == name
+def test_published_names_are_accepted() -> None:
+    for name in ("VSE∞ (GPO)", "SGR*", "CCR&CCS", "PCME++", "GSC-SGR (batch 32)", "ALIGN+OSA"):
+        assert entry(method=name).method == name
 
 
 def test_falling_recalls_are_named() -> None:

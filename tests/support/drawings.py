@@ -50,18 +50,12 @@ def describe(folder: Path, n: int) -> None:
             if name == "triangle":
                 brush.polygon([(x, y + 32), (x + 32, y + 32), (x + 16, y)], fill=ink)
             else:
-                getattr(brush, {"circle": "ellipse", "square": "rectangle"}[name])(
-                    (x, y, x + 32, y + 32), fill=ink
-                )
+                drawn = brush.ellipse if name == "circle" else brush.rectangle
+                drawn((x, y, x + 32, y + 32), fill=ink)
         picture.save(folder / "photos" / f"{number:03}.png")
         english = f"A {colour} {shape} on the {side} of a {other}."
-        rows.append(
-            (
-                f"{number:03}.png",
-                english,
-                f"{SHAPES[other]}{SIDES[side]}有一个{COLOURS[colour]}的{SHAPES[shape]}。",
-            )
-        )
+        chinese = f"{SHAPES[other]}{SIDES[side]}有一个{COLOURS[colour]}的{SHAPES[shape]}。"
+        rows.append((f"{number:03}.png", english, chinese))
     with (folder / "captions.csv").open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows(rows)
 

@@ -69,9 +69,8 @@ def make_now(folder: Path, name: str = "h5100k_precomp") -> Path:
         np.save(folder / name / f"{split}_ims.npy", features(images, number, "float16"))
         write_lines(folder / name / f"{split}_ids.txt", [str(31 * i + number) for i in range(images)])
         for shift, tokenizer in enumerate(now.VOCABULARY_SIZES):
-            rows = [
-                ",".join(str(4 + (i + j + shift) % 5) for j in range(3 + i % 3)) + "," for i in range(images)
-            ]
+            ids = [[4 + (i + j + shift) % 5 for j in range(3 + i % 3)] for i in range(images)]
+            rows = ["".join(f"{word}," for word in own) for own in ids]
             write_lines(folder / name / f"{split}_caps_{tokenizer}.txt", rows)
     return folder
 

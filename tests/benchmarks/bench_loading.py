@@ -68,7 +68,7 @@ def test_a_pair_costs_the_same_in_a_set_of_a_million(tmp_path: Path) -> None:
     read = {}
     for images in (25_000, 200_000):
         folder = tmp_path / str(images)
-        write_images(folder, images, captions_per_image=5, regions=1, dim=4)
+        write_images(folder, images, captions_per_image=5, regions=1, dim=64)
         prepare_images(folder, folder)
         command = [sys.executable, "-m", "benchmarks.bench_loading", str(folder)]
         runs = [

@@ -14,7 +14,9 @@ from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import leaderboard
 from baselines.engine.printed import PUBLISHED
+from baselines.recipes.ablation import ablations
 from leaderboard.board import read_content
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate
 from ncl_bench.cli import app
@@ -112,6 +114,19 @@ def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixtu
     for example, printed in shown:
         exec(example, {})
         assert capsys.readouterr().out == printed
+
+
+def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says() -> None:
+    rows = leaderboard.load_results().query("dataset == 'pictograms' and budget == 600")
+    found = rows[rows.ablation.map(len) > 0].groupby("ablation").r_sum.agg(["mean", "count"])
+    wanted = {(name, row.title) for name, table in ablations().items() for row in table.rows}
+    assert wanted <= set(found.index)
+    assert found.loc[sorted(wanted), "count"].min() >= 3
+    mean = {title: value for (_, title), value in found["mean"].items() if title != "full"}
+    full_ncr = found.loc[[("ablation_ncr", "full")], "mean"].item()
+    assert mean["without co-divide"] >= full_ncr
+    assert min(mean["P-Cls"], mean["P-Cls + CR"]) >= mean["P-Cls + P-Cap + CR (full)"]
+    assert mean["L_r, q = 0"] >= mean["L_r with SCC"]
 
 
 def test_own_images_take_fourteen_commands() -> None:

@@ -651,6 +651,7 @@ def sweep(
         ablation_to_print,
         cells_of,
         cells_of_ablation,
+        move_to_dataset,
         table_to_print,
     )
     from baselines.engine.sweep import sweep as run_sweep
@@ -690,7 +691,7 @@ def sweep(
             noise_files=noise_files,
         )
     if dataset:
-        cells = list(dict.fromkeys(cell.on(dataset) for cell in cells))
+        cells = move_to_dataset(cells, dataset)
     if plan:
         from baselines.engine.plan import BOUND, left_to_do, table_of_work
 

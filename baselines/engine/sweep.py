@@ -317,6 +317,19 @@ class Cell:
             raise NclBenchError(f"{self.submission} was trained {problem}; choose a new folder with --to")
 
 
+def move_to_dataset(cells: Sequence[Cell], dataset: str) -> list[Cell]:
+    """Move cells to another dataset, each once.
+
+    Controls that train on the truly clean pairs stay behind where nobody knows these.
+
+    Raises:
+        NclBenchError: there is no such dataset, or a recipe does not fit it.
+    """
+    if dataset_spec(dataset).noise == "natural":
+        cells = [cell for cell in cells if not cell.members[0].job.recipe.clean_only] or cells
+    return list(dict.fromkeys(cell.on(dataset) for cell in cells))
+
+
 def cells_of(
     folder: Path,
     recipes: Sequence[str] | Mapping[str, Sequence[str]],

@@ -22,6 +22,7 @@ from baselines.engine.sweep import (
     Table,
     cells_of,
     cells_of_ablation,
+    move_to_dataset,
     sweep,
     table_as_csv,
     table_to_print,
@@ -349,6 +350,19 @@ def test_a_table_moves_to_another_dataset() -> None:
     assert web.job.settings == {"dataset": "pictograms-web", "steps": 7}
     with pytest.raises(NclBenchError, match="unknown dataset 'mnist'"):
         cell.on("mnist")
+
+
+def test_a_table_leaves_the_controls_that_know_the_truth_where_it_is_known() -> None:
+    table = Table.load("pictograms_similar")
+    cells = cells_of(Path("to"), table.trained(), ["similar-40", "similar-60"], [0], settings=table.settings)
+    clean_only = "triplet/pictograms_vse_infinity_clean_tuned"
+    assert {cell.recipe for cell in cells} - {
+        cell.recipe for cell in move_to_dataset(cells, "pictograms-web")
+    } == {clean_only}
+    assert len(move_to_dataset(cells, "pictograms-web")) == len(table.recipes) - 1  # both noises become none
+    control = [cell for cell in cells if cell.recipe == clean_only]
+    with pytest.raises(NclBenchError, match="clean_only is true, but it is unknown which pairs"):
+        move_to_dataset(control, "pictograms-web")
 
 
 def test_an_ablation_is_trained_and_printed_beside_the_paper(

@@ -24,7 +24,6 @@ Deviations between paper and published code; we follow the code unless said othe
     peer's, in float64, and a pair at the mean is stored. ``faults: published`` keeps the code's behaviour.
   * The code's VSE-infinity has an MLP over captions, dropout and centred vectors, and so have the recipes. The code
     centres by the batch in evaluation too, so scores depend on the order of the loader; we use a running mean there.
-    by the batch in evaluation too, so scores depend on the order of the loader; we take a running mean there.
   * The code's word vectors start from GloVe; ours are drawn.
   * A batch of one turns the code's networks into NaN; we skip a single left-over pair. If fewer than two pairs are
     clean, all are.

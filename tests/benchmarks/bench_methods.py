@@ -114,7 +114,9 @@ def test_no_method_costs_more_than_its_passes(backbone: str) -> None:
     torch.set_num_threads(1)
     plain, costs = Epoch("triplet", backbone), {}
     for name, method in METHODS.items():
-        if name == "triplet" or (method.needs_cosines and not issubclass(BACKBONES[backbone], CosineBackbone)):
+        if name == "triplet" or (
+            method.needs_cosines and not issubclass(BACKBONES[backbone], CosineBackbone)
+        ):
             continue
         try:
             epoch = Epoch(name, backbone)

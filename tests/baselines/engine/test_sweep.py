@@ -345,24 +345,24 @@ def test_every_row_of_an_ablation_is_a_cell_of_its_own_on_any_dataset() -> None:
 def test_a_table_moves_to_another_dataset() -> None:
     (cell,) = cells_of(Path("to"), ["ncr/pictograms_vse_infinity"], ["caption-60"], [0], settings=["steps=7"])
     assert cell.on("digits").recipe == "ncr/digits_vse_infinity"
-    web = cell.on("pictograms-web")  # which has no recipes of its own, and natural noise
-    assert (web.recipe, str(web.noise)) == ("ncr/pictograms_vse_infinity", "none")
-    assert web.job.settings == {"dataset": "pictograms-web", "steps": 7}
+    web = cell.on("pictograms-web")  # whose noise is natural
+    assert (web.recipe, str(web.noise)) == ("ncr/pictograms-web_vse_infinity", "none")
+    emoji = cell.on("pictograms-emoji")  # which has no recipes of its own
+    assert emoji.job.settings == {"dataset": "pictograms-emoji", "steps": 7}
     with pytest.raises(NclBenchError, match="unknown dataset 'mnist'"):
         cell.on("mnist")
 
 
-def test_a_table_leaves_the_controls_that_know_the_truth_where_it_is_known() -> None:
-    table = Table.load("pictograms_similar")
-    cells = cells_of(Path("to"), table.trained(), ["similar-40", "similar-60"], [0], settings=table.settings)
-    clean_only = "triplet/pictograms_vse_infinity_clean_tuned"
-    assert {cell.recipe for cell in cells} - {
-        cell.recipe for cell in move_to_dataset(cells, "pictograms-web")
-    } == {clean_only}
-    assert len(move_to_dataset(cells, "pictograms-web")) == len(table.recipes) - 1  # both noises become none
-    control = [cell for cell in cells if cell.recipe == clean_only]
+def test_controls_that_know_the_truth_do_not_move_to_natural_noise() -> None:
+    control = "triplet/pictograms_vse_infinity_clean"
+    recipes = ["ncr/pictograms_vse_infinity", "triplet/pictograms_vse_infinity", control]
+    cells = cells_of(Path("to"), recipes, ["similar-40", "similar-60"], [0])
+    moved = move_to_dataset(cells, "pictograms-web")  # where both noises become none
+    web = "pictograms-web_vse_infinity"
+    assert [cell.recipe for cell in moved] == [f"ncr/{web}", f"triplet/{web}"]
+    assert len(move_to_dataset(cells, "digits")) == len(cells)
     with pytest.raises(NclBenchError, match="clean_only is true, but it is unknown which pairs"):
-        move_to_dataset(control, "pictograms-web")
+        move_to_dataset([cell for cell in cells if cell.recipe == control], "pictograms-web")
 
 
 def test_an_ablation_is_trained_and_printed_beside_the_paper(

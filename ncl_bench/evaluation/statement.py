@@ -25,7 +25,7 @@ TextIfAny = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=300), AfterValidator(_is_something)
 ]
 SettingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=60)]
-RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_]+$", max_length=100)]
+RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_-]+$", max_length=100)]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

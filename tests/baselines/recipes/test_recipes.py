@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 from support.damaged import YAML, assert_damage_is_refused, assert_refused
 
 from baselines.backbones import BACKBONES
@@ -14,6 +15,7 @@ from baselines.methods import METHODS
 from baselines.recipes import recipe_names, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
+from ncl_bench.evaluation.statement import RecipeName
 
 SHIPPED = recipe_names()
 RESOLVED = Path(__file__).with_name("resolved.json")
@@ -31,6 +33,7 @@ def test_shipped_recipe_loads_and_is_where_its_name_says(name: str) -> None:
     assert isinstance(recipe.method_config, METHODS[folder].Config)
     assert isinstance(recipe.backbone_config, BACKBONES[recipe.backbone["name"]].Config)
     assert shipped_name(recipe) == name
+    TypeAdapter(RecipeName).validate_python(name)  # a submission states it
 
 
 def test_a_name_means_the_same_training_as_ever() -> None:

@@ -19,7 +19,7 @@ SHOWN_ONLY = Counter(
         "docs/faq.md": 1,
         "docs/multi-gpu.md": 3,
         "docs/my-own-images.md": 1,
-        "docs/noise.md": 2,
+        "docs/noise.md": 3,
         "docs/quickstart.md": 2,
         "docs/reproduce.md": 5,
         "docs/scale.md": 2,

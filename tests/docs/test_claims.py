@@ -116,13 +116,12 @@ def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixtu
         assert capsys.readouterr().out == printed
 
 
-def test_the_oracle_is_below_the_mean_triplet_under_near_misses_as_the_noise_page_says() -> None:
-    rows = leaderboard.load_results().query("dataset == 'pictograms' and noise_unit == 'similar'")
-    rows = rows[(rows.noise_ratio == 0.6) & (rows.budget == 600)]
-    of_seed = rows.pivot_table("r_sum", rows.seeds.map(min), "method")
-    lost = of_seed["Triplet (mean)"] - of_seed["Triplet (warm-up, hardest) (clean pairs only)"]
-    assert len(lost) == 3
-    assert (round(lost.min()), round(lost.max())) == (11, 19)
+def test_the_oracle_gains_and_loses_under_near_misses_what_the_noise_page_says() -> None:
+    rows = leaderboard.load_results().query("noise_unit == 'similar' and budget == 600")
+    of_seed = rows.pivot_table("r_sum", ["noise_ratio", rows.seeds.map(min)], "method")
+    gain = of_seed["Triplet (warm-up, hardest) (clean pairs only)"] - of_seed["Triplet (mean)"]
+    assert sorted(gain[0.6].round(1)) == [-18.5, -14.3, -11.0]
+    assert list(gain[0.4].dropna().round(1)) == [12.8]
 
 
 def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says() -> None:

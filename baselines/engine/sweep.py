@@ -320,7 +320,7 @@ class Cell:
 def move_to_dataset(cells: Sequence[Cell], dataset: str) -> list[Cell]:
     """Move cells to another dataset, each once.
 
-    Controls that train on the truly clean pairs stay behind where nobody knows these.
+    A dataset with natural noise gets no control that trains on the clean pairs, because these are unknown.
 
     Raises:
         NclBenchError: there is no such dataset, or a recipe does not fit it.

@@ -116,7 +116,7 @@ def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixtu
         assert capsys.readouterr().out == printed
 
 
-@pytest.mark.parametrize(("ratio", "most"), [(0.4, 68), (0.6, 65)])
+@pytest.mark.parametrize(("ratio", "most"), [(0.4, 69), (0.6, 65)])
 def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(ratio: float, most: int) -> None:
     rows = leaderboard.load_results().query(
         f"noise_ratio == {ratio} and budget == 600 and dataset == 'pictograms'"

@@ -15,7 +15,7 @@ from shlex import quote
 from types import ModuleType
 from typing import NamedTuple
 
-from ncl_bench.errors import NclBenchError, Stopped
+from ncl_bench.errors import NclBenchError
 
 
 class Plugin(NamedTuple):
@@ -138,8 +138,6 @@ def _run(path: Path, given: str) -> ModuleType:
 
 def _failed(given: str, file: str, error: BaseException) -> NclBenchError:
     """Build the error for a plugin: its name, the failing line, and the problem."""
-    if isinstance(error, Stopped):
-        raise error
     if isinstance(error, SyntaxError):
         line, problem = error.lineno, error.msg
     else:

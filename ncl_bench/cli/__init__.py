@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,29 +34,29 @@ def __getattr__(name: str) -> Any:
     return app
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise Stopped(number)
-
-
 def main() -> None:
     """Run the command line; a user's mistake prints one sentence and exits with code 2.
 
     Raises:
         Stopped: SIGINT or SIGTERM arrived; exit code 130 or 143.
     """
+    arrived: list[Stopped] = []
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        arrived.append(Stopped(number))
+        raise arrived[0]
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the terminal cannot show
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # a background job ignores Ctrl-C
-            signal.signal(number, _stop)
+            signal.signal(number, stop)
     try:
-        from ncl_bench.cli.commands import app
-
-        app()
-    except Stopped as stop:
+        _run(arrived)
+    except Stopped as stopped:
         how = "resumes" if Stopped.resumes else "starts over"
-        print(f"\nncl-bench: stopped by {stop.signal.name}; the same command {how}", file=sys.stderr)
+        print(f"\nncl-bench: stopped by {stopped.signal.name}; the same command {how}", file=sys.stderr)
         raise
     except NclBenchError as error:
         sys.exit(_refused(str(error)))
@@ -79,6 +80,21 @@ def main() -> None:
         if not fault or TRACEBACK in os.environ:
             raise
         sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
+
+
+def _run(arrived: Sequence[Stopped]) -> None:
+    """Run the command; an error after a stop is that stop, which code being imported may have replaced.
+
+    Python before 3.12 does so in every ``__set_name__``, and modules in C do as they like.
+    """
+    try:
+        from ncl_bench.cli.commands import app
+
+        app()
+    except Exception:
+        if arrived:
+            raise arrived[0] from None
+        raise
 
 
 def displaced(error: ModuleNotFoundError) -> str:

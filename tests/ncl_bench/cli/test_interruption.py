@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ def test_a_signal_ends_a_command_in_one_sentence(
     assert found.code == 128 + number
     assert found.out == ""
     assert found.err == f"\nncl-bench: stopped by {number.name}; the same command {how}\n"
+
+
+def _stopped_in_an_import(*_: object) -> None:
+    with suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+    raise ImportError("as modules in C do, which lose what stopped them")
+
+
+def test_a_signal_that_a_library_raises_as_its_own_error_ends_a_command_too(
+    tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = "\nncl-bench: stopped by SIGINT; the same command starts over\n"
+    plugin = tmp_path / "stops.py"
+    plugin.write_text(f"from {__name__} import _stopped_in_an_import as stop\nstop()\n")
+    found = run("--plugin", plugin, "datasets")
+    assert (found.code, found.out, found.err) == (130, "", stopped)
+    monkeypatch.setattr("ncl_bench.cli.commands.app", _stopped_in_an_import)
+    found = run("datasets")
+    assert (found.code, found.out, found.err) == (130, "", stopped)
 
 
 def test_a_signal_that_was_ignored_before_stays_ignored(run: Callable[..., Any]) -> None:

@@ -220,13 +220,15 @@ def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str) -> None:
 
 
 def records_of(folder: Path, known: Mapping[str, str]) -> tuple[FileRecord, ...]:
-    """Size and sha256 of every file in a folder, sorted by name.
+    """Size and sha256 of every file in a folder but its manifest, sorted by name.
 
     Args:
         folder: folder of the files.
         known: file name to a hash (hex) that is already known.
     """
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file())
+    # a run that was stopped at the end leaves a manifest
+    names = sorted(path.relative_to(folder).as_posix() for path in files if MANIFEST not in path.name)
     return tuple(
         FileRecord(
             name=name,

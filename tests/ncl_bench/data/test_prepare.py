@@ -360,6 +360,23 @@ def test_a_full_disk_leaves_nothing_half_written_and_work_of_the_same_settings_i
     assert os.listdir(tmp_path / "root") == ["flickr30k"]
 
 
+def test_a_stop_after_the_manifest_is_written_changes_nothing(tmp_path, monkeypatch):
+    source = miniatures.make_scan(tmp_path / "from", "flickr30k")
+    write = preparing._write
+
+    def stop(*arguments):
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "_write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare("flickr30k", source, tmp_path / "root")
+    prepare("flickr30k", source, tmp_path / "root")
+    prepare("flickr30k", source, tmp_path / "fresh")
+    assert contents(tmp_path / "root") == contents(tmp_path / "fresh")
+
+
 def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     usage = shutil.disk_usage(tmp_path)._replace(free=100)

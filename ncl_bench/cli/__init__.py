@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from threading import Timer
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -52,6 +53,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # a background job ignores Ctrl-C
             signal.signal(number, stop)
+    sys.unraisablehook = _send_again
     try:
         _run(arrived)
     except Stopped as stopped:
@@ -80,6 +82,16 @@ def main() -> None:
         if not fault or TRACEBACK in os.environ:
             raise
         sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
+
+
+def _send_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Send again a stop that came in a destructor or a callback of weakref, where Python ignores every error."""
+    if isinstance(ignored.exc_value, Stopped):
+        timer = Timer(0.01, os.kill, (os.getpid(), ignored.exc_value.signal))
+        timer.daemon = True
+        timer.start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _run(arrived: Sequence[Stopped]) -> None:

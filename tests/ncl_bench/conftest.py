@@ -24,6 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run ``ncl-bench`` with arguments."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards
 
     def command(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, arguments)])

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -59,6 +60,24 @@ def test_a_signal_that_a_library_raises_as_its_own_error_ends_a_command_too(
     monkeypatch.setattr("ncl_bench.cli.commands.app", _stopped_in_an_import)
     found = run("datasets")
     assert (found.code, found.out, found.err) == (130, "", stopped)
+
+
+class _StopsAsItDies:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_that_python_ignores_comes_again(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command() -> None:
+        _StopsAsItDies()
+        time.sleep(60)
+
+    monkeypatch.setattr("ncl_bench.cli.commands.app", command)
+    found = run("datasets")
+    assert found.code == 130
+    assert found.err == "\nncl-bench: stopped by SIGINT; the same command starts over\n"
 
 
 def test_a_signal_that_was_ignored_before_stays_ignored(run: Callable[..., Any]) -> None:

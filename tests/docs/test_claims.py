@@ -131,6 +131,14 @@ def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(rati
     assert (mean.idxmin() == oracle) == (mean[oracle] < mean[same_loss]) == (ratio == 0.6)
 
 
+def test_tuning_gains_what_the_noise_page_says() -> None:
+    rows = leaderboard.load_results().query("method == 'SPS' and dataset == 'pictograms' and budget == 600")
+    mean = rows.pivot_table("r_sum", ["noise_unit", "noise_ratio"], "recipe")
+    gain = mean.tuned - mean.default
+    assert gain["caption"].between(7, 9).all()
+    assert gain["similar"].between(-3, -2).all()
+
+
 def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says() -> None:
     rows = leaderboard.load_results().query("dataset == 'pictograms' and budget == 600")
     found = rows[rows.ablation.map(len) > 0].groupby("ablation").r_sum.agg(["mean", "count"])

@@ -821,9 +821,8 @@ def _rows(
     """Return the table's recipes that the user asked for, by name or by method, and the means of only such recipes."""
     rows = {row: row.split(" + ") for row in found}
     known = {name for names in rows.values() for name in names}
-    _narrowed(
-        table, "recipe", asked, [*found, *sorted(known), *sorted({name.split("/")[0] for name in known})]
-    )
+    methods = {name.split("/")[0] for name in known}
+    _narrowed(table, "recipe", asked, list(dict.fromkeys([*found, *sorted(known), *sorted(methods)])))
     return {
         row: found[row]
         for row, names in rows.items()

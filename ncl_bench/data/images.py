@@ -48,9 +48,8 @@ def add_images(
         ids = {split: load_prepared(root, spec, split).image_ids.tolist() for split in spec.images}
         target, work = folder / IMAGE_FILES, folder / f".{IMAGE_FILES}.partial"
         if target.exists():
-            shutil.rmtree(
-                work, ignore_errors=True
-            )  # left over if a run stopped between the last two lines below
+            # left over if a run stopped between the last two lines below
+            shutil.rmtree(work, ignore_errors=True)
             raise DataError(f"{spec.name} has its images already; delete {target} to add others")
         table = None if names is None else read_file_names(names)
         if table is not None and (unnamed := [i for split in ids for i in ids[split] if i not in table]):

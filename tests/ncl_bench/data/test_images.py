@@ -119,7 +119,10 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
     assert not (root / "flickr30k" / "image_files").exists()
     (source / "elsewhere.png").rename(source / f"{first}.png")
     add_images(SPEC, source, root)
+    leftover = root / "flickr30k" / ".image_files.partial"
+    leftover.mkdir()
     refused("flickr30k has its images already; delete")
+    assert not leftover.exists()
 
 
 def test_damaged_images_are_refused(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def new_row(
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
     header = header_of(submission, submitter, str(folder))
     check_header(header, opened.spec, str(folder))
-    standing = read_results(root).cells.get(cell_name(header))
+    name = cell_name(header)
+    standing = read_results(root, [name]).cells.get(name)
     if standing and standing.header == header:
         hashes = {record.key: record.scores_sha256 for record in standing.seeds}
         if (seed_key(submission), scores_sha256(submission)) in hashes.items():
@@ -164,7 +165,7 @@ def write_rows(
         SubmissionError: another result has the cell name, the training run, the scores or the ranks of one of the rows.
     """
     with sole_owner(root):
-        results = read_results(root)
+        results = read_results(root, [row.name for row in rows])
         cells, ranks = dict(results.cells), _standing_ranks(results, rows, root, progress)
         for row in rows:
             cells[row.name] = _with_row(cells.get(row.name), row, root)
@@ -183,7 +184,7 @@ def write_rows(
 
 
 def _standing_ranks(
-    results: Results, rows: Iterable[NewRow], root: Path, progress: Progress
+    results: Results, rows: Sequence[NewRow], root: Path, progress: Progress
 ) -> dict[str, dict[str, Counted]]:
     """Ranks of all existing results on the datasets of the new rows, by cell and seed."""
     datasets = {row.header.dataset for row in rows}
@@ -191,10 +192,9 @@ def _standing_ranks(
     ranks = {}
     with progress("read results", len(cells)) as advance:
         for name, file in cells.items():
-            seeds = [record.key for record in file.seeds]
-            ranks[name] = read_ranks(
-                root / "results" / f"{name}.npz", seeds, dataset_spec(file.header.dataset)
-            )
+            seeds, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
+            added = [row.record.key for row in rows if row.name == name]
+            ranks[name] = read_ranks(root / "results" / f"{name}.npz", seeds, spec, added)
             advance(1)
     return ranks
 

@@ -10,7 +10,7 @@ Recalls, intervals and board ranks are in no file: every build computes them fro
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -246,18 +246,19 @@ class Results:
     reproduced: dict[str, tuple[str, ...]]
 
 
-def read_results(root: Path) -> Results:
+def read_results(root: Path, adding: Collection[str] = ()) -> Results:
     """Read and check all YAML files of a leaderboard; ranks are not opened.
 
     Args:
         root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
+        adding: names of cells whose ranks may lack their YAML file: an `add` that was stopped left them.
 
     Raises:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
             result.
     """
     folder = root / "results"
-    paths = _files(folder)
+    paths = _files(folder, {folder / f"{name}.npz" for name in adding})
     cells = {}
     for path in (path for path in paths if path.suffix == ".yaml"):
         file = read_cell(path)
@@ -281,8 +282,8 @@ def read_cell(path: Path) -> CellFile:
     return checked(CellFile, read_yaml(path, largest=LARGEST_CELL), str(path))
 
 
-def _files(folder: Path) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs.
+def _files(folder: Path, alone: Collection[Path]) -> list[Path]:
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for those that may be alone.
 
     Raises:
         SubmissionError: there is another kind of file, or a file has no partner.
@@ -295,7 +296,7 @@ def _files(folder: Path) -> list[Path]:
         if path.suffix not in _PARTNER:
             raise SubmissionError(f"{path} belongs to no result; remove it")
         partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
-        if partner not in there:
+        if partner not in there and path not in alone:
             raise SubmissionError(
                 f"{path} has no {partner.name} beside it; add the submission again with "
                 "`ncl-bench leaderboard add`"

@@ -64,13 +64,16 @@ def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
                 yield f"{kind}_{side}_ties", pessimistic - optimistic
 
 
-def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str, Counted]:
+def read_ranks(
+    path: Path, seeds: Sequence[str], spec: DatasetSpec, adding: Sequence[str] = ()
+) -> dict[str, Counted]:
     """Read and check the ranks of a cell.
 
     Args:
         path: the ``.npz`` file.
         seeds: keys of the seeds in the YAML file beside it.
         spec: the dataset.
+        adding: keys of seeds that may be in the file too, and are not read: an `add` that was stopped left them.
 
     Raises:
         SubmissionError: the file is damaged or larger than its ranks can be, an array is missing, extra or of the wrong
@@ -80,12 +83,13 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
     kinds = {"whole": expected_shape(spec, "test")[0]} | ({} if fold is None else {"folds": fold})
     n_images, n_captions = expected_shape(spec, "test")
     n_queries = {"i2t": n_images, "t2i": n_captions}
-    largest = len(seeds) * len(kinds) * 2 * 4 * (n_images + n_captions) + 16 * _HEADER * (len(seeds) + 1)
+    n_seeds = len({*seeds, *adding})
+    largest = n_seeds * len(kinds) * 2 * 4 * (n_images + n_captions) + 16 * _HEADER * (n_seeds + 1)
     try:
         size = path.stat().st_size
         if size > largest:
             raise SubmissionError(
-                f"{path} has {size:,} bytes, the ranks of {len(seeds)} seeds have at most {largest:,}; {_AGAIN}"
+                f"{path} has {size:,} bytes, the ranks of {n_seeds} seeds have at most {largest:,}; {_AGAIN}"
             )
         with zipfile.ZipFile(path) as archive:
             arrays = _Arrays(path, archive)
@@ -97,9 +101,10 @@ def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str,
                 found[seed] = Counted(whole, within[0] if within else None, None, "")
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
-    if arrays.left:
+    left = {name for name in arrays.left if name.partition("_")[0].removeprefix("s") not in adding}
+    if left:
         raise SubmissionError(
-            f"{path} holds {min(arrays.left)}, which belongs to no seed of the YAML file; {_AGAIN}"
+            f"{path} holds {min(left)}, which belongs to no seed of the YAML file; {_AGAIN}"
         )
     return found
 

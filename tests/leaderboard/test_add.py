@@ -68,6 +68,29 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_
     assert entry.seeds == (0, 1, 12)
 
 
+def test_what_stopped_between_the_files_of_a_row_is_finished_by_the_same_command(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submissions = [make(tmp_path / str(seed), seed=seed) for seed in range(2)]
+    for board in (tmp_path / "whole", tmp_path / "stopped"):
+        for submission in submissions:
+            if board.name == "stopped":
+                with monkeypatch.context() as patch:
+                    patch.setattr("leaderboard.add.write_text", _interrupt)
+                    with pytest.raises(KeyboardInterrupt):
+                        add(submission, board)
+                with pytest.raises(SubmissionError, match="add the submission again"):
+                    read_measured(board, read_families())
+            path = add(submission, board)
+    whole = tmp_path / "whole" / path.relative_to(tmp_path / "stopped")
+    for suffix in (".yaml", ".npz"):
+        assert path.with_suffix(suffix).read_bytes() == whole.with_suffix(suffix).read_bytes()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
     add(make(tmp_path / "ours"), board)

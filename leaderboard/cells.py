@@ -25,6 +25,7 @@ from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
 from ncl_bench.evaluation.submission import Submission
+from ncl_bench.files import is_leftover
 from ncl_bench.schema import Record, Sha256, Text, read_yaml
 
 LARGEST_CELL = 2 * 1024 * 1024
@@ -251,14 +252,15 @@ def read_results(root: Path, adding: Collection[str] = ()) -> Results:
 
     Args:
         root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
-        adding: names of cells whose ranks may lack their YAML file: an `add` that was stopped left them.
+        adding: names of cells that are written next. Their ranks may lack the YAML file, and unfinished files are
+            passed over: an `add` that was stopped left them.
 
     Raises:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
             result.
     """
     folder = root / "results"
-    paths = _files(folder, {folder / f"{name}.npz" for name in adding})
+    paths = _files(folder, adding)
     cells = {}
     for path in (path for path in paths if path.suffix == ".yaml"):
         file = read_cell(path)
@@ -282,21 +284,23 @@ def read_cell(path: Path) -> CellFile:
     return checked(CellFile, read_yaml(path, largest=LARGEST_CELL), str(path))
 
 
-def _files(folder: Path, alone: Collection[Path]) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for those that may be alone.
+def _files(folder: Path, adding: Collection[str]) -> list[Path]:
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for what a stopped `add` left.
 
     Raises:
         SubmissionError: there is another kind of file, or a file has no partner.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    there = set(paths)
+    if adding:
+        paths = [path for path in paths if not is_leftover(path)]
+    there = {*paths, *(folder / f"{name}.yaml" for name in adding)}
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
         if path.suffix not in _PARTNER:
             raise SubmissionError(f"{path} belongs to no result; remove it")
         partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
-        if partner not in there and path not in alone:
+        if partner not in there:
             raise SubmissionError(
                 f"{path} has no {partner.name} beside it; add the submission again with "
                 "`ncl-bench leaderboard add`"

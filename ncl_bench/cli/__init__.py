@@ -50,9 +50,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the terminal cannot show
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # a background job ignores Ctrl-C
-            signal.signal(number, stop)
+    stops = (signal.SIGINT, signal.SIGTERM)
+    # a background job ignores Ctrl-C
+    heard = [each for each in stops if signal.getsignal(each) is not signal.SIG_IGN]
+    for each in heard:
+        signal.signal(each, stop)
     sys.unraisablehook = _send_again
     try:
         _run(arrived)
@@ -82,6 +84,9 @@ def main() -> None:
         if not fault or TRACEBACK in os.environ:
             raise
         sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
+    finally:
+        for each in heard:
+            signal.signal(each, signal.SIG_DFL)  # nothing is left that could be said
 
 
 def _send_again(ignored: "sys.UnraisableHookArgs") -> None:

@@ -72,19 +72,22 @@ def test_what_stopped_between_the_files_of_a_row_is_finished_by_the_same_command
     make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submissions = [make(tmp_path / str(seed), seed=seed) for seed in range(2)]
-    for board in (tmp_path / "whole", tmp_path / "stopped"):
-        for submission in submissions:
-            if board.name == "stopped":
-                with monkeypatch.context() as patch:
-                    patch.setattr("leaderboard.add.write_text", _interrupt)
-                    with pytest.raises(KeyboardInterrupt):
-                        add(submission, board)
-                with pytest.raises(SubmissionError, match="add the submission again"):
-                    read_measured(board, read_families())
-            path = add(submission, board)
-    whole = tmp_path / "whole" / path.relative_to(tmp_path / "stopped")
-    for suffix in (".yaml", ".npz"):
-        assert path.with_suffix(suffix).read_bytes() == whole.with_suffix(suffix).read_bytes()
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    for submission in submissions:
+        ranks = add(submission, whole).relative_to(whole).with_suffix(".npz")
+        with monkeypatch.context() as patch:
+            patch.setattr("leaderboard.add.write_text", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                add(submission, stopped)
+        with pytest.raises(SubmissionError, match="add the submission again"):
+            read_measured(stopped, read_families())
+        (stopped / ranks).with_name(f".{ranks.name}.9999999.tmp").touch()  # of a killed process
+        add(submission, stopped)
+        for folder in (whole, stopped):
+            assert len(list((folder / ranks).parent.iterdir())) == 2
+        for suffix in (".yaml", ".npz"):
+            file = ranks.with_suffix(suffix)
+            assert (stopped / file).read_bytes() == (whole / file).read_bytes()
 
 
 def _interrupt(*_: object) -> None:

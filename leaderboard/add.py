@@ -14,6 +14,7 @@ from leaderboard.cells import (
     cell_name,
     header_of,
     identities,
+    read_cell,
     read_results,
     reproduced_yaml,
 )
@@ -105,8 +106,8 @@ def new_row(
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
     header = header_of(submission, submitter, str(folder))
     check_header(header, opened.spec, str(folder))
-    name = cell_name(header)
-    standing = read_results(root, [name]).cells.get(name)
+    path = root / "results" / f"{cell_name(header)}.yaml"
+    standing = read_cell(path) if path.is_file() else None
     if standing and standing.header == header:
         hashes = {record.key: record.scores_sha256 for record in standing.seeds}
         if (seed_key(submission), scores_sha256(submission)) in hashes.items():

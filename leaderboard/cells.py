@@ -252,8 +252,8 @@ def read_results(root: Path, adding: Collection[str] = ()) -> Results:
 
     Args:
         root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
-        adding: names of cells that are written next. Their ranks may lack the YAML file, and unfinished files are
-            passed over: an `add` that was stopped left them.
+        adding: names of cells to write next. An interrupted `add` may have left their ranks without a YAML file, and
+            temporary files; both are accepted.
 
     Raises:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
@@ -285,7 +285,7 @@ def read_cell(path: Path) -> CellFile:
 
 
 def _files(folder: Path, adding: Collection[str]) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for what a stopped `add` left.
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for what an interrupted `add` left.
 
     Raises:
         SubmissionError: there is another kind of file, or a file has no partner.

@@ -73,7 +73,7 @@ def read_ranks(
         path: the ``.npz`` file.
         seeds: keys of the seeds in the YAML file beside it.
         spec: the dataset.
-        adding: keys of seeds that may be in the file too, and are not read: an `add` that was stopped left them.
+        adding: keys of seeds to write next. An interrupted `add` may have left their ranks; they are not read.
 
     Raises:
         SubmissionError: the file is damaged or larger than its ranks can be, an array is missing, extra or of the wrong

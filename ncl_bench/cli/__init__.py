@@ -86,11 +86,11 @@ def main() -> None:
         sys.exit(_refused(f"{one_line(fault)}; fix it, or set {TRACEBACK}=1 to see the full traceback"))
     finally:
         for each in heard:
-            signal.signal(each, signal.SIG_DFL)  # nothing is left that could be said
+            signal.signal(each, signal.SIG_DFL)  # the command is over, so the process may simply end
 
 
 def _send_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Send again a stop that came in a destructor or a callback of weakref, where Python ignores every error."""
+    """Resend a stop that was raised in a destructor or weakref callback, where Python ignores all errors."""
     if isinstance(ignored.exc_value, Stopped):
         timer = Timer(0.01, os.kill, (os.getpid(), ignored.exc_value.signal))
         timer.daemon = True
@@ -100,9 +100,9 @@ def _send_again(ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _run(arrived: Sequence[Stopped]) -> None:
-    """Run the command; an error after a stop is that stop, which code being imported may have replaced.
+    """Run the command; report an error after a stop as the stop.
 
-    Python before 3.12 does so in every ``__set_name__``, and modules in C do as they like.
+    An import can replace the stop: Python before 3.12 wraps errors in ``__set_name__``, and C extensions may drop them.
     """
     try:
         from ncl_bench.cli.commands import app

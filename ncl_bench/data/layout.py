@@ -227,7 +227,7 @@ def records_of(folder: Path, known: Mapping[str, str]) -> tuple[FileRecord, ...]
         known: file name to a hash (hex) that is already known.
     """
     files = (path for path in folder.rglob("*") if path.is_file())
-    # a run that was stopped at the end leaves a manifest
+    # an interrupted run may have left a manifest
     names = sorted(path.relative_to(folder).as_posix() for path in files if MANIFEST not in path.name)
     return tuple(
         FileRecord(

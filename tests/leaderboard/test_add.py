@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from leaderboard.add import add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.cells import header_of, read_cell
+from leaderboard.cells import header_of, read_cell, read_results
 from leaderboard.diff import diff
 from leaderboard.entries import Cell
 from leaderboard.methods import read_families
@@ -88,6 +88,21 @@ def test_what_stopped_between_the_files_of_a_row_is_finished_by_the_same_command
         for suffix in (".yaml", ".npz"):
             file = ranks.with_suffix(suffix)
             assert (stopped / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_a_stopped_add_of_several_rows_is_finished_too(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = tmp_path / "board"
+    folders = [make(tmp_path / "a"), make(tmp_path / "b", method="Other", difficulty=1.6)]
+    arguments = ["leaderboard", "add", *map(str, folders), "--root", str(board), "--submitter", "Ada"]
+    with monkeypatch.context() as patch:
+        patch.setattr("leaderboard.add.write_text", _interrupt)
+        CliRunner().invoke(app, arguments)
+    assert len(list(board.rglob("*.npz"))) == 1
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert len(read_results(board).cells) == 2
 
 
 def _interrupt(*_: object) -> None:

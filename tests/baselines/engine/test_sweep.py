@@ -234,8 +234,10 @@ PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["sweep", "ncr/digits_sgr", *PICTOGRAMS], "no recipe ncr/digits_sgr; fix: leave --table out, or choose"),
-        (["sweep", "ncr/digits_sgr", *PICTOGRAMS], r"choose from (?!.*(\bgsc/pictograms_sgr\b).*\1)"),
+        (
+            ["sweep", "ncr/digits_sgr", *PICTOGRAMS],
+            r"no recipe ncr/digits_sgr; fix: leave --table out, or choose from (?!.*(\bgsc/pictograms_sgr\b).*\1)",
+        ),
         (["sweep", "--noise", "image-40", *PICTOGRAMS], "no noise image-40; fix: .* none, caption-60"),
         (["sweep", "--seed", "0", "--seed", "3", *PICTOGRAMS], "no seed 3; fix: .* or choose from 0, 1, 2"),
         (["sweep", "ncr/digits_sgr", *ABLATION], "no recipe ncr/digits_sgr"),

@@ -571,7 +571,7 @@ def tune(
         found = Table.load(table)
         if found.tuning is None:
             raise NclBenchError(
-                f"--table {table} is not tuned: it has the options that papers publish; fix: leave --table out and "
+                f"--table {table} trains its recipes as they are and has no tuning section; fix: leave --table out and "
                 "name recipes with a `search` section"
             )
         names, tuning = list(_rows(table, recipe, found.recipes)), found.tuning

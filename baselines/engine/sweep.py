@@ -75,7 +75,7 @@ class Tuning(Record):
 
 
 class Table(Record):
-    """One table: measured at equal compute (docs/measured-tables.md), or as papers print it (docs/reproduce.md).
+    """One table: measured at equal steps (docs/measured-tables.md), or as papers print it (docs/reproduce.md).
 
     Attributes:
         title: title of the table.
@@ -83,7 +83,7 @@ class Table(Record):
         recipes: names of shipped recipes, or of two that are averaged (``A + B``), each with its training noises, such
             as ``none`` and ``caption-60``. A file may list names instead, and state the ``noises`` of all.
         seeds: training seeds; the seed of the tuning must differ.
-        tuning: tuning of every recipe, whose tuned versions are trained too; None for published options alone.
+        tuning: tuning of every recipe, whose tuned versions are trained too; None trains the recipes as they are.
     """
 
     title: Text

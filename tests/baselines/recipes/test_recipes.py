@@ -57,6 +57,27 @@ def test_a_recipe_like_another_has_its_options_on_another_dataset(like: str) -> 
     assert note == f"Its options are those of rcl/pictograms_{like}."
 
 
+@pytest.mark.parametrize("backbone", ["saf", "sgr", "vse_infinity"])
+@pytest.mark.parametrize(
+    ("group", "of_the_paper"),
+    [
+        ("gsc/coco", {"intra_modal_weight": 0.01, "lr_update": 15}),
+        ("gsc_plus/coco", {"intra_modal_weight": 0.01}),
+        ("gsc_plus/cc152k", {"intra_modal_weight": 0.01, "lr_update": 15}),
+        ("pc2/coco", {"warmup_epochs": 10}),
+    ],
+)
+def test_a_recipe_whose_option_differs_from_the_paper_says_so(
+    group: str, of_the_paper: dict[str, float], backbone: str
+) -> None:
+    name = f"{group}_{backbone}" if group != "pc2/coco" else "pc2/coco_sgr"
+    options, note = Recipe.load(name).method, written(name)["note"]
+    for option, paper in of_the_paper.items():
+        assert options[option] != paper
+        assert f"{options[option]:g}" in note
+        assert f"{paper:g}" in note
+
+
 def test_a_recipe_holds_every_option_however_it_was_written() -> None:
     recipe = Recipe.from_dict(GOOD)
     spelled_out = {**GOOD, "method": {"name": "ncr", "margin": 0.2}}

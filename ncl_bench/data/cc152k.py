@@ -26,13 +26,15 @@ ORIGIN = Origin(
     ids_span_splits=False,
     licence="Conceptual Captions licence",
     licence_id="other",
+    licence_urls=("https://github.com/google-research-datasets/conceptual-captions/blob/master/LICENSE",),
+    published="2021",
     terms=(
         "You may use captions and image addresses for any purpose; please acknowledge Google as the source. "
         "The licence does not cover the images."
     ),
     noise=(
-        "Natural: an estimated 3 to 20 % of the alt-texts in every split do not fit their images. No list "
-        "of the wrong pairs exists."
+        "Natural: an estimated 3 to 20 % of the alt-texts of Conceptual Captions do not fit their images. No "
+        "estimate exists for a split of CC152K, and no list of the wrong pairs."
     ),
     upload=("captions",),
     upload_reason=(

@@ -41,6 +41,8 @@ ORIGIN = Origin(
     files=("{split}_ims.npy", "{split}_caps.txt", "{split}_ids.txt"),
     licence="Annotations CC BY 4.0, images under Flickr terms of use",
     licence_id="cc-by-4.0",
+    licence_urls=("https://creativecommons.org/licenses/by/4.0/", "https://www.flickr.com/help/terms"),
+    published="2018",
     terms=(
         "You may share the captions with credit to the COCO Consortium. The consortium does not own the "
         "images; their use must follow the Flickr terms."

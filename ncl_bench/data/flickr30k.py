@@ -23,6 +23,8 @@ ORIGIN = Origin(
     files=("{split}_ims.npy", "{split}_caps.txt", "{split}_ids.txt"),
     licence="Flickr terms of use",
     licence_id="other",
+    licence_urls=("https://www.flickr.com/help/terms",),
+    published="2018",
     terms=(
         "Images and captions may be used for non-commercial research and education only. The images stay "
         "under the Flickr terms of use and their owners' rights."

@@ -36,6 +36,8 @@ ORIGIN = Origin(
     dtypes=("float16", "float32"),
     licence="Flickr terms of use",
     licence_id="other",
+    licence_urls=("https://www.flickr.com/help/terms",),
+    published="2013",
     terms=(
         "Whoever received images and captions from their authors may use them, for non-commercial research "
         "and education only. The images stay under the Flickr terms of use and their owners' rights."

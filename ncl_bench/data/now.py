@@ -20,7 +20,7 @@ VOCABULARY_SIZES = {"bpe": 10_000, "bert": 32_702, "jieba": 56_271}
 ORIGIN = Origin(
     summary=(
         "Screenshots of web pages, 720 x 1280 pixels, each with the description from the page's meta data. "
-        "Nobody annotated or cleaned the pairs. Most captions are Chinese, others English, Japanese or "
+        "Nobody annotated or cleaned the pairs of train. Most captions are Chinese, others English, Japanese or "
         "Russian; they are published only as token ids. Each image has 36 region features of an APT "
         "detector."
     ),
@@ -42,10 +42,12 @@ ORIGIN = Origin(
     ids_span_splits=False,
     licence="CC BY-NC 4.0",
     licence_id="cc-by-nc-4.0",
+    licence_urls=("https://creativecommons.org/licenses/by-nc/4.0/",),
+    published="2024",
     terms="You may share and change it for non-commercial purposes, with credit to its authors.",
     noise=(
-        "Natural: an estimated 70 % of the descriptions in every split say little about the screenshot. No "
-        "list of the wrong pairs exists."
+        "Natural: the authors estimate that nearly 70 % of the dataset's pairs are noisy. Dev and test hold pairs "
+        "that people judged to match. No list of the wrong pairs exists."
     ),
     upload=("captions", "images"),
     upload_reason="the licence asks for credit and forbids commercial use",

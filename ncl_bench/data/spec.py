@@ -76,6 +76,8 @@ class Origin:
         upload: tables that may be uploaded: ``images``, ``captions``, both or none.
         upload_reason: why these and no more.
         citation: BibTeX.
+        licence_urls: addresses of the licences, or none.
+        published: year in which the files were published (ISO 8601), or empty.
         prefixes: ``train``, ``dev`` and ``test`` to the prefix of their files.
         extra_files: other files to read, each found by its name.
         dtypes: number types that the published features may have.
@@ -97,6 +99,8 @@ class Origin:
     upload: tuple[str, ...]
     upload_reason: str
     citation: str = ""
+    licence_urls: tuple[str, ...] = ()
+    published: str = ""
     prefixes: Mapping[str, str] = field(default_factory=lambda: {split: split for split in SPLITS})
     extra_files: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ("float32",)

@@ -28,7 +28,9 @@ def test_the_file_is_what_the_command_prints_and_valid(name: str) -> None:
     found = metadata(name)
     issues = found.metadata.ctx.issues
     assert not issues.errors
-    assert all("datePublished" in warning for warning in issues.warnings)  # no source states a date
+    assert not issues.warnings
+    assert all(licence.startswith("https://") for licence in found.metadata.license)
+    assert found.metadata.date_published.year == int(DATASETS[name].origin.published)
     records = list(found.records("splits"))
     assert [record["splits/images"] for record in records] == [DATASETS[name].images[x] for x in SPLITS]
 

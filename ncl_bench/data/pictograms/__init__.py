@@ -230,6 +230,14 @@ def _origin(summary: str, noise: str) -> Origin:
         files=(),
         licence="Public domain, Apache-2.0, MIT, ISC and Unicode-3.0, by source",
         licence_id="other",
+        licence_urls=(
+            "https://creativecommons.org/licenses/publicdomain/",
+            *(
+                f"https://spdx.org/licenses/{name}.html"
+                for name in ("Apache-2.0", "MIT", "ISC", "Unicode-3.0")
+            ),
+        ),
+        published="2026",
         terms=(
             "You may use, change and share it for any purpose. Copies must keep the notices of "
             "`LICENSES.txt`, which is next to the data."

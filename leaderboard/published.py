@@ -16,6 +16,7 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import as_csv, readable, write_text
 from ncl_bench.schema import Record, read_yaml
+from ncl_bench.shown import Link, LongText, ShownText, Text
 
 PUBLISHED = Path(__file__).parent / "published"
 DISAGREEMENT = "Other papers print another rSum"
@@ -25,10 +26,10 @@ DISAGREEMENT = "Other papers print another rSum"
 class Paper(Reference):
     """A paper, repository or poster that prints numbers."""
 
-    short: str
+    short: Text
     method: str
-    read_from: str
-    code: str = ""
+    read_from: LongText
+    code: Link = ""
 
 
 class Original(Record):
@@ -48,13 +49,13 @@ class Rule(Record):
 
     where: dict[str, Any]
     same_as: Original | None = None
-    note: str = ""
-    doubt: str = ""
+    note: LongText = ""
+    doubt: LongText = ""
     kind: Literal["ablation", "oracle"] | None = None
-    extra: str = ""
+    extra: ShownText = ""
     features: Literal["pretrained", "unknown"] | None = None
     selection: Literal["test"] | None = None
-    noise: str = ""
+    noise: ShownText = ""
 
     def applies(self, facts: dict[str, str]) -> bool:
         """Whether a line of results.csv matches all values under ``where``."""

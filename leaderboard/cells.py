@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from leaderboard.entries import Percent, checked
 from leaderboard.methods import known_recipes
@@ -26,12 +26,11 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
 from ncl_bench.evaluation.submission import Submission
 from ncl_bench.files import is_leftover
-from ncl_bench.schema import Record, Sha256, Text, read_yaml
+from ncl_bench.schema import Record, Sha256, read_yaml
+from ncl_bench.shown import OptionalName, Text
 
 LARGEST_CELL = 2 * 1024 * 1024
 """Maximum size of a cell's YAML file in bytes: enough for 100 seeds with long curves."""
-
-Submitter = Annotated[str, StringConstraints(pattern=r"^([\w][\w .@()+'-]*)?$", max_length=80)]
 
 
 class Header(Statement):
@@ -42,7 +41,7 @@ class Header(Statement):
         training: training options of this repository's engine; null for other code.
     """
 
-    submitter: Submitter = ""
+    submitter: OptionalName = ""
     training: TrainingSetup | None = None
 
     @model_validator(mode="after")

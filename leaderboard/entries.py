@@ -2,13 +2,10 @@
 
 import itertools
 import math
-import unicodedata
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
-    AfterValidator,
     Field,
-    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
@@ -21,6 +18,7 @@ from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.statement import FoundPairs, TrainingCurve
 from ncl_bench.precision import Precision
 from ncl_bench.schema import Record
+from ncl_bench.shown import Link, LongText, Matching, Name, OptionalName, ShownText
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (
@@ -42,27 +40,7 @@ UNITS: dict[Unit, str] = {
 }
 """Noise units in words, in the order of the boards."""
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-Setting = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]+=[\w .,:;+'-]*$", max_length=120)]
-
-
-def _is_plain(name: str) -> str:
-    """Refuse a name that looks like another one or overlaps its neighbours."""
-    plain = unicodedata.normalize("NFKC", name)
-    plain = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
-    marks = [unicodedata.category(letter) in ("Mn", "Me") for letter in plain]
-    if any(a and b for a, b in itertools.pairwise(marks)):
-        raise ValueError("it stacks several marks on one letter; write at most one")
-    if plain != name:
-        raise ValueError(f"it holds invisible or special forms of letters; write {plain!r}")
-    return name
-
-
-OptionalName = Annotated[
-    str,
-    StringConstraints(pattern=r"^([\w*][\w .,:;+*∞()&=/@'-]*)?$", max_length=80),
-    AfterValidator(_is_plain),
-]
-Name = Annotated[OptionalName, Field(min_length=1)]
+Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and its value, NAME=VALUE")]
 
 
 Model = TypeVar("Model", bound=Record)
@@ -96,7 +74,9 @@ class Cell(Record):
     protocol: str
     noise_unit: Unit
     noise_ratio: Annotated[float, Field(ge=0, lt=1)] | None
-    text: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]*$", max_length=20)] = ""
+    text: Annotated[
+        str, Field(max_length=20), Matching("[a-z0-9_-]*", "a language and tokenizer, such as zh-bert")
+    ] = ""
 
     @field_validator("dataset")
     @classmethod
@@ -241,9 +221,9 @@ class Entry(Record):
     family: str
     backbone: OptionalName = ""
     features: Literal["region", "pretrained", "unknown"] = "region"
-    encoder: Annotated[str, StringConstraints(max_length=300)] = ""
+    encoder: ShownText = ""
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
-    extra: str = ""
+    extra: ShownText = ""
     kind: Literal["method", "ablation", "oracle"] = "method"
     cell: Cell
     recalls: Recalls
@@ -256,13 +236,13 @@ class Entry(Record):
     status: Status
     source: str
     own: bool = False
-    table: str = ""
+    table: ShownText = ""
     file: str = ""
     runs: tuple[str, ...] = ()
     command: str = ""
-    paper: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
-    code: Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
-    noise: str = ""
+    paper: Link = ""
+    code: Link = ""
+    noise: ShownText = ""
     selection: Selection = ""
     precision: Precision | Literal[""] = ""
     settings: tuple[Setting, ...] = ()
@@ -274,9 +254,9 @@ class Entry(Record):
     last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None
     curves: tuple[TrainingCurve, ...] = ()
     found: tuple[FoundPairs, ...] = ()
-    trained_on: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    trained_on: tuple[LongText, ...] = ()
+    notes: tuple[LongText, ...] = ()
+    doubts: tuple[LongText, ...] = ()
 
     @model_validator(mode="after")
     def _has_a_number(self) -> Self:

@@ -55,14 +55,9 @@ def _csv_line(rank: int | None, entry: Entry) -> list[str]:
         *(_shown(entry.eccv.get(name)) for name in _ECCV),
         _shown(entry.printed_r_sum),
         " ".join(map(str, entry.seeds)),
-        _text(" ".join(entry.doubts)),
-        _text(" ".join(entry.notes)),
+        " ".join(entry.doubts),
+        " ".join(entry.notes),
     ]
-
-
-def _text(value: str) -> str:
-    """Text that a spreadsheet shows instead of computing."""
-    return f"'{value}" if value.startswith(("=", "@", "+", "-")) else value
 
 
 def bibtex_text(papers: Mapping[str, Paper]) -> str:
@@ -70,17 +65,15 @@ def bibtex_text(papers: Mapping[str, Paper]) -> str:
     items = []
     for key, paper in sorted(papers.items()):
         fields = {
-            "author": f"{paper.authors} and others",
-            "title": f"{{{paper.title}}}",
+            "author": f"{latex(paper.authors)} and others",
+            "title": f"{{{latex(paper.title)}}}",
             "year": str(paper.year),
+            "howpublished": latex(paper.venue),
+            "doi": latex(paper.doi),
+            "eprint": latex(paper.arxiv),
+            "url": paper.link or paper.code,  # a Link has no brace, backslash or blank
         }
-        fields |= {
-            "howpublished": paper.venue,
-            "doi": paper.doi,
-            "eprint": paper.arxiv,
-            "url": paper.link or paper.code,
-        }
-        body = "".join(f"  {name} = {{{_bib(value)}}},\n" for name, value in fields.items() if value)
+        body = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
         items.append(f"@misc{{{key},\n{body}}}\n")
     return "\n".join(items)
 
@@ -89,12 +82,30 @@ def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{round(value, 4):g}"
     if isinstance(value, tuple):
-        return _text(", ".join(value))
-    return "" if value is None else _text(str(value))
+        return ", ".join(value)
+    return "" if value is None else str(value)
 
 
-def _bib(text: str) -> str:
-    return re.sub(r"([&%#_])", r"\\\1", text) if not text.startswith("http") else text
+_LATEX = {character: f"\\{character}" for character in "&%#_{}$"} | {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "*": r"$^{*}$",
+    "∞": r"$\infty$",
+    "±": r"$\pm$",
+    "–": "--",
+    "†": r"$^{\dagger}$",
+    "\n": " ",
+    "\r": " ",
+}
+
+
+def latex(text: str) -> str:
+    """Escape a text for LaTeX; it runs no command and ends no line."""
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 BEGIN, END = (

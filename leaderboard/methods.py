@@ -8,13 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from baselines.recipes import beginning, recipe_names, split_name
 from leaderboard.entries import Cell, Entry, checked
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.schema import Record, read_yaml
+from ncl_bench.shown import Link, LongText, Name, ShownText, Text, lookalike
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
 
@@ -22,13 +23,13 @@ METHODS_FILE = Path(__file__).parent / "methods.yaml"
 class Reference(Record):
     """A paper by its first author; ``link`` is its first known address."""
 
-    authors: str
-    title: str
-    venue: str
+    authors: Text
+    title: Text
+    venue: Text
     year: int
-    doi: str = ""
-    arxiv: str = ""
-    url: Annotated[str, StringConstraints(pattern=r"^(https://\S+)?$")] = ""
+    doi: ShownText = ""
+    arxiv: ShownText = ""
+    url: Link = ""
 
     @property
     def link(self) -> str:
@@ -56,9 +57,9 @@ class Family(Record):
             "method.epochs=2"}``.
     """
 
-    title: Annotated[str, Field(max_length=120)]
-    summary: Annotated[str, Field(max_length=900)]
-    names: tuple[str, ...]
+    title: Annotated[Text, Field(max_length=120)]
+    summary: Annotated[LongText, Field(max_length=900)]
+    names: tuple[Name, ...]
     single: tuple[str, ...] = ()
     ensemble: tuple[str, ...] = ()
     source: str = ""
@@ -124,28 +125,21 @@ def own_key(method: str) -> str:
     return "-".join(filter(None, ("own", plain, "" if plain == name else digest)))
 
 
-_LATIN = str.maketrans(
-    "АВЕЅІЈКМНОРСТУХаеѕіјорсухһԁԛԝӏ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυκχ",
-    "ABESIJKMHOPCTYXaesijopcyxhdqwl" + "ABEZHIKMNOPTYXaivopukx",
-)
-"""Maps Cyrillic and Greek letters to similar Latin letters."""
-
-
 def with_look_alikes(entries: Iterable[Entry], families: Mapping[str, Family]) -> list[Entry]:
     """Add a remark to entries whose name looks like another method's name in other letters."""
     entries = list(entries)
-    standing = [entry.method for entry in entries if entry.method.translate(_LATIN) == entry.method]
-    standing += [name for family in families.values() for name in family.names]
-    looks = {name.translate(_LATIN).lower(): name for name in standing}
-
-    def remarked(entry: Entry) -> Entry:
-        like = looks.get(entry.method.translate(_LATIN).lower())
-        if like is None or like.lower() == entry.method.lower():
-            return entry
-        remark = f"The name looks like {like}, but uses other letters: this is another method."
-        return entry.model_copy(update={"notes": (remark, *entry.notes)})
-
-    return [remarked(entry) for entry in entries]
+    standing = [name for family in families.values() for name in family.names]
+    standing += sorted({base_name(entry.method) for entry in entries if entry.method.isascii()})
+    remarks = {
+        name: lookalike(base_name(name), () if family_of(name, dict(families)) else standing)
+        for name in {entry.method for entry in entries}
+    }
+    return [
+        entry.model_copy(update={"notes": (remark, *entry.notes)})
+        if (remark := remarks[entry.method])
+        else entry
+        for entry in entries
+    ]
 
 
 def commands(

@@ -5,7 +5,6 @@ are in published/notes.yaml.
 """
 
 import csv
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +13,9 @@ from leaderboard.methods import Family, Reference, commands, family_of
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import as_csv, readable, write_text
+from ncl_bench.files import as_csv, from_csv_cell, readable, write_text
 from ncl_bench.schema import Record, read_yaml
+from ncl_bench.shown import Link, LongText, ShownText, Text
 
 PUBLISHED = Path(__file__).parent / "published"
 DISAGREEMENT = "Other papers print another rSum"
@@ -25,10 +25,10 @@ DISAGREEMENT = "Other papers print another rSum"
 class Paper(Reference):
     """A paper, repository or poster that prints numbers."""
 
-    short: str
+    short: Text
     method: str
-    read_from: str
-    code: str = ""
+    read_from: LongText
+    code: Link = ""
 
 
 class Original(Record):
@@ -48,13 +48,13 @@ class Rule(Record):
 
     where: dict[str, Any]
     same_as: Original | None = None
-    note: str = ""
-    doubt: str = ""
+    note: LongText = ""
+    doubt: LongText = ""
     kind: Literal["ablation", "oracle"] | None = None
-    extra: str = ""
+    extra: ShownText = ""
     features: Literal["pretrained", "unknown"] | None = None
     selection: Literal["test"] | None = None
-    noise: str = ""
+    noise: ShownText = ""
 
     def applies(self, facts: dict[str, str]) -> bool:
         """Whether a line of results.csv matches all values under ``where``."""
@@ -104,8 +104,7 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
     return _with_disagreements(entries, papers)
 
 
-@dataclass(frozen=True)
-class PrintedDetection:
+class PrintedDetection(Record):
     """What a source prints of finding wrong pairs; each text as in published/detection.csv, empty if not printed.
 
     Attributes:
@@ -117,17 +116,17 @@ class PrintedDetection:
         remark: what a reader has to know.
     """
 
-    paper: str
-    table: str
-    method: str
-    backbone: str
-    dataset: str
-    noise: str
-    accuracy: str
-    auroc: str
-    average_precision_wrong: str
-    f1: str
-    remark: str
+    paper: ShownText
+    table: ShownText
+    method: ShownText
+    backbone: ShownText
+    dataset: ShownText
+    noise: ShownText
+    accuracy: ShownText
+    auroc: ShownText
+    average_precision_wrong: ShownText
+    f1: ShownText
+    remark: ShownText
 
 
 def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
@@ -137,17 +136,24 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
         SubmissionError: the file cannot be read, or its columns are others.
     """
     path = folder / "detection.csv"
-    try:
-        return [PrintedDetection(**line) for line in _read_csv(path)] if path.exists() else []
-    except TypeError:
-        names = ", ".join(each.name for each in fields(PrintedDetection))
-        raise SubmissionError(f"{path} has other columns, expected {names}") from None
+    lines = _read_csv(path) if path.exists() else []
+    return [
+        checked(PrintedDetection, line, f"{path}: row {number}") for number, line in enumerate(lines, start=1)
+    ]
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
     try:
         with readable(path, SubmissionError, "a CSV file").open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
+            reader = csv.DictReader(stream)
+            lines = []
+            for line in reader:
+                if None in line or None in line.values():
+                    raise SubmissionError(
+                        f"{path}:{reader.line_num} has more or fewer cells than the first line; correct it"
+                    )
+                lines.append({name: from_csv_cell(cell) for name, cell in line.items()})
+            return lines
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SubmissionError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
 
@@ -298,9 +304,13 @@ def import_published(collected: Path, target: Path) -> int:
         The number of rows.
 
     Raises:
-        SubmissionError: a column is missing or a row is repeated.
+        SubmissionError: there is no row, a column is missing or a row is repeated.
     """
     rows = [_facts(row, f"{collected}:{line}") for line, row in enumerate(_read_csv(collected), start=2)]
+    if not rows:
+        raise SubmissionError(
+            f"{collected} has no rows, expected one per published result below the names of columns"
+        )
     seen: dict[tuple[str, ...], int] = {}
     for line, row in enumerate(rows, start=2):
         key = tuple(row[name] for name in COLUMNS)

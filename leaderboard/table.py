@@ -7,7 +7,7 @@ from pathlib import Path
 from leaderboard.add import RowStands, new_row
 from leaderboard.board import Board, Content, Division, Ranked, boards_of, merge_seeds
 from leaderboard.entries import Cell, Entry
-from leaderboard.exports import escape, markdown_table
+from leaderboard.exports import escape, latex, markdown_table
 from leaderboard.methods import read_families
 from leaderboard.published import Paper
 from leaderboard.results import Run, entries_of
@@ -25,14 +25,6 @@ MARKS = {
     SHARED: "shares its rank: rSum is equal, or a test over seeds and images finds no difference",
     CHOSEN_ON_TEST: "checkpoint chosen on test, so not ranked",
     DOUBTFUL: "doubtful number, so not ranked",
-}
-_LATEX = {character: f"\\{character}" for character in "&%#_{}$"} | {
-    "*": r"$^{*}$",
-    "∞": r"$\infty$",
-    "±": r"$\pm$",
-    "–": "--",
-    CHOSEN_ON_TEST: r"$^{\dagger}$",
-    DOUBTFUL: r"$^{?}$",
 }
 
 
@@ -131,7 +123,7 @@ def latex_text(tables: Iterable[Table]) -> str:
 
 def _latex_table(table: Table) -> str:
     out = [
-        f"% {table.title}; needs booktabs",
+        f"% {_comment(table.title)}; needs booktabs",
         *(f"% {note}" for note in table.notes),
         r"\begin{tabular}{rllrrrrrrrl}",
         r"\toprule",
@@ -144,14 +136,18 @@ def _latex_table(table: Table) -> str:
             rf"\textbf{{{value}}}" if best else value
             for value, best in zip(map(_latex, line.values), line.best, strict=True)
         ]
-        source = rf"\cite{{{','.join(line.papers)}}}" if line.papers else line.origin
+        source = rf"\cite{{{','.join(line.papers)}}}" if line.papers else latex(line.origin)
         words = [line.rank, _latex(line.method), _latex(line.backbone), *values, source]
         out.append(f"{' & '.join(words)} \\\\")
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
+def _comment(text: str) -> str:
+    return " ".join(text.split())  # a comment of LaTeX ends with its line
+
+
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    return latex(text).replace(DOUBTFUL, "$^{?}$")
 
 
 def markdown_text(tables: Iterable[Table], papers: Mapping[str, Paper]) -> str:
@@ -174,7 +170,8 @@ def _markdown_table(table: Table, papers: Mapping[str, Paper]) -> str:
 
 
 def _link(paper: Paper) -> str:
-    return f"[{escape(paper.short)}]({paper.link})" if paper.link else escape(paper.short)
+    link = paper.link.replace("(", "%28").replace(")", "%29")
+    return f"[{escape(paper.short)}]({link})" if link else escape(paper.short)
 
 
 def csv_text(tables: Iterable[Table]) -> str:

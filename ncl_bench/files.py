@@ -63,11 +63,29 @@ def write_text(target: Path, content: str) -> None:
     write_bytes(target, content.encode("utf-8"))
 
 
+_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff20\uff0d-]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.IGNORECASE | re.ASCII)
+
+
 def as_csv(rows: Iterable[Iterable[object]]) -> str:
-    """Format rows as CSV text, with ``\\n`` line ends."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
+    """Format rows as CSV text, with ``\\n`` line ends; every text as :func:`csv_cell`."""
+    lines = []
+    for row in rows:
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\r\n").writerow([csv_cell(cell) for cell in row])  # quotes both
+        lines.append(out.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
+
+
+def csv_cell(value: object) -> object:
+    """A cell that a spreadsheet shows and does not compute: a text like a formula gets an apostrophe; numbers stay."""
+    formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value
+
+
+def from_csv_cell(cell: str) -> str:
+    """The text that :func:`csv_cell` was given."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def readable(

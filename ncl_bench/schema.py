@@ -1,6 +1,5 @@
 """Common parts of typed files: the frozen base model, checked texts and paths, and strict YAML."""
 
-import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from yaml.resolver import Resolver
 
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import readable
+from ncl_bench.shown import Matching, unseen
 
 LARGEST_YAML = 64 * 1024
 FEWEST_DIGITS = 8
@@ -37,11 +37,9 @@ def _is_a_hash(value: str) -> str:
     return value
 
 
-Text = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300, pattern=r"^[^\n\t]*$")
+Sha256 = Annotated[
+    str, Matching("[0-9a-f]{64}", "a sha256: 64 digits 0-9 and a-f"), AfterValidator(_is_a_hash)
 ]
-"""One line."""
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$"), AfterValidator(_is_a_hash)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_stays_inside)]
 """A path below the folder that a record is about, with ``/``."""
 
@@ -119,7 +117,7 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
     """Parse the mapping in a file's text.
 
     Raises:
-        SubmissionError: not UTF-8, not YAML, holding an alias, a tag or a control character, or not a mapping.
+        SubmissionError: not UTF-8, not YAML, holding an alias, a tag or an invisible character, or not a mapping.
     """
     try:
         content = yaml.load(text.decode("utf-8"), Loader=_PlainLoader)
@@ -130,25 +128,19 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
         raise SubmissionError(f"{where} is not plain YAML: {problem}; write keys and plain values") from None
     if not isinstance(content, dict):
         raise SubmissionError(f"{path} holds {type(content).__name__}, expected keys and values")
-    _refuse_control_characters(content, path)
+    _refuse_unseen(content, path)
     return content
 
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""All but tab and newline; U+202A and similar ones make a page show text in another order than it is stored."""
-
-
-def _refuse_control_characters(value: Any, path: Path, key: str = "") -> None:
+def _refuse_unseen(value: Any, path: Path, key: str = "") -> None:
     if isinstance(value, str):
-        found = _CONTROL.search(value)
+        found = unseen(value, allowed="\t\n")
         if found:
-            raise SubmissionError(
-                f"{path}: {key or 'a key'} holds the control character U+{ord(found[0]):04X}; remove it"
-            )
+            raise SubmissionError(f"{path}: {key or 'a key'} holds the {found}; remove it")
     elif isinstance(value, dict):
         for name, below in value.items():
-            _refuse_control_characters(name, path)
-            _refuse_control_characters(below, path, f"{key}.{name}".lstrip("."))
+            _refuse_unseen(name, path)
+            _refuse_unseen(below, path, f"{key}.{name}".lstrip("."))
     elif isinstance(value, list):
         for below in value:
-            _refuse_control_characters(below, path, key)
+            _refuse_unseen(below, path, key)

@@ -10,7 +10,6 @@ packages``), which ``--from`` names. The page downloads the labels as CSV: ``pai
 
 import argparse
 import base64
-import csv
 import html
 import io
 import sys
@@ -25,6 +24,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.evaluation.pages import Gallery
+from ncl_bench.files import as_csv, write_text
 
 SEED = 0
 
@@ -179,6 +179,7 @@ document.querySelector("main").onclick = event => {
 document.querySelector("#save").onclick = () => {
   const rows = [...document.querySelectorAll("figure")].map(figure => figure.dataset)
     .filter(row => labels[row.pair])
+    .map(row => ({...row, image: row.image.replace(/^(?='*[=+@\\t\\r-])/, "'")}))  // no formula
     .map(row => `${row.pair},"${row.image.replaceAll('"', '""')}",${labels[row.pair]}\\n`);
   const text = "pair_id,image_id,label\\n" + rows.join("");
   const link = Object.assign(document.createElement("a"), {download: "labels.csv"});
@@ -227,10 +228,11 @@ def _run(chosen: argparse.Namespace) -> None:
         chosen.to.write_text(page(train, pairs, chosen.packages), encoding="utf-8")
         return
     spec = dataset_spec(train.name)
+    if chosen.to.resolve() in (chosen.first.resolve(), chosen.second.resolve()):
+        raise DataError(f"--to {chosen.to} is one of the two labellings; name another file")
     merged = merge(train, read_pair_labels(chosen.first, spec), read_pair_labels(chosen.second, spec))
-    with chosen.to.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerows([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged])
+    head = ("pair_id", "image_id", "stratum", "first", "second", "label")
+    write_text(chosen.to, as_csv([head, *merged]))
     first, second = [str(row[3]) for row in merged], [str(row[4]) for row in merged]
     print(
         f"{len(merged)} pairs, kappa {kappa(first, second):.3f}, {sum(not row[5] for row in merged)} differ"

@@ -32,7 +32,7 @@ from ncl_bench.data.keep import Kept, write_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, first_line
 from ncl_bench.evaluation.scores import check_embeddings, read_array
-from ncl_bench.files import atomic_path, readable, sole_owner, write_text
+from ncl_bench.files import atomic_path, csv_cell, readable, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseRecord, noise_sha256
 from ncl_bench.progress import bar
 
@@ -194,7 +194,9 @@ def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.flo
     with atomic_path(to) as folder:
         folder.mkdir()
         table.to_parquet(folder / PAIRS, index=False)
-        table.to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
+        texts = table.select_dtypes(["object", "string"]).columns
+        shown = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
+        shown.to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
         write_text(folder / RESULT, json.dumps(result.model_dump(mode="json"), indent=2) + "\n")
         write_page(
             folder / PAGE,

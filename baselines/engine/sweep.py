@@ -44,7 +44,8 @@ from ncl_bench.noise.files import read_noise_file
 from ncl_bench.precision import Precision
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
-from ncl_bench.schema import Record, Text, read_yaml
+from ncl_bench.schema import Record, read_yaml
+from ncl_bench.shown import Text
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import DataError
-from ncl_bench.files import readable
+from ncl_bench.errors import DataError, shorten
+from ncl_bench.files import from_csv_cell, readable
 
 SHARED = 5
 """Captions that begin with a title, from which on the title counts as shared."""
@@ -60,23 +60,29 @@ def read_pair_labels(
             f"{path} is not UTF-8 text, expected a CSV file with the columns pair_id and label"
         ) from None
     found: dict[int, str] = {}
-    for number, line in enumerate(csv.DictReader(text.splitlines()), 2):
+    try:
+        lines = list(csv.DictReader(text.splitlines()))
+    except csv.Error as error:  # such as a cell of more than 131,072 letters
+        raise DataError(
+            f"{path} cannot be read ({error}), expected a CSV file with the columns pair_id and label"
+        ) from None
+    for number, line in enumerate(lines, 2):
         pair, label = line.get("pair_id") or "", line.get("label") or ""
-        known = pair.isascii() and pair.isdecimal() and int(pair) < n_pairs
+        known = pair.isascii() and pair.isdecimal() and len(pair) < 19 and int(pair) < n_pairs
         if not known or label not in LABELS:
             raise DataError(
-                f"{path}, line {number}: pair_id is {pair!r} and label {label!r}, expected a pair from 0 to "
-                f"{n_pairs - 1} and one of: {', '.join(LABELS)}"
+                f"{path}, line {number}: pair_id is {shorten(pair)} and label {shorten(label)}, expected a "
+                f"pair from 0 to {n_pairs - 1} and one of: {', '.join(LABELS)}"
             )
         if int(pair) in found:
             raise DataError(
                 f"{path}, line {number}: pair {pair} has a label already; keep one line for each pair"
             )
-        theirs, ours = line.get("image_id"), (image_ids or {}).get(int(pair))
+        theirs, ours = from_csv_cell(line.get("image_id") or ""), (image_ids or {}).get(int(pair))
         if theirs and ours and theirs != ours:
             raise DataError(
-                f"{path}, line {number}: pair {pair} has the image {theirs}, but {ours} in {spec.name}; give labels of "
-                "this dataset"
+                f"{path}, line {number}: pair {pair} has the image {theirs[:80]}, but {ours} in {spec.name}; give "
+                "labels of this dataset"
             )
         found[int(pair)] = label
     if not found:

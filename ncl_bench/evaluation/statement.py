@@ -3,15 +3,15 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.precision import Precision
-from ncl_bench.schema import FileName, Record, Sha256, Text
+from ncl_bench.schema import FileName, Record, Sha256
+from ncl_bench.shown import Link, LongText, Matching, Name, ShownText, Text
 
-Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$", max_length=300)]
 NOTHING = ("none", "no", "n/a", "null", "-")
 
 
@@ -21,11 +21,17 @@ def _is_something(value: str) -> str:
     return value
 
 
-TextIfAny = Annotated[
-    str, StringConstraints(strip_whitespace=True, max_length=300), AfterValidator(_is_something)
+TextIfAny = Annotated[ShownText, AfterValidator(_is_something)]
+SettingName = Annotated[
+    str,
+    Field(max_length=60),
+    Matching(r"[a-z0-9_]+(\.[a-z0-9_]+)*", "the name of a recipe option, such as method.epochs"),
 ]
-SettingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$", max_length=60)]
-RecipeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+/[a-z0-9_-]+$", max_length=100)]
+RecipeName = Annotated[
+    str,
+    Field(max_length=100),
+    Matching("[a-z0-9_]+/[a-z0-9_-]+", "the name of a recipe, such as ncr/flickr30k_sgr"),
+]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -121,7 +127,9 @@ class TrainingSetup(Record):
     """
 
     precision: Precision
-    settings: dict[SettingName, bool | int | float | str | None] = Field(default_factory=dict, max_length=20)
+    settings: dict[SettingName, bool | int | float | ShownText | None] = Field(
+        default_factory=dict, max_length=20
+    )
     plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     budget: Annotated[int, Field(ge=1)] | None = None
 
@@ -202,10 +210,10 @@ class Statement(Record):
     """
 
     protocol_version: int
-    method: Text
+    method: Name
     paper: Link
     code: Link
-    backbone: Text
+    backbone: Name
     networks: Annotated[int, Field(ge=1, le=100)]
     dataset: str
     order_fingerprint: dict[Split, Sha256] = Field(default_factory=dict)
@@ -217,7 +225,7 @@ class Statement(Record):
     extra_clean_data: TextIfAny
     pretrained_encoder: TextIfAny
     recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
-    notes: Annotated[str, StringConstraints(max_length=3_000)] = ""
+    notes: LongText = ""
 
     @field_validator("protocol_version")
     @classmethod

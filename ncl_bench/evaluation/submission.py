@@ -10,7 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.evaluation.statement import ArrayFile, Split, Statement, Training
 from ncl_bench.files import write_text
-from ncl_bench.schema import Record, Text, read_yaml
+from ncl_bench.schema import Record, read_yaml
+from ncl_bench.shown import Text
 
 SUBMISSION_FILE = "submission.yaml"
 FILL_IN = "FILL-IN"

@@ -8,11 +8,12 @@ from shlex import quote
 
 import numpy as np
 import yaml
+from pydantic import ValidationError
 
 from ncl_bench.data import dataset_spec, train_noise
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import NoiseError, SubmissionError, one_line
+from ncl_bench.errors import NoiseError, SubmissionError, first_problem, one_line
 from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.evaluate import open_scores_of
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
@@ -21,6 +22,8 @@ from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.plugins import command_name
+from ncl_bench.schema import Record
+from ncl_bench.shown import Name
 
 _TEMPLATE = """\
 # A submission to ncl-bench. Replace every {fill}, put the score files beside this file, then run:
@@ -97,6 +100,10 @@ ASSUMED = (
 """Keys with a usual default that may be wrong for this submission."""
 
 
+class _Named(Record):
+    method: Name
+
+
 @dataclass(frozen=True)
 class Begun:
     """A newly created submission folder.
@@ -146,12 +153,16 @@ def begin_submission(
         DataError: the dataset is unknown, or its files are missing or damaged.
         NoiseError: the noise is refused.
         ScoresError: the scores cannot be read, or have the wrong type or shape for the test split.
-        SubmissionError: the name is empty, or the folder already holds a statement or other scores.
+        SubmissionError: the name cannot stand on the leaderboard, or the folder holds a statement already.
         NclBenchError: the folder cannot be written, or another process writes there.
     """
     spec = dataset_spec(dataset)
     if not method.strip():
         raise SubmissionError("--method is empty; give the name that the leaderboard shows")
+    try:
+        method = _Named(method=method).method
+    except ValidationError as error:
+        raise SubmissionError(f"--{first_problem(error)}") from None
     noise, origin = _noise(spec, noise_unit, noise_ratio, noise_seed, root)
     filled_in = {"noise": origin} if origin else {}
     order, origin_of_order = _order(spec, order_from, root)
@@ -176,7 +187,7 @@ def begin_submission(
             command=one_line(command_name()),
             folder=one_line(quote(str(folder))),
             version=PROTOCOL_VERSION,
-            method=yaml.safe_dump(method.strip(), default_style='"').strip(),
+            method=yaml.safe_dump(method, default_style='"').strip(),
             dataset=spec.name,
             order=order,
             language=spec.languages[0],

@@ -28,8 +28,8 @@ def test_a_printed_sum_that_rounding_does_not_explain_is_shown(printed: float, g
 MARKUP = ["<script>", "A<b>", 'A" onclick="x', "A\n", "", "=1+1", "x" * 81, "\u202eA", "A`b`"]
 ODD_LETTERS = {
     "ＮＣＲ": "write 'NCR'",
-    "N\u200dCR": "write 'NCR'",
-    "e\u0301": "write 'é'",
+    "N\u200dCR": "control character U\\+200D",
+    "N\ufe0fCR": "invisible character U\\+FE0F",
     "N" + "\u0301" * 3 + "CR": "it stacks several marks on one letter",
 }
 """Each stood on the board as a method of its own, on the page of ``NCR`` or over its neighbours."""

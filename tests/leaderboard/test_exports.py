@@ -10,7 +10,7 @@ import pytest
 
 from leaderboard.add import add
 from leaderboard.board import read_content
-from leaderboard.exports import bibtex_text, csv_text
+from leaderboard.exports import bibtex_text, csv_text, latex
 from leaderboard.published import read_papers
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -38,6 +38,17 @@ def test_a_spreadsheet_computes_no_cell(make: Maker, tmp_path: Path) -> None:
     assert line["notes"].startswith("'=HYPERLINK")
     assert line["extra"] == "'+1+1"
     assert not any(str(value).startswith(("=", "+", "-", "@")) for value in line.values())
+
+
+def test_a_text_runs_nothing_in_latex() -> None:
+    assert latex("\\input{/etc/passwd} ^^M ~ 5 % _a") == (
+        r"\textbackslash{}input\{/etc/passwd\} \textasciicircum{}\textasciicircum{}M \textasciitilde{} 5 \% \_a"
+    )
+    assert latex("a\nb\rc") == "a b c"
+    paper = next(iter(read_papers().values()))
+    text = bibtex_text({"a": paper.model_copy(update={"title": "}},\n\\input{x}", "authors": "\\write"})})
+    assert "\\input" not in text
+    assert "\\write" not in text
 
 
 def test_bibtex_has_one_entry_per_source() -> None:

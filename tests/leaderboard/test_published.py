@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from leaderboard import published
 from leaderboard.board import boards_of
 from leaderboard.entries import Entry
 from leaderboard.methods import family_of, read_families
@@ -199,6 +200,28 @@ def test_a_repeated_row_and_a_missing_column_are_refused(tmp_path: Path) -> None
     other = HEAD.replace("rsum_reported", "rsum")
     with pytest.raises(SubmissionError, match="no column 'rsum_reported'"):
         import_published(collected(tmp_path, other, CLEAN), tmp_path / "results.csv")
+
+
+def test_a_file_without_rows_overwrites_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "results.csv"
+    target.write_text("standing", encoding="utf-8")
+    for given in ("", HEAD):
+        with pytest.raises(SubmissionError, match="has no rows"):
+            import_published(collected(tmp_path, given), target)
+    assert target.read_text(encoding="utf-8") == "standing"
+
+
+def test_a_line_of_another_length_is_named(tmp_path: Path) -> None:
+    for line in (f"{CLEAN},more", "only,two"):
+        with pytest.raises(SubmissionError, match=r"collected\.csv:2 has more or fewer cells"):
+            import_published(collected(tmp_path, HEAD, line), tmp_path / "results.csv")
+
+
+def test_what_looks_like_a_formula_is_read_back_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "results.csv"
+    import_published(collected(tmp_path, HEAD, CLEAN.replace("Table 1", "=1+1")), target)
+    assert ",'=1+1," in target.read_text(encoding="utf-8")
+    assert published._read_csv(target)[0]["table"] == "=1+1"
 
 
 def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries: list[Entry]) -> None:

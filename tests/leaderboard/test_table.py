@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def entry(method: str, *recalls: float, **fields: Any) -> Entry:
 def markdown(*entries: Entry) -> str:
     (board,) = boards_of(entries)
     return markdown_text(tables_of(board), PAPERS)
+
+
+def test_a_heading_does_not_leave_its_comment() -> None:
+    (board,) = boards_of([entry("A", 50, 70, 80, 40, 60, 70)])
+    (table,) = tables_of(board)
+    text = latex_text([replace(table, title="CLIP\n\\input{/etc/passwd}")])
+    assert text.splitlines()[0] == "% CLIP \\input{/etc/passwd}; needs booktabs"
 
 
 def test_the_best_ranked_number_of_each_column_is_bold() -> None:

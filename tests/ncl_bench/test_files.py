@@ -1,5 +1,7 @@
 """Files of users, and places that one process owns."""
 
+import csv
+import io
 import os
 import shutil
 import subprocess
@@ -17,7 +19,7 @@ from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
-from ncl_bench.files import readable, sole_owner, write_bytes
+from ncl_bench.files import as_csv, csv_cell, from_csv_cell, readable, sole_owner, write_bytes
 from ncl_bench.npy import read_header
 from ncl_bench.schema import read_yaml
 
@@ -120,3 +122,19 @@ def test_a_lock_leaves_no_folder_where_nothing_was_written(tmp_path: Path) -> No
     with sole_owner(tmp_path / "deep" / "place"):
         (tmp_path / "deep" / "place").mkdir()
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["place"]
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1+1", "-cmd", "@SUM(A1)", "\t=1", "\r=1", "'=1+1", "''@x", "＝1+1", "-", "+1 (555)"]
+)
+def test_a_spreadsheet_computes_no_text_and_the_reader_gets_it_back(text: str) -> None:
+    (line,) = csv.reader(io.StringIO(as_csv([[text]]), newline=""))
+    assert line == [f"'{text}"]
+    assert from_csv_cell(line[0]) == text
+
+
+@pytest.mark.parametrize("value", ["-0.5", "+3", "-1e-05", "-inf", "nan", "'quoted'", "a=b", "", -0.5, None])
+def test_numbers_and_other_texts_stay_as_they_are(value: object) -> None:
+    assert csv_cell(value) == value
+    if isinstance(value, str):
+        assert from_csv_cell(value) == value

@@ -107,6 +107,26 @@ def test_a_merge_leaves_a_difference_open(train: PairedDataset) -> None:
         labels.merge(train, {1: "wrong"}, {1: "wrong", 3: "matches"})
 
 
+def test_a_merge_does_not_overwrite_what_it_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    for file in (first, second):
+        file.write_text("pair_id,label\n1,wrong\n", encoding="utf-8")
+    for to in (first, tmp_path / "." / "b.csv"):
+        monkeypatch.setattr("sys.argv", ["labels", "merge", str(first), str(second), "--to", str(to)])
+        with pytest.raises(SystemExit, match="is one of the two labellings; name another file"):
+            labels.main()
+    assert first.read_text(encoding="utf-8") == "pair_id,label\n1,wrong\n"
+
+
+@pytest.mark.parametrize("row", [f"1,{'x' * 200_000}", f"1,{'x' * 100_000}", f"{'1' * 5_000},wrong"])
+def test_an_endless_cell_is_refused_in_a_short_sentence(tmp_path: Path, row: str) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text(f"pair_id,label\n{row}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="expected a") as error:
+        read_pair_labels(file, WEB)
+    assert len(str(error.value)) < 400 + len(str(file))
+
+
 def test_the_page_shows_each_pair(train: PairedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "pictures", lambda train, pairs, packages: ["data:,"] * len(pairs))
     text = labels.page(train, [4, 7], None)

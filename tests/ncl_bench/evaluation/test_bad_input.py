@@ -128,7 +128,18 @@ replace_bytes("has sha256", lambda content: content[:-1] + b"\x01", "another_has
 state("notes holds the control character U+000D; remove it", "carriage_return", notes="a\rb")
 state("method holds the control character U+001B; remove it", "escape_sequence", method="\x1b[2J")
 state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
-state("method", "name_of_two_lines", method="a\nb")
+state("method is 'a\\nb': it has a line break", "name_of_two_lines", method="a\nb")
+state("pretrained_encoder is", "command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
+for key in ("method", "backbone", "hardware", "pretrained_encoder", "extra_clean_data", "notes"):
+    state(f"{key} holds the invisible character U+3164; remove it", f"filler_in_{key}", **{key: "N\u3164CR"})
+for number, sign in enumerate("^†["):
+    state(f"method is 'N{sign}': it holds '{sign}'; a name has letters", f"sign_{number}", method=f"N{sign}")
+state(
+    "code is 'https://a:b@example.org': a link names a host, without",
+    "password",
+    code="https://a:b@example.org",
+)
+state("recipes.0 is 'NCR': expected the name of a recipe, such as", "recipe_in_words", recipes=["NCR"])
 state("is '../test.npy': it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
 state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
 state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")

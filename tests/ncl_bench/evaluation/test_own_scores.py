@@ -311,3 +311,13 @@ def test_scores_of_another_shape_or_place_are_refused(run: Run, matrix: Path) ->
     assert init(run, folder, "--scores", matrix).code == 0, "an interrupted copy is taken up"
     (folder / "submission.yaml").unlink()
     assert init(run, folder, "--scores", folder / "test.npy").code == 0, "scores may lie there already"
+
+
+@pytest.mark.parametrize(("name", "sign"), [("RCL^2", "^"), ("GSC†", "†"), ("NCR [ours]", "[")])
+def test_a_name_that_the_leaderboard_refuses_begins_no_submission(
+    run: Run, tmp_path: Path, name: str, sign: str
+) -> None:
+    ran = run("submission", "init", "--method", name, "--dataset", "digits", "--to", tmp_path / "to")
+    assert ran.code == 2
+    assert f"--method is {name!r}: it holds {sign!r}; a name has letters, digits, blanks and" in ran.err
+    assert not (tmp_path / "to").exists()

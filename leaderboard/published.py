@@ -4,7 +4,6 @@
 are in published/notes.yaml.
 """
 
-import csv
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from leaderboard.methods import Family, Reference, commands, family_of
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import as_csv, readable, write_text
+from ncl_bench.files import as_csv, read_table, write_text
 from ncl_bench.schema import Record, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -145,11 +144,7 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
-    try:
-        with readable(path, SubmissionError, "a CSV file").open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SubmissionError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
+    return [row for _, row in read_table(path, SubmissionError, expected="a CSV file")[1]]
 
 
 def _repeats(facts: dict[str, str], original: Original, lines: list[dict[str, str]], where: str) -> bool:

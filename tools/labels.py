@@ -10,7 +10,6 @@ packages``), which ``--from`` names. The page downloads the labels as CSV: ``pai
 
 import argparse
 import base64
-import csv
 import html
 import io
 import sys
@@ -25,6 +24,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.evaluation.pages import Gallery
+from ncl_bench.files import as_csv, write_text
 
 SEED = 0
 
@@ -228,9 +228,7 @@ def _run(chosen: argparse.Namespace) -> None:
         return
     spec = dataset_spec(train.name)
     merged = merge(train, read_pair_labels(chosen.first, spec), read_pair_labels(chosen.second, spec))
-    with chosen.to.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerows([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged])
+    write_text(chosen.to, as_csv([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged]))
     first, second = [str(row[3]) for row in merged], [str(row[4]) for row in merged]
     print(
         f"{len(merged)} pairs, kappa {kappa(first, second):.3f}, {sum(not row[5] for row in merged)} differ"

@@ -197,8 +197,8 @@ def _karpathy_rows(path: Path, images: list[object]) -> Rows:
     for number, image in enumerate(images):
         where = f"{path} images[{number}]"
         match image:
-            case {"filename": str(name), "split": str(split), "sentences": [_, *_] as sentences}:
-                folder = image.get("filepath") or ""
+            case {"filename": str(name), "split": str(split), "sentences": [_, *_] as sentences, **others}:
+                folder = others.get("filepath")
             case _:
                 raise DataError(
                     f"{where} is {shorten(image)}, expected filename, split and at least one of sentences; correct it"

@@ -30,10 +30,10 @@ from PIL import Image
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
-from ncl_bench.data.own_tables import Splits, draw_splits, note_split, noted_splits, open_table
+from ncl_bench.data.own_tables import FORMATS, Splits, draw_splits, note_split, read_images
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.errors import DataError
-from ncl_bench.files import atomic_path, readable, sole_owner, write_text
+from ncl_bench.errors import DataError, shorten, shown
+from ncl_bench.files import atomic_path, readable, sole_owner, text_lines, write_text
 from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
@@ -61,8 +61,9 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     """List the images of a folder or a table.
 
     Args:
-        source: a folder, where all files count except those with a path component that starts with a dot; or a ``.csv``
-            or ``.tsv`` file with a column ``image`` of paths beside it, and optionally ``split``.
+        source: a folder, where all files count except those with a path component that starts with a dot; or a table
+            with a column ``image`` of paths beside it, and optionally ``split``; ``.csv``, ``.tsv`` or
+            Karpathy's ``.json``.
         lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
 
     Raises:
@@ -72,8 +73,9 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
         paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
         names = sorted(p.as_posix() for p in paths if not any(part.startswith(".") for part in p.parts))
         found = Listing(source, names, None)
-    elif source.suffix.lower() in (".csv", ".tsv"):
-        found = _read_table(source)
+    elif source.suffix.lower() in (".csv", ".tsv", *FORMATS):
+        table = read_images(source)
+        found = Listing(source.parent, list(table.captions), table.splits)
     else:
         raise DataError(
             f"{source} is neither a folder nor a .csv or .tsv file; give the images' folder or table"
@@ -84,35 +86,14 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     for name in found.names:
         # Python decodes bytes of a file name that are not UTF-8 as lone surrogates
         is_text = not any("\ud800" <= letter <= "\udfff" for letter in name)
-        if name != name.strip() or len(name.splitlines()) != 1 or not is_text:
+        if name != name.strip() or not name or any(end in name for end in "\n\r") or not is_text:
             raise DataError(
-                f"{source}: the image name {name!r} has surrounding blanks, a line end or bytes that are not UTF-8; "
-                "rename it"
+                f"{source}: the image name {shorten(name)} has surrounding blanks, a line end or bytes that are not "
+                "UTF-8; rename it"
             )
     if not found.names:
         raise DataError(f"{source} holds no image; give the folder or the table of your images")
     return found
-
-
-def _read_table(path: Path) -> Listing:
-    split_of: dict[str, str] = {}
-    with open_table(path) as rows:
-        columns = rows.fieldnames or ()
-        if "image" not in columns:
-            raise DataError(
-                f"{path} has the columns {', '.join(columns)}, none of them named image; name it so"
-            )
-        for row in rows:
-            where = f"{path} line {rows.line_num}"
-            name, split = row["image"] or "", row.get("split") or ""
-            if not name:
-                raise DataError(f"{where} names no image; fill in the column image")
-            if "split" in columns and split not in SPLITS:
-                raise DataError(
-                    f"{where}: the split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
-                )
-            note_split(split_of, name, split, where)
-    return Listing(path.parent, list(split_of), noted_splits(split_of) if "split" in columns else None)
 
 
 def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
@@ -128,16 +109,12 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
         )
     split_of: dict[str, str] = {}
     for split, file in files.items():
-        try:
-            lines = readable(file, DataError, "a text").read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"{file} cannot be read ({error}); give a text with an image's name per line"
-            ) from None
+        content = readable(file, DataError, "a text").read_bytes()
+        lines = text_lines(content, str(file), DataError)
         for name in filter(None, map(str.strip, lines)):
             if name not in known:
                 raise DataError(
-                    f"{file} names {name}, which {source} does not hold; fetch it or correct the list"
+                    f"{file} names {shown(name)}, which {source} does not hold; fetch it or correct the list"
                 )
             note_split(split_of, name, split, str(file))
     return {split: [name for name, own in split_of.items() if own == split] for split in files}

@@ -4,7 +4,6 @@
 are in published/notes.yaml.
 """
 
-import csv
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from leaderboard.methods import Family, Reference, commands, family_of
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.files import as_csv, from_csv_cell, readable, write_text
+from ncl_bench.files import as_csv, from_csv_cell, read_table, write_text
 from ncl_bench.schema import Record, read_yaml
 from ncl_bench.shown import Link, LongText, ShownText, Text
 
@@ -143,19 +142,8 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
-    try:
-        with readable(path, SubmissionError, "a CSV file").open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            lines = []
-            for line in reader:
-                if None in line or None in line.values():
-                    raise SubmissionError(
-                        f"{path}:{reader.line_num} has more or fewer cells than the first line; correct it"
-                    )
-                lines.append({name: from_csv_cell(cell) for name, cell in line.items()})
-            return lines
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SubmissionError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
+    rows = read_table(path, SubmissionError, expected="a CSV file")[1]
+    return [{name: from_csv_cell(cell) for name, cell in row.items()} for _, row in rows]
 
 
 def _repeats(facts: dict[str, str], original: Original, lines: list[dict[str, str]], where: str) -> bool:

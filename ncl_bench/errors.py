@@ -12,16 +12,25 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+LONGEST = 2_000
+"""Characters of an error's text; a file may hold megabytes where a name is expected."""
+
+
 def one_line(text: str) -> str:
     """Escape what a terminal cannot show: line ends, control codes, lone surrogates."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class NclBenchError(Exception):
-    """Base of every error that a user can cause and fix; its text is one line, even if it quotes odd names."""
+    """Base of every error that a user can cause and fix; its text is one short line, whatever it quotes."""
 
     def __str__(self) -> str:
-        return one_line(super().__str__())
+        text = one_line(super().__str__())
+        if len(text) <= LONGEST:
+            return text
+        return (
+            f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"  # what and where come first, the fix last
+        )
 
 
 class DataError(NclBenchError):
@@ -84,7 +93,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     Returns:
         One sentence that lists the known names.
     """
-    sentence = f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(known))}"
+    sentence = f"unknown {kind} {shorten(name)}; choose one of: {', '.join(sorted(known))}"
     return f"{sentence}; or name the file that registers it with --plugin" if kind in PLUGGABLE else sentence
 
 
@@ -136,3 +145,16 @@ def shorten(value: object) -> str:
     except ValueError:  # Python writes no integer of more than 4,300 digits
         return "a number of thousands of digits"
     return got if len(got) <= 80 else f"{got[:77]}..."
+
+
+def shown(text: str) -> str:
+    """Return a word from a file as prose shows it: as it is if it is plain and short, else by :func:`shorten`."""
+    plain = text == text.strip() != "" and text.isprintable() and "," not in text
+    return text if plain and len(text) <= 80 else shorten(text)
+
+
+def listed(values: Iterable[str], most: int = 8) -> str:
+    """Name the first few values, each by :func:`shown`, and the number of the others; ``none`` without a value."""
+    every = [shown(value) for value in values]
+    others = [f"{len(every) - most:,} more"] if len(every) > most else []
+    return ", ".join([*every[:most], *others]) or "none"

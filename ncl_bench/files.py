@@ -12,14 +12,14 @@ import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import NclBenchError, listed, shorten, shown
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
 
@@ -86,6 +86,131 @@ def csv_cell(value: object) -> object:
 def from_csv_cell(cell: str) -> str:
     """The text that :func:`csv_cell` was given."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+Rows = Iterator[tuple[str, dict[str, str]]]
+"""Rows of a table: file and line, such as ``captions.csv line 7``, and column to cell."""
+
+
+def text_lines(content: bytes, name: str, error: type[NclBenchError]) -> list[str]:
+    """Split UTF-8 text into lines, without line ends and byte-order mark.
+
+    Only ``\\n`` and ``\\r\\n`` end a line: texts may hold the rarer line ends of ``str.splitlines``.
+
+    Args:
+        content: the file's bytes.
+        name: name of the file in errors.
+        error: class of what is raised.
+
+    Raises:
+        NclBenchError: of the given class, if a byte is not UTF-8.
+    """
+    return [line.removesuffix("\r") for line in _text(content, name, error).split("\n")]
+
+
+def _text(content: bytes, name: str, error: type[NclBenchError]) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise error(
+            f"{name} line {line}: byte 0x{content[problem.start]:02x} is not UTF-8; save it as text in UTF-8, or "
+            "download the file again"
+        ) from None
+
+
+def read_table(
+    path: Path, error: type[NclBenchError], needed: Collection[str] = (), *, expected: str = "a table"
+) -> tuple[list[str], Rows]:
+    """Read a table in UTF-8 whose first line names its columns; blanks around a name do not count.
+
+    Tabs separate the cells of a ``.tsv`` file, and of others whose first line holds a tab; a quotation mark is then an
+    ordinary character, as in the published files. Otherwise it is CSV with commas, or with semicolons if the first line
+    holds no comma. Blank lines are skipped, and missing cells are empty.
+
+    Args:
+        path: of the file.
+        error: class of what is raised, also while rows are read.
+        needed: columns that the table must have.
+        expected: what the file should be.
+
+    Returns:
+        The columns, and an iterator over the rows.
+
+    Raises:
+        NclBenchError: of the given class, if the file cannot be read, lacks a column, names one twice, or a row is
+            malformed.
+    """
+    try:
+        content = readable(path, error, expected).read_bytes()
+    except OSError as problem:
+        raise error(f"{path} cannot be read ({problem.strerror}); check its permissions") from None
+    head = content.split(b"\n", 1)[0]
+    tabs = path.suffix.lower() == ".tsv" or b"\t" in head
+    delimiter = "\t" if tabs else ";" if b";" in head and b"," not in head else ","
+    lines = _tab_separated(content, str(path), error) if tabs else _quoted(content, path, delimiter, error)
+    rows = ((where, cells) for where, cells in lines if any(cells))
+    _, first = next(rows, ("", []))
+    columns = [name.strip() for name in first]
+    lacking = [name for name in needed if name not in columns]
+    if lacking:
+        raise error(
+            f"{path} has no column {' or '.join(lacking)}, expected {expected}; its first line holds "
+            f"{listed(columns)}: correct these names, or write a line of names above it if it "
+            "is a row already"
+        )
+    named = [name.casefold() for name in columns if name]
+    if len(set(named)) < len(named):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise error(f"{path} has two columns {shown(twice)}; rename one of them")
+    return columns, _as_dicts(columns, rows, error)
+
+
+def _as_dicts(columns: list[str], rows: Iterator[tuple[str, list[str]]], error: type[NclBenchError]) -> Rows:
+    for where, cells in rows:
+        if len(cells) > len(columns):
+            raise error(
+                f"{where}: it has more cells than the first line ({len(cells)}, not {len(columns)}); quote a cell that "
+                "holds the separator, or remove the cell"
+            )
+        yield where, dict(zip(columns, [*cells, *[""] * (len(columns) - len(cells))], strict=True))
+
+
+def _tab_separated(content: bytes, name: str, error: type[NclBenchError]) -> Iterator[tuple[str, list[str]]]:
+    for number, line in enumerate(text_lines(content, name, error), start=1):
+        yield f"{name} line {number}", line.split("\t")
+
+
+def _quoted(
+    content: bytes, path: Path, delimiter: str, error: type[NclBenchError]
+) -> Iterator[tuple[str, list[str]]]:
+    """Rows of CSV text; a cell that swallowed rows after an open quotation mark is refused."""
+    rows = csv.reader(
+        io.StringIO(_text(content, str(path), error), newline=""), delimiter=delimiter, strict=True
+    )
+    # prose has a blank or a digit after a separator, a row has the next cell
+    row_like = re.compile(rf"\S{delimiter}(?=[^\s\d])|[^\s\d]{delimiter}(?=\d)")
+    while True:
+        where = f"{path} line {rows.line_num + 1}"
+        begins = rows.line_num + 1
+        try:
+            cells = next(rows, None)
+        except csv.Error as problem:
+            until = "" if rows.line_num <= begins else f", read up to line {rows.line_num}"
+            raise error(
+                f"{where}: the quotation marks are wrong ({problem}{until}); close each, and double those inside a cell"
+            ) from None
+        if cells is None:
+            return
+        if rows.line_num > begins:
+            for cell in cells:
+                if ("\n" in cell or "\r" in cell) and (found := row_like.search(cell)):
+                    inside = cell[cell.rfind("\n", 0, found.start()) + 1 :]
+                    raise error(
+                        f"{where}: a quoted cell goes on to line {rows.line_num} and holds what looks like rows "
+                        f"({shorten(inside)}); close its quotation mark, or remove its line breaks"
+                    )
+        yield where, cells
 
 
 def readable(

@@ -231,8 +231,7 @@ def _run(chosen: argparse.Namespace) -> None:
     if chosen.to.resolve() in (chosen.first.resolve(), chosen.second.resolve()):
         raise DataError(f"--to {chosen.to} is one of the two labellings; name another file")
     merged = merge(train, read_pair_labels(chosen.first, spec), read_pair_labels(chosen.second, spec))
-    head = ("pair_id", "image_id", "stratum", "first", "second", "label")
-    write_text(chosen.to, as_csv([head, *merged]))
+    write_text(chosen.to, as_csv([("pair_id", "image_id", "stratum", "first", "second", "label"), *merged]))
     first, second = [str(row[3]) for row in merged], [str(row[4]) for row in merged]
     print(
         f"{len(merged)} pairs, kappa {kappa(first, second):.3f}, {sum(not row[5] for row in merged)} differ"

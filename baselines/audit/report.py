@@ -28,7 +28,7 @@ from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
-from ncl_bench.data.keep import Kept, write_keep
+from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, first_line
 from ncl_bench.evaluation.scores import check_embeddings, read_array
@@ -271,13 +271,8 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
 def _without(pair_ids: Int64Array, file: Path) -> Int64Array:
     """The pairs that a file does not list."""
     expected = "the list that the page of an audit exports: a column pair_id"
-    path = readable(file, TrainingError, expected)
-    try:
-        header, *lines = path.read_text("utf-8-sig").split() or [""]
-        listed = np.array([int(line) for line in lines], np.int64)
-    except (ValueError, OverflowError):
-        raise TrainingError(f"{file} holds lines that are no pair id; expected {expected}") from None
-    if header != "pair_id" or not len(listed):
+    listed = read_pair_ids(file, TrainingError, expected)
+    if not len(listed):
         raise TrainingError(f"{file} lists no pairs; expected {expected}")
     unknown = np.setdiff1d(listed, pair_ids)
     if len(unknown):

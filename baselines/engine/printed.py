@@ -5,7 +5,6 @@ or else the first row of another paper that states its noise unit. Image-unit ro
 draws, so their command takes a file.
 """
 
-import csv
 import math
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from baselines.methods import METHODS
 from baselines.recipes import written
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import RecipeError, SubmissionError
+from ncl_bench.files import read_table
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import read_yaml
 
@@ -79,9 +79,8 @@ def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
     try:
         papers = read_yaml(folder / "sources.yaml", largest=10_000_000)
         rules = read_yaml(folder / "notes.yaml", largest=10_000_000)["rules"]
-        with (folder / "results.csv").open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, SubmissionError) as error:
+        rows = [row for _, row in read_table(folder / "results.csv", SubmissionError)[1]]
+    except SubmissionError as error:
         raise RecipeError(f"the papers' numbers are missing ({error}); install ncl-bench again") from None
     for row in rows:
         paper = papers[row["source"]]

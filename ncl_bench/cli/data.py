@@ -84,7 +84,8 @@ def new(
         Path,
         typer.Option(
             "--captions",
-            help="CSV with one row per caption; columns: image, one per language, and optionally split.",
+            help="CSV with one row per caption; columns: image, one per language, and optionally split. Or "
+            "the JSON file of Karpathy's split.",
         ),
     ],
     root: Annotated[Path, DATA_ROOT],
@@ -96,6 +97,15 @@ def new(
         typer.Option(
             min=1,
             help="Captions to keep per image, the first ones; needed if images have different numbers of captions.",
+        ),
+    ] = None,
+    languages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--language",
+            metavar="LANGUAGE[=COLUMN]",
+            help="Language of a column of captions, such as en or en=text; repeatable, the first one is the dataset's "
+            "default (default: the column caption in English, or all columns named by languages).",
         ),
     ] = None,
     dev: DevImages = None,
@@ -119,7 +129,7 @@ def new(
     from ncl_bench.progress import bar
 
     module = module or Path(f"{name}.py")
-    options = OwnOptions(captions_per_image, dev, test, seed, noise)
+    options = OwnOptions(captions_per_image, dev, test, seed, noise, tuple(languages or ()))
     spec, left_out = new_dataset(name, features, captions, root, module, options, progress=bar)
     sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
     each, n_test, n_dev = spec.captions_per_image, spec.images["test"], spec.images["dev"]
@@ -127,8 +137,8 @@ def new(
         f"{name}: {sizes} images in train / dev / test, {each} caption(s) each in {' and '.join(spec.languages)}, "
         f"{spec.n_regions} region(s) of {spec.feature_dim} numbers"
     )
-    if left_out:
-        typer.echo(f"left out: {left_out:,} images of {captions}, which have no features in {features}")
+    for what in left_out:
+        typer.echo(f"left out: {what}")
     typer.echo(
         f"evaluation: protocol {spec.protocols[0]} ranks all {n_test:,} images and {n_test * each:,} captions of test; "
         f"the best epoch is chosen on the first {min(n_dev, 1_000):,} images of dev"

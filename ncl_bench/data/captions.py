@@ -9,14 +9,13 @@ from ncl_bench.data.download import Download, read_text
 from ncl_bench.data.spec import DatasetSpec, SplitCaptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.errors import DataError
+from ncl_bench.files import text_lines
 
 _FIELDS = tokenizer("ids")
 
 
 def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
-    """Split a UTF-8 file into lines, without line ends, byte-order mark and trailing blank lines.
-
-    Only ``\\n`` and ``\\r\\n`` end a line: captions may hold the rarer line ends of ``str.splitlines``.
+    """Split a UTF-8 file into lines (:func:`ncl_bench.files.text_lines`), without trailing blank ones.
 
     Args:
         content: the file's bytes.
@@ -26,14 +25,7 @@ def split_lines(content: bytes, name: str, at_least: int = 0) -> list[str]:
     Raises:
         DataError: a line is not UTF-8.
     """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{name} line {line}: byte 0x{content[error.start]:02x} is not UTF-8; download the file again"
-        ) from None
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = text_lines(content, name, DataError)
     while len(lines) > at_least and not lines[-1].strip():
         lines.pop()
     return lines

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import DataError, first_problem, shorten
-from ncl_bench.files import as_csv, atomic_path, readable, write_text
+from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
+from ncl_bench.files import as_csv, atomic_path, read_table, readable, write_text
 from ncl_bench.noise.draw import NoiseRecord, noise_sha256
 from ncl_bench.schema import Record
 
@@ -84,7 +84,7 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
     """
     expected = "of a folder that `ncl-bench audit apply` wrote"
     said = readable(folder / KEEP_JSON, DataError, f"the record {expected}")
-    listed = readable(folder / KEEP_CSV, DataError, f"the list {expected}")
+    listed = folder / KEEP_CSV
     try:
         kept = Kept.model_validate(json.loads(said.read_bytes()))
     except ValidationError as error:
@@ -101,11 +101,33 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
                 f"{folder} belongs to data with another {name} ({shorten(theirs)} there, {shorten(ours)} here); "
                 "give the noise and the dataset of the audited run"
             )
-    try:
-        ids = np.array([int(line) for line in listed.read_text("utf-8").split()[1:]], np.int64)
-    except (ValueError, OverflowError):
-        raise DataError(f"{listed} holds lines that are no pair id; {_REMAKE}") from None
+    ids = read_pair_ids(listed, DataError, f"the list {expected}")
     if noise_sha256(ids) != kept.sha256:
         raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")
     rows = np.flatnonzero(np.isin(train.pair_ids, ids))
     return rows, kept
+
+
+def read_pair_ids(path: Path, error: type[NclBenchError], expected: str) -> Int64Array:
+    """Read the column ``pair_id`` of a table.
+
+    Args:
+        path: of the file.
+        error: class of what is raised.
+        expected: what the file should be.
+
+    Returns:
+        int64 ``(n,)``, in the order of the file.
+
+    Raises:
+        NclBenchError: of the given class, if the file cannot be read, or a cell is no pair id.
+    """
+    ids = []
+    for where, row in read_table(path, error, ("pair_id",), expected=expected)[1]:
+        pair = row["pair_id"].strip()
+        if not (pair.isascii() and pair.isdecimal() and len(pair) < 19):  # fits int64
+            raise error(
+                f"{where}: {shorten(pair)} is no pair id, expected {expected}; correct it or write the file again"
+            )
+        ids.append(int(pair))
+    return np.array(ids, np.int64)

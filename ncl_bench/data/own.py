@@ -18,7 +18,7 @@ from ncl_bench.data.own_features import FeatureArrays, feature_arrays
 from ncl_bench.data.own_tables import CaptionTable, read_captions
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.spec import SPLITS, Origin
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, listed
 from ncl_bench.files import readable, sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
@@ -44,6 +44,7 @@ class OwnOptions:
         seed: seed of that draw.
         noise: ``synthetic`` if the pairs are right and the benchmark corrupts them, ``natural`` if many are already
             wrong.
+        languages: columns of captions, see :func:`ncl_bench.data.own_tables.read_captions`.
     """
 
     captions_per_image: int | None = None
@@ -51,6 +52,7 @@ class OwnOptions:
     test: int | None = None
     seed: int = 0
     noise: Literal["synthetic", "natural"] = "synthetic"
+    languages: tuple[str, ...] = ()
 
 
 def new_dataset(
@@ -62,7 +64,7 @@ def new_dataset(
     options: OwnOptions | None = None,
     *,
     progress: Progress = silent,
-) -> tuple[ScanLayout, int]:
+) -> tuple[ScanLayout, tuple[str, ...]]:
     """Write the module of a dataset and prepare it; the same call resumes an interrupted one.
 
     Args:
@@ -70,14 +72,14 @@ def new_dataset(
         features: a folder with ``{split}_ims.npy`` or ``{split}.npy`` for each split, ``(images, dim)`` or ``(images,
             regions, dim)``, and their ids in ``{split}_ids.txt``, one per line; or with an ``.npy`` file per image,
             named by its id, ``(dim,)`` or ``(regions, dim)``. 64-bit numbers are stored as 32-bit.
-        captions: a ``.csv`` or ``.tsv`` file, see :func:`ncl_bench.data.own_tables.read_captions`.
+        captions: a table or Karpathy's JSON, see :func:`ncl_bench.data.own_tables.read_captions`.
         root: folder of prepared datasets; a folder of this name is added.
         module: the Python file to write.
         options: what the files do not say.
         progress: shows what is done.
 
     Returns:
-        The dataset, which is registered, and the number of images in the table that have no features and are left out.
+        The dataset, which is registered, and what of the table is left out, in words: images without features, columns.
 
     Raises:
         DataError: something is missing, damaged or does not fit together.
@@ -92,7 +94,7 @@ def new_dataset(
     work = root / f".{name}.gathered"
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
-    table = read_captions(captions)
+    table = read_captions(captions, options.languages)
     with sole_owner(work):
         arrays = feature_arrays(features, table, dev=options.dev, test=options.test, seed=options.seed)
         spec = _spec(name, table, arrays, options)
@@ -110,7 +112,15 @@ def new_dataset(
             raise
         write_text(module, text)
         shutil.rmtree(work)
-    return spec, len(table.captions) - sum(spec.images.values())
+    left_out = len(table.captions) - sum(spec.images.values())
+    return spec, (
+        *([f"{left_out:,} images of {captions}, which have no features in {features}"] if left_out else []),
+        *(
+            [f"columns of {captions}, which are no captions: {listed(table.ignored)}"]
+            if table.ignored
+            else []
+        ),
+    )
 
 
 def _spec(
@@ -167,7 +177,10 @@ def _spec(
         noise=options.noise,
         protocols=(str(len(arrays["test"].ids)),),
         languages=table.languages,
-        tokenizers={language: "jieba" if language == "zh" else "word" for language in table.languages},
+        tokenizers={
+            language: "jieba" if language.partition("-")[0] == "zh" else "word"
+            for language in table.languages
+        },
         origin=origin,
     )
 

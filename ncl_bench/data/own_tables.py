@@ -1,38 +1,21 @@
-"""Read a user's tables, CSV or TSV in UTF-8 with a header: images, their splits, captions and files."""
+"""Read a user's tables of images: their splits, captions and files, whatever the format of the file."""
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from ncl_bench.data.languages import language_tag
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.errors import DataError
-from ncl_bench.files import readable
+from ncl_bench.errors import DataError, listed, shorten, shown
+from ncl_bench.files import Rows, read_table, readable
 
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
-
-
-@contextmanager
-def open_table(path: Path) -> Iterator["csv.DictReader[str]"]:
-    """Open a table and yield its rows while the file is open.
-
-    Args:
-        path: a ``.tsv`` file with tabs, or one with commas, in UTF-8, with a header.
-
-    Raises:
-        DataError: the file cannot be read, also while rows are read.
-    """
-    try:
-        with readable(path, DataError, "a table").open(encoding="utf-8-sig", newline="") as stream:
-            yield csv.DictReader(
-                stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
-            )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}); save it as CSV in UTF-8") from None
 
 
 def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> None:
@@ -48,12 +31,9 @@ def note_split(split_of: dict[str, str], image: str, split: str, where: str) -> 
         DataError: a row above gives another split.
     """
     if split_of.setdefault(image, split) != split:
-        raise DataError(f"{where}: {image} is in {split} here and in {split_of[image]} above; choose one")
-
-
-def noted_splits(split_of: Mapping[str, str]) -> Splits:
-    """Split to images, in the order of the table."""
-    return {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
+        raise DataError(
+            f"{where}: {shown(image)} is in {split} here and in {split_of[image]} above; choose one"
+        )
 
 
 def draw_splits(names: Sequence[str], dev: int | None, test: int | None, seed: int) -> Splits:
@@ -88,58 +68,197 @@ class CaptionTable:
 
     Attributes:
         path: path of the file.
-        languages: caption columns, in order.
+        languages: BCP 47 tags of the captions' languages, the default first.
         captions: image id to its captions, each in every language; images in order of first appearance.
         splits: split to images, or None without a column ``split``.
+        ignored: the other columns.
     """
 
     path: Path
     languages: tuple[str, ...]
     captions: Mapping[str, list[tuple[str, ...]]]
     splits: Splits | None
+    ignored: tuple[str, ...] = ()
 
 
-def read_captions(path: Path) -> CaptionTable:
-    """Read a table with a column ``image`` of ids, one caption column per language, and optionally ``split``.
-
-    Args:
-        path: a ``.csv`` file, or ``.tsv`` with tabs, in UTF-8, with a header. Caption columns are named by language,
-            such as ``en`` and ``zh``; a single one may be called ``caption`` and is English.
+def read_images(path: Path) -> CaptionTable:
+    """Read images and their splits, without a caption; see :func:`read_captions`.
 
     Raises:
-        DataError: the file cannot be read, a cell is empty, or an image is in two splits.
+        DataError: as there.
     """
+    columns, rows = _open(path)
+    return _gather(path, columns, rows, {})
+
+
+def read_captions(path: Path, languages: Sequence[str] = ()) -> CaptionTable:
+    """Read images, their captions in each language, and optionally their splits.
+
+    A table has a column ``image`` of ids, columns of captions, and optionally ``split``. Columns of captions are those
+    that were asked for. Otherwise it is ``caption``, in English, or those named by languages, such as ``en`` and
+    ``zh``. Other columns are ignored.
+
+    Args:
+        path: a table (:func:`ncl_bench.files.read_table`), or a ``.json`` file in the form of Karpathy's splits.
+        languages: ``LANGUAGE`` or ``LANGUAGE=COLUMN`` for each column of captions, the default first.
+
+    Raises:
+        DataError: the file cannot be read, no column has captions or it is unclear which, a cell is empty, or an image
+            is in two splits.
+    """
+    columns, rows = _open(path)
+    chosen = _asked(path, columns, languages) if languages else _named(path, columns)
+    table = _gather(path, columns, rows, chosen)
+    if not table.captions:
+        raise DataError(f"{path} holds no captions; write one row per caption")
+    return table
+
+
+def _asked(path: Path, columns: Sequence[str], languages: Sequence[str]) -> dict[str, str]:
+    """Language to the column that was asked for."""
+    chosen: dict[str, str] = {}
+    for each in languages:
+        language, _, wanted = each.partition("=")
+        tag = language_tag(language) or (language if re.fullmatch("[a-z]{2,3}", language) else None)
+        if tag is None:
+            raise DataError(
+                f"--language is {shorten(each)}, expected a language code such as en or zh, or with its column: en=text"
+            )
+        names = [wanted] if wanted else [language, *(name for name in columns if language_tag(name) == tag)]
+        names += ["caption"] if len(languages) == 1 and not wanted else []
+        found = next((name for name in names if name in columns), None)
+        if found is None or found in ("image", "split"):
+            raise DataError(
+                f"{path} has no column of captions for --language {shown(each)}, only {listed(columns)}; name the "
+                f"column, as in --language {tag}=COLUMN"
+            )
+        if tag in chosen or found in chosen.values():
+            raise DataError(f"--language {shown(each)} repeats a language or a column; give each one once")
+        chosen[tag] = found
+    return chosen
+
+
+def _named(path: Path, columns: Sequence[str]) -> dict[str, str]:
+    """Language to the column of captions, by the columns' names."""
+    others = [name for name in columns if name not in ("image", "split")]
+    chosen = {tag: name for name in others if (tag := language_tag(name))}
+    spoken = [name for name in others if language_tag(name)]
+    if "caption" in columns and not chosen:
+        return {"en": "caption"}
+    if "caption" in columns or len(chosen) < len(spoken):
+        both = [name for name in others if name in spoken or name == "caption"]
+        raise DataError(
+            f"{path}: it is unclear which of the columns {listed(both)} hold captions, and in which languages; say it, "
+            "as in --language en=caption"
+        )
+    if not chosen:
+        raise DataError(
+            f"{path} has the columns {listed(columns)}, expected image and one of captions per language, such as "
+            f"image,en; {_HEADER}, or name the captions, as in --language en=COLUMN"
+        )
+    return chosen
+
+
+_HEADER = "correct the names in its first line, or write a line of names above it if it is a row already"
+_SPLITS_OF_KARPATHY = {"restval": "train", "val": "dev"}
+
+
+def _open(path: Path) -> tuple[list[str], Rows]:
+    """Columns and rows of a file; the names of the columns ``image``, ``split`` and ``caption`` in small letters."""
+    reader = FORMATS.get(path.suffix.lower(), partial(read_table, error=DataError))
+    columns, rows = reader(path)
+    small = {name: name.lower() for name in columns if name.lower() in ("image", "split", "caption")}
+    columns = [small.get(name, name) for name in columns]
+    if "image" not in columns:
+        raise DataError(f"{path} has the columns {listed(columns)}, expected image; {_HEADER}")
+    return columns, ((where, {small.get(name, name): row[name] for name in row}) for where, row in rows)
+
+
+def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
+    """Read ``dataset_flickr30k.json`` and its kin; an image is its ``filename``, below ``filepath`` if there is one."""
+    try:
+        content = json.loads(readable(path, DataError, "captions").read_bytes())
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path} line {error.lineno} column {error.colno} is no JSON ({error.msg}); download the file again"
+        ) from None
+    except (OSError, ValueError, RecursionError):
+        raise DataError(f"{path} is no JSON in UTF-8; download the file again") from None
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list):
+        raise DataError(
+            f"{path} has no list `images`, expected the form of Karpathy's dataset_flickr30k.json; convert it to "
+            "CSV with the columns image and caption"
+        )
+    return ["image", "split", "caption"], _karpathy_rows(path, images)
+
+
+def _karpathy_rows(path: Path, images: list[object]) -> Rows:
+    for number, image in enumerate(images):
+        where = f"{path} images[{number}]"
+        match image:
+            case {"filename": str(name), "split": str(split), "sentences": [_, *_] as sentences, **others}:
+                folder = others.get("filepath")
+            case _:
+                raise DataError(
+                    f"{where} is {shorten(image)}, expected filename, split and at least one of sentences; correct it"
+                )
+        for sentence in sentences:
+            match sentence:
+                case {"raw": str(text)}:
+                    pass
+                case {"tokens": [*words]}:
+                    text = " ".join(map(str, words))
+                case _:
+                    raise DataError(
+                        f"{where} has the sentence {shorten(sentence)}, expected raw or tokens; correct it"
+                    )
+            yield (
+                where,
+                {
+                    "image": f"{folder}/{name}" if folder else name,
+                    "split": _SPLITS_OF_KARPATHY.get(split, split),
+                    "caption": text,
+                },
+            )
+
+
+FORMATS: Mapping[str, Callable[[Path], tuple[list[str], Rows]]] = {".json": _read_karpathy}
+"""Ending of a file to its reader, which returns columns and rows as :func:`ncl_bench.files.read_table` does."""
+
+
+def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str, str]) -> CaptionTable:
+    """Check every row and sort the captions by their image."""
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_of: dict[str, str] = {}
-    with open_table(path) as rows:
-        columns = list(rows.fieldnames or ())
-        languages = [column for column in columns if column not in ("image", "split")]
-        if "image" not in columns or not languages:
+    for where, row in rows:
+        image, split = row["image"].strip(), row.get("split", "").strip()
+        if not image:
+            raise DataError(f"{where}: image is empty; every row names an image")
+        if any(letter in image for letter in "\n\r\0"):
+            raise DataError(f"{where}: the image {shorten(image)} has a line end in its name; rename it")
+        texts = tuple(" ".join(row[column].split()) for column in chosen.values())
+        if "" in texts:
+            column = list(chosen.values())[texts.index("")]
             raise DataError(
-                f"{path} has the columns {', '.join(columns) or 'none'}, expected image and one of captions per "
-                "language, such as image,en; name them so in its first line"
+                f"{where}: {column} is empty; every row is an image and its caption in every language"
             )
-        for row in rows:
-            where = f"{path} line {rows.line_num}"
-            cells = {column: " ".join((row[column] or "").split()) for column in columns}
-            cells["image"] = (row["image"] or "").strip()
-            empty = [column for column in columns if not cells[column]]
-            if empty or None in row:
-                fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
-                raise DataError(f"{where}: {fault}; every row is an image and its caption in every language")
-            image, split = cells["image"], cells.get("split", "")
-            if len(image.splitlines()) > 1:
-                raise DataError(f"{where}: the image {image!r} has a line end in its name; rename it")
-            if "split" in columns and split not in SPLITS:
-                raise DataError(
-                    f"{where}: split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
-                )
-            note_split(split_of, image, split, where)
-            captions.setdefault(image, []).append(tuple(cells[language] for language in languages))
-    if not captions:
-        raise DataError(f"{path} holds no captions; write one row per caption")
-    named = ("en",) if languages == ["caption"] else tuple(languages)
-    return CaptionTable(path, named, captions, noted_splits(split_of) if "split" in columns else None)
+        if not all(text.isascii() or _is_text(text) for text in (image, *texts)):
+            raise DataError(f"{where} holds half a character, which UTF-8 cannot store; correct it")
+        if "split" in columns and split not in SPLITS:
+            raise DataError(
+                f"{where}: split is {shorten(split)}, expected one of {', '.join(SPLITS)}; correct it"
+            )
+        note_split(split_of, image, split, where)
+        captions.setdefault(image, []).append(texts)
+    splits = {split: [image for image, own in split_of.items() if own == split] for split in SPLITS}
+    ignored = tuple(name for name in columns if name not in ("image", "split", *chosen.values()))
+    return CaptionTable(path, tuple(chosen), captions, splits if "split" in columns else None, ignored)
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has no lone surrogate, which JSON can escape."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def read_file_names(path: Path) -> dict[str, str]:
@@ -148,7 +267,6 @@ def read_file_names(path: Path) -> dict[str, str]:
     Raises:
         DataError: the table cannot be read or lacks a column.
     """
-    with open_table(path) as rows:
-        if not {"image_id", "file"} <= set(rows.fieldnames or ()):
-            raise DataError(f"{path} lacks a column image_id or file; name its columns so in the first line")
-        return {row["image_id"]: row["file"] for row in rows}
+    needed = ("image_id", "file")
+    _, rows = read_table(path, DataError, needed, expected="a table with the columns image_id and file")
+    return {row["image_id"]: row["file"] for _, row in rows}

@@ -1,14 +1,13 @@
 """Labels of training pairs under natural noise: whether a caption fits its picture."""
 
-import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import DataError, shorten
-from ncl_bench.files import from_csv_cell, readable
+from ncl_bench.errors import DataError, shorten, shown
+from ncl_bench.files import from_csv_cell, read_table
 
 SHARED = 5
 """Captions that begin with a title, from which on the title counts as shared."""
@@ -51,40 +50,26 @@ def read_pair_labels(
             twice, or its image is another one.
     """
     n_pairs = spec.n_captions("train")
-    try:
-        text = readable(path, DataError, "a CSV file with the columns pair_id and label").read_text(
-            encoding="utf-8-sig"
-        )
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{path} is not UTF-8 text, expected a CSV file with the columns pair_id and label"
-        ) from None
+    expected = "a CSV file with the columns pair_id and label"
+    _, rows = read_table(path, DataError, ("pair_id", "label"), expected=expected)
     found: dict[int, str] = {}
-    try:
-        lines = list(csv.DictReader(text.splitlines()))
-    except csv.Error as error:  # such as a cell of more than 131,072 letters
-        raise DataError(
-            f"{path} cannot be read ({error}), expected a CSV file with the columns pair_id and label"
-        ) from None
-    for number, line in enumerate(lines, 2):
-        pair, label = line.get("pair_id") or "", line.get("label") or ""
+    for where, row in rows:
+        pair, label = row["pair_id"], row["label"]
         known = pair.isascii() and pair.isdecimal() and len(pair) < 19 and int(pair) < n_pairs
         if not known or label not in LABELS:
             raise DataError(
-                f"{path}, line {number}: pair_id is {shorten(pair)} and label {shorten(label)}, expected a "
-                f"pair from 0 to {n_pairs - 1} and one of: {', '.join(LABELS)}"
+                f"{where}: pair_id is {shorten(pair)} and label {shorten(label)}, expected a pair from 0 to "
+                f"{n_pairs - 1} and one of: {', '.join(LABELS)}"
             )
         if int(pair) in found:
-            raise DataError(
-                f"{path}, line {number}: pair {pair} has a label already; keep one line for each pair"
-            )
-        theirs, ours = from_csv_cell(line.get("image_id") or ""), (image_ids or {}).get(int(pair))
+            raise DataError(f"{where}: pair {pair} has a label already; keep one line for each pair")
+        theirs, ours = from_csv_cell(row.get("image_id") or ""), (image_ids or {}).get(int(pair))
         if theirs and ours and theirs != ours:
             raise DataError(
-                f"{path}, line {number}: pair {pair} has the image {theirs[:80]}, but {ours} in {spec.name}; give "
-                "labels of this dataset"
+                f"{where}: pair {pair} has the image {shown(theirs)}, but {ours} in {spec.name}; give labels of "
+                "this dataset"
             )
         found[int(pair)] = label
     if not found:
-        raise DataError(f"{path} holds no labels, expected a CSV file with the columns pair_id and label")
+        raise DataError(f"{path} holds no labels, expected {expected}")
     return found

@@ -14,7 +14,7 @@ import pytest
 
 from leaderboard.published import import_published
 from ncl_bench.data.layout import read_image_files
-from ncl_bench.data.own_tables import open_table
+from ncl_bench.data.own_tables import read_images
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.results import read_result
@@ -68,7 +68,7 @@ def test_a_pipe_is_refused_and_not_opened(tmp_path: Path) -> None:
         "vocabulary.json": load_vocabulary,
         "result.json": lambda path: read_result(path.parent),
         "image_files/manifest.json": lambda path: read_image_files(path.parents[1]),
-        "images.csv": lambda path: open_table(path).__enter__(),
+        "images.csv": read_images,
         "published.csv": lambda path: import_published(path, tmp_path / "target.csv"),
     }
     for name, read in readers.items():

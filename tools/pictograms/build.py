@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ncl_bench.data.spec import SPLITS
-from ncl_bench.files import write_bytes, write_text
+from ncl_bench.errors import DataError
+from ncl_bench.files import text_lines, write_bytes, write_text
 from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import Item, read_items
 from tools.pictograms.packages import PACKAGES, read_package
@@ -144,7 +145,7 @@ def find_concepts(
 
 def read_dropped_by_hand() -> set[str]:
     """Read the ids of pictures removed by a person."""
-    lines = DROPPED_BY_HAND.read_text(encoding="utf-8").splitlines()
+    lines = text_lines(DROPPED_BY_HAND.read_bytes(), str(DROPPED_BY_HAND), DataError)
     return {line.split("\t")[0] for line in lines if line}
 
 

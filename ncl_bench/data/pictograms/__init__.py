@@ -19,6 +19,8 @@ from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, Origin
+from ncl_bench.errors import DataError
+from ncl_bench.files import read_table
 
 FILES = Path(__file__).parent
 REGIONS, DIM = 16, 64
@@ -52,8 +54,8 @@ class Row:
 @lru_cache
 def rows() -> tuple[Row, ...]:
     """Every picture, in the order of the features."""
-    lines = (FILES / "items.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    return tuple(Row(number, *line.split("\t")) for number, line in enumerate(lines))
+    lines = read_table(FILES / "items.tsv", DataError)[1]
+    return tuple(Row(number, *row.values()) for number, (_, row) in enumerate(lines))
 
 
 @lru_cache

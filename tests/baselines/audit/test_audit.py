@@ -325,9 +325,10 @@ def test_the_pairs_that_the_page_exports_are_removed(audited: Path, tmp_path: Pa
     data = load_dataset("digits", noise_ratio=0.4, keep=tmp_path / "cleaned")
     assert set(range(1000)) - set(data.pair_ids.tolist()) == {3, 17}
     for text, problem in (
-        ("", "lists no pairs; expected the list that the page of an audit exports"),
-        ("image\n3\n", "lists no pairs"),
-        ("pair_id\nthree\n", "holds lines that are no pair id"),
+        ("", "no column pair_id, expected the list that the page of an audit exports"),
+        ("image\n3\n", "no column pair_id"),
+        ("pair_id\n", "lists no pairs"),
+        ("pair_id\n3\nthree\n", "line 3: 'three' is no pair id"),
         ("pair_id\n3\n1000\n", "lists pair 1000, which was not audited; give the list of this audit"),
         (
             "pair_id\n" + "\n".join(map(str, range(999))),

@@ -4,11 +4,7 @@ import re
 import unicodedata
 
 # ISO 639-1, with the languages without a two-letter code that retrieval sets use (fil, quz, yue).
-_LANGUAGES = {
-    code: name
-    for code, name in (
-        line.split(" ", 1)
-        for line in """\
+_CODES_AND_NAMES = """\
 aa afar|ab abkhazian|ae avestan|af afrikaans|ak akan|am amharic|an aragonese|ar arabic|as assamese|av avaric|ay aymara
 az azerbaijani|ba bashkir|be belarusian|bg bulgarian|bi bislama|bm bambara|bn bengali|bo tibetan|br breton|bs bosnian
 ca catalan|ce chechen|ch chamorro|co corsican|cr cree|cs czech|cu church slavic|cv chuvash|cy welsh|da danish
@@ -27,9 +23,8 @@ sc sardinian|sd sindhi|se northern sami|sg sango|si sinhala|sk slovak|sl sloveni
 sq albanian|sr serbian|ss swati|st southern sotho|su sundanese|sv swedish|sw swahili|ta tamil|te telugu|tg tajik
 th thai|ti tigrinya|tk turkmen|tl tagalog|tn tswana|to tongan|tr turkish|ts tsonga|tt tatar|tw twi|ty tahitian
 ug uyghur|uk ukrainian|ur urdu|uz uzbek|ve venda|vi vietnamese|vo volapuk|wa walloon|wo wolof|xh xhosa|yi yiddish
-yo yoruba|yue cantonese|za zhuang|zh chinese|zu zulu""".replace("\n", "|").split("|")
-    )
-}
+yo yoruba|yue cantonese|za zhuang|zh chinese|zu zulu"""
+_NAME_OF = dict(line.split(" ", 1) for line in _CODES_AND_NAMES.replace("\n", "|").split("|"))
 # What people write for a language besides its tag and its name: codes of countries, three-letter codes,
 # withdrawn codes, and other names.
 _ALSO = {
@@ -46,7 +41,7 @@ _ALSO = {
     }.items()
     for other in others.split()
 }  # fmt: skip
-_NAMES = {name: code for code, name in _LANGUAGES.items()} | {
+_NAMES = {name: code for code, name in _NAME_OF.items()} | {
     "norwegian bokmål": "nb",
     "luba katanga": "lu",
     "haitian": "ht",
@@ -58,22 +53,18 @@ _NAMES = {name: code for code, name in _LANGUAGES.items()} | {
     "mandarin chinese": "zh",
 }
 # ISO 15924, the scripts that written corpora name.
-_SCRIPTS = set(
-    """\
+_SCRIPTS = """\
 Arab Armn Beng Cyrl Deva Ethi Geor Grek Gujr Guru Hang Hans Hant Hebr Jpan Khmr Knda Kore Laoo Latn Mlym Mong Mymr
-Olck Orya Sinh Taml Telu Tfng Thai Tibt""".split()
-)
+Olck Orya Sinh Taml Telu Tfng Thai Tibt"""
 # ISO 3166-1, without which every `is_ok` would be a language of a country.
-_REGIONS = set(
-    """\
+_REGIONS = """\
 AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ CA CC
 CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD
 GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP KE KG KH
 KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW
 MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC
 SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY
-UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW""".split()
-)
+UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW"""
 # Codes that tables use for numbers: identifiers, numbers, times, heights. Alone they name no language.
 _COLUMN_WORDS = {"id", "no", "nr", "sn", "ts", "ht"}
 
@@ -97,14 +88,14 @@ def language_tag(name: str) -> str | None:
     if match is None:
         return None
     code, script, region = match.groups()
-    language = code if code in _LANGUAGES else _ALSO.get(code)
+    language = code if code in _NAME_OF else _ALSO.get(code)
     if language is None:
         return None
     script = script and script.capitalize()
     region = region and region.upper()
-    if script not in (None, *_SCRIPTS):
+    if script not in (None, *_SCRIPTS.split()):
         return None
-    if region not in (None, "419") and region not in _REGIONS:
+    if region not in (None, "419", *_REGIONS.split()):
         return None
     if language in _COLUMN_WORDS and not script and region != language.upper():
         return None

@@ -306,7 +306,7 @@ def _own(
     for batch in batches.covering("audit"):
         places = np.searchsorted(ids, batch.pair_ids.cpu().numpy())
         for network, ranking_scores in networks:
-            similarities = network(batch).float()
+            similarities = network(batch).similarities.float()
             own = torch.stack(
                 [
                     mean_triplet(similarities, MARGIN),

@@ -32,7 +32,7 @@ computed for all words at once.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -188,15 +188,11 @@ class VSRN(CosineBackbone):
         return Encoded(vectors, caption_lengths, vectors)
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
-        """Weighted caption loss of each pair, float ``(pairs,)``; the published loss is their mean.
-
-        Args:
-            images: encoded images of the batch, in training.
-            batch: pairs whose captions are generated.
-        """
-        if self.config.caption_weight == 0:
-            return images.vectors.new_zeros(len(images))
-        regions = cast(EncodedImages, images).regions
+        """Weighted caption loss of each pair, float ``(pairs,)``; the published loss is their mean."""
+        if self.config.caption_weight == 0 or not self.training:
+            return super().auxiliary_losses(images, batch)
+        assert isinstance(images, EncodedImages)
+        regions = images.regions
         assert regions is not None
         losses = self.autocast(self.captioner, regions, batch.caption_tokens, batch.caption_lengths)
         return self.config.caption_weight * losses

@@ -5,15 +5,14 @@ epoch, on a copy of a network that is then discarded. They do not influence the 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from baselines.engine.step import OptimiserStep
 from baselines.kit.backbone import Backbone
@@ -53,7 +52,7 @@ class Spent:
         return round(self.seconds / (steps * self.plain_seconds / self.plain_steps), 3)
 
     @contextmanager
-    def training(self, networks: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+    def training(self, networks: Iterable[Backbone], device: torch.device) -> Iterator[None]:
         """Count the captions that networks encode in this context, and its time."""
 
         def counted(network: Backbone) -> Callable[..., Any]:
@@ -65,8 +64,7 @@ class Spent:
 
             return encode_and_count
 
-        backbones = [cast(Backbone, network) for network in networks]
-        for backbone in backbones:
+        for backbone in networks:
             backbone.encode_captions = counted(backbone)  # type: ignore[method-assign]
         begun = _now(device)
         try:
@@ -74,13 +72,13 @@ class Spent:
         finally:
             if self.plain_steps:  # unused seconds would make checkpoints of equal runs differ
                 self.seconds += _now(device) - begun
-            for backbone in backbones:
+            for backbone in networks:
                 del backbone.encode_captions  # uncovers the method of the class
 
     def time_plain_steps(
         self,
         device: torch.device,
-        network: nn.Module,
+        network: Backbone,
         batches: TrainingBatches,
         gradient_clip: float | None,
         epoch: int,
@@ -95,7 +93,7 @@ class Spent:
             chosen = random.choice(ids, min(batches.batch_size, len(ids)), replace=False)
             begun = _now(device)
             batch = batches.read(torch.from_numpy(chosen))
-            step(copied, mean_triplet(copied(batch), MARGIN).sum(), batch)
+            step(copied, mean_triplet(copied(batch).similarities, MARGIN).sum(), batch)
             if number > 0:
                 self.plain_seconds += _now(device) - begun
                 self.plain_steps += 1

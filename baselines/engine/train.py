@@ -177,7 +177,7 @@ class Trainer:
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
                 with (
                     suppress(StepsSpent),
-                    self.spent.training(self.step.networks, device),
+                    self.spent.training(self.method.networks, device),
                     self.step.checked(),
                 ):
                     self.method.train_epoch(plan, batches, self.step)

@@ -1,6 +1,6 @@
 """All that the author of a method or a backbone imports: ``from baselines.kit import Method, StepDecay``."""
 
-from baselines.kit.backbone import Backbone, CosineBackbone, Encoded
+from baselines.kit.backbone import Backbone, CosineBackbone, Encoded, Output
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import hardest_triplet, hinge_costs, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay, WarmUpThenStepDecay
@@ -14,6 +14,7 @@ __all__ = [
     "Encoded",
     "EpochPlan",
     "Method",
+    "Output",
     "PairMemory",
     "Setting",
     "Step",

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel
@@ -55,6 +55,25 @@ def overall(encoded: Encoded) -> Tensor:
     if encoded.vectors.dim() == 2:
         return encoded.vectors
     return encoded.vectors.sum(dim=1) / sent(encoded.lengths, encoded.vectors.device)[:, None]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a network makes of a batch of B pairs.
+
+    Attributes:
+        similarities: float ``(B, B)``, images as rows and captions as columns; the diagonal holds the given pairs.
+        images: encoded images of the batch.
+        captions: encoded captions of the batch.
+        auxiliary: the network's own loss of each given pair, float ``(B,)``: VSRN's captioner in training, else zero. A
+            method adds its mean to its loss, weights each pair by its trust in the pair, and leaves out images with
+            borrowed captions.
+    """
+
+    similarities: Tensor
+    images: Encoded
+    captions: Encoded
+    auxiliary: Tensor
 
 
 class Backbone(nn.Module, ABC):
@@ -167,9 +186,18 @@ class Backbone(nn.Module, ABC):
             )
         return dataset
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Compute similarities of a batch of B pairs, float ``(B, B)``; the diagonal holds the given pairs."""
-        return self.compare(*self.encode(batch))
+    if TYPE_CHECKING:
+
+        def __call__(self, batch: Batch) -> Output: ...
+
+    def forward(self, batch: Batch) -> Output:
+        """Encode a batch of pairs and compare all its images with all its captions."""
+        return self.output(batch, *self.encode(batch))
+
+    def output(self, batch: Batch, images: Encoded, captions: Encoded) -> Output:
+        """Compare the encoded sides of a batch."""
+        similarities = self.compare(images, captions)
+        return Output(similarities, images, captions, self.auxiliary_losses(images, batch))
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
         """Embed the images and captions of a batch."""
@@ -177,15 +205,7 @@ class Backbone(nn.Module, ABC):
         return images, self.encode_captions(batch.caption_tokens, batch.caption_lengths)
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
-        """Compute the network's own loss of each given pair, float ``(pairs,)``; zero by default.
-
-        A method adds the mean over the pairs to its loss, whatever its own reduction. It weights each pair by its trust
-        in the pair, and leaves out images with borrowed captions.
-
-        Args:
-            images: images of the batch, as :meth:`encode` returned them in training.
-            batch: pairs of the batch.
-        """
+        """Compute ``auxiliary`` of :class:`Output`, float ``(pairs,)``; zero by default."""
         return images.vectors.new_zeros(len(images))
 
     def compare(self, images: Encoded, captions: Encoded) -> Tensor:

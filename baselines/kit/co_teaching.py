@@ -4,19 +4,20 @@ A method provides its losses and the training of one network; it may override ev
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, repeat
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import clean_posterior, is_clean
+from baselines.kit.modules import Modules
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 
@@ -41,11 +42,10 @@ class CoTeaching(Method):
         self.clean_probability = self.memories(initial=1.0)
         self.divided_by: Tensor | None = None
 
-    def memories(self, *, initial: float, width: int | None = None) -> Sequence[PairMemory]:
+    def memories(self, *, initial: float, width: int | None = None) -> Modules[PairMemory]:
         """Create one :class:`PairMemory` per network."""
         n_pairs = self.setting.n_pairs
-        memories = (PairMemory(n_pairs, initial=initial, width=width) for _ in range(self.n_networks))
-        return cast(Sequence[PairMemory], nn.ModuleList(memories))
+        return Modules(PairMemory(n_pairs, initial=initial, width=width) for _ in range(self.n_networks))
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Warm up both networks, or divide the pairs and train both."""
@@ -85,7 +85,9 @@ class CoTeaching(Method):
         losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
         for batch in batches.covering("divide"):
             for of_network, network in zip(losses, self.networks, strict=True):
-                of_network[batch.pair_ids] = self.pair_losses(network(self.augmented(batch))).to(of_network)
+                of_network[batch.pair_ids] = self.pair_losses(network(self.augmented(batch)).similarities).to(
+                    of_network
+                )
         self.divided_by = torch.stack(losses).mean(dim=0)
         ids = batches.pair_ids.to(losses[0].device)
         for k, memory in enumerate(self.clean_probability):
@@ -154,19 +156,18 @@ class ContrastiveCoTeaching(CoTeaching):
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """InfoNCE on all pairs."""
-        backbone = cast(Backbone, self.networks[k].train())
-        images, captions = backbone.encode(batch)
-        losses = self.pair_losses(backbone.compare(images, captions))
-        step(backbone, (losses + backbone.auxiliary_losses(images, batch)).mean(), batch)
+        network = self.networks[k].train()
+        output = network(batch)
+        step(network, (self.pair_losses(output.similarities) + output.auxiliary).mean(), batch)
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """``l_i = -log r_ii - log q_ii``, ``(B,)``: the cross entropies of image and caption i, added."""
         return 2 * info_nce(similarities, self.config.temperature)
 
     @torch.no_grad()
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+    def predict(self, network: Backbone, batch: Batch) -> Tensor:
         """p of a batch in evaluation mode, ``(B,)``: how surely each pair finds itself among the batch."""
-        return matching_probability(network.eval()(batch), self.config.temperature)
+        return matching_probability(network.eval()(batch).similarities, self.config.temperature)
 
 
 def refined_label(clean_probability: Tensor, prediction: Tensor) -> Tensor:
@@ -198,6 +199,6 @@ def batches_in_turn(
     return zip(batches.shuffled("clean", k, pair_ids=clean_ids), middle, noisy, strict=False)
 
 
-def mean_over(memories: Sequence[PairMemory]) -> Tensor:
+def mean_over(memories: Modules[PairMemory]) -> Tensor:
     """Mean of the networks' memories, ``(n_pairs,)``."""
     return torch.stack([memory.values for memory in memories]).mean(dim=0)

@@ -16,8 +16,9 @@ rounding differences cannot accumulate. All ranks draw the same random numbers. 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from itertools import cycle
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from ncl_bench.errors import NclBenchError, TrainingError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -81,6 +83,16 @@ def from_first_rank(make: Callable[[], T]) -> T:
         raise outcome[1]
     value: T = outcome[0]
     return value
+
+
+def fitted_once(fit: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a fit so that rank 0 computes it for all ranks: equal pairs must be divided equally everywhere."""
+
+    @wraps(fit)
+    def on_first_rank(*args: P.args, **kwargs: P.kwargs) -> T:
+        return from_first_rank(lambda: fit(*args, **kwargs))
+
+    return on_first_rank
 
 
 @torch.no_grad()

@@ -7,13 +7,13 @@ without pre-trained weights trains on all pairs first; a method on such a backbo
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Method, Setting, Step, adamw, cosine_rate
@@ -108,10 +108,9 @@ class FineTuning(Method):
 
     def warmup_step(self, batch: Batch, step: Step) -> None:
         """InfoNCE on all pairs."""
-        network = cast(Backbone, self.networks[0].train())
-        images, captions = network.encode(batch)
-        losses = self.pair_losses(network, images, captions) + network.auxiliary_losses(images, batch)
-        step(network, losses.mean(), batch)
+        network = self.networks[0].train()
+        output = network(batch)
+        step(network, (self.pair_losses(network, output.similarities) + output.auxiliary).mean(), batch)
 
     @abstractmethod
     def prepare(self, batches: TrainingBatches) -> None:
@@ -136,12 +135,11 @@ class FineTuning(Method):
         steps = n_pairs if c.faults == "published" else math.ceil(n_pairs / batches.batch_size)
         return cosine_rate(c.learning_rate, steps * plan.epoch + number, steps * c.epochs, c.rising_steps)
 
-    def logits(self, network: Backbone, images: Encoded, captions: Encoded) -> Tensor:
+    def logits(self, network: Backbone, cosines: Tensor) -> Tensor:
         """S, the scaled cosines, ``(B, B)``; given pairs on the diagonal."""
-        cosines = network.compare(images, captions)
         scale = network.logit_scale
         return cosines / self.config.temperature if scale is None else cosines * scale.exp()
 
-    def pair_losses(self, network: Backbone, images: Encoded, captions: Encoded) -> Tensor:
+    def pair_losses(self, network: Backbone, cosines: Tensor) -> Tensor:
         """CLIP's loss of each pair, ``(B,)``: the mean of both directions' cross entropies."""
-        return info_nce(self.logits(network, images, captions), 1.0)
+        return info_nce(self.logits(network, cosines), 1.0)

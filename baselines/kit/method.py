@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.modules import Modules
 from ncl_bench.errors import RecipeError
 
 
@@ -180,13 +181,13 @@ class Method(nn.Module, ABC):
     """Whether the method compares images with images and captions with captions, which not every backbone can."""
     needs_cosines: ClassVar[bool] = False
     """Whether the method needs one vector of each image and caption, and their cosines."""
-    networks: nn.ModuleList
+    networks: Modules[Backbone]
 
     def __init__(self, config: Any, setting: Setting) -> None:
         super().__init__()
         self.config = config
         self.setting = setting
-        self.networks = nn.ModuleList()
+        self.networks = Modules()
         self.renew_networks()
 
     @classmethod
@@ -205,7 +206,7 @@ class Method(nn.Module, ABC):
 
     def renew_networks(self) -> None:
         """Replace every network by a freshly initialised one; memories stay."""
-        self.networks = nn.ModuleList(self.make_network() for _ in range(self.n_networks))
+        self.networks = Modules(self.make_network() for _ in range(self.n_networks))
 
     def trained_modules(self) -> Sequence[nn.Module]:
         """Return the modules with an optimiser of their own: the networks, and any other module that ``step`` gets."""
@@ -256,7 +257,7 @@ class Method(nn.Module, ABC):
         """
         return {}
 
-    def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:
+    def ranking_scores(self, network: Backbone, similarities: Tensor) -> Tensor:
         """Map similarities to the scores that rank and are averaged over networks; unchanged by default.
 
         Args:

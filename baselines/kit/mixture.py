@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Beta
 
-from baselines.kit.distributed import from_first_rank
+from baselines.kit.distributed import fitted_once
 
 FloatArray = NDArray[np.floating]
 
@@ -30,6 +30,7 @@ def min_max_normalised(values: FloatArray) -> FloatArray:
     return np.zeros_like(values) if high == low else (values - low) / (high - low)
 
 
+@fitted_once
 def mixture_posterior(
     values: FloatArray, *, larger_mean: bool, random_state: RandomState | int, max_iter: int = 10
 ) -> FloatArray:
@@ -47,15 +48,11 @@ def mixture_posterior(
     Returns:
         ``(n,)`` in [0, 1], dtype of ``values``.
     """
-
-    def fit() -> FloatArray:
-        mixture = fitted_mixture(values, random_state, max_iter)
-        means = mixture.means_.ravel()
-        component = means.argmax() if larger_mean else means.argmin()
-        posterior: FloatArray = mixture.predict_proba(values.reshape(-1, 1))[:, component]
-        return posterior
-
-    return from_first_rank(fit)
+    mixture = fitted_mixture(values, random_state, max_iter)
+    means = mixture.means_.ravel()
+    component = means.argmax() if larger_mean else means.argmin()
+    posterior: FloatArray = mixture.predict_proba(values.reshape(-1, 1))[:, component]
+    return posterior
 
 
 def fitted_mixture(values: FloatArray, random_state: RandomState | int, max_iter: int = 10) -> Any:

@@ -24,7 +24,7 @@ We follow the published code; the paper's text was not available. Deviations:
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from baselines.kit.backbone import Backbone, overall
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
-from baselines.kit.distributed import from_first_rank
+from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, clean_posterior, fitted_for, is_clean, min_max_normalised
@@ -101,6 +101,7 @@ def first_component(mixture: BetaMixture, values: Tensor) -> Tensor:
     return densities[:, 0] / (densities.sum(dim=1) + DENSITY_FLOOR)
 
 
+@fitted_once
 def beta_posterior(losses: Tensor, faults: Faults = "repaired") -> Tensor:
     """Probability that each pair is clean, ``(n,)``: posterior of the component initialised at small losses.
 
@@ -198,7 +199,7 @@ class BiCro(CoTeaching):
         """Clean probability of pairs with these losses, ``(n,)``."""
         if self.config.mixture == "gaussian":
             return clean_posterior(losses, random_state=seed)
-        return from_first_rank(lambda: beta_posterior(losses.cpu(), self.config.faults))
+        return beta_posterior(losses.cpu(), self.config.faults)
 
     def is_clean(self, probability: Tensor) -> Tensor:
         """Which pairs are clean."""
@@ -214,26 +215,23 @@ class BiCro(CoTeaching):
                 self.train_step(network, noisy, noisy_labels, step)
             self.train_step(network, batch, labels, step)
 
-    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor | None, step: Step) -> None:
+    def train_step(self, network: Backbone, batch: Batch, labels: Tensor | None, step: Step) -> None:
         """Triplet loss with soft labels, or the warm-up's loss without labels."""
-        c, backbone = self.config, cast(Backbone, network.train())
-        images, captions = backbone.encode(batch)
-        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        c, output = self.config, network.train()(batch)
+        auxiliary = output.auxiliary
         if labels is None:
-            losses = smallest_losses(similarities, c.margin, c.kept_share)
+            losses = smallest_losses(output.similarities, c.margin, c.kept_share)
         else:
-            losses = bicro_triplet(similarities, labels, c)
+            losses = bicro_triplet(output.similarities, labels, c)
             auxiliary = labels * auxiliary
         step(network, losses.sum() + auxiliary.mean(), batch)
 
     @torch.no_grad()
-    def labels(self, network: nn.Module, clean: Batch, noisy: Batch | None) -> tuple[Tensor, Tensor | None]:
+    def labels(self, network: Backbone, clean: Batch, noisy: Batch | None) -> tuple[Tensor, Tensor | None]:
         """Labels of a clean batch, and of a noisy one, by a network in evaluation mode."""
-        c = self.config
-        backbone = cast(Backbone, network.eval())
-        images, captions = backbone.encode(clean)
-        anchors, others = anchors_first(backbone.compare(images, captions), c.margin)
-        sides = [overall(side) for side in (images, captions)]
+        c, output = self.config, network.eval()(clean)
+        anchors, others = anchors_first(output.similarities, c.margin)
+        sides = [overall(side) for side in (output.images, output.captions)]
         anchor_sides = [side[anchors] for side in sides]
 
         def consistency_of(sides: Sequence[Tensor]) -> Tensor:
@@ -243,5 +241,5 @@ class BiCro(CoTeaching):
         labels = clean_labels(own, anchors, others, c.faults)
         if noisy is None:
             return labels, None
-        noisy_sides = [overall(side) for side in backbone.encode(noisy)]
+        noisy_sides = [overall(side) for side in network.encode(noisy)]
         return labels, soft_label(consistency_of(noisy_sides), c.label_threshold)

@@ -27,13 +27,12 @@ Deviations between paper and published code; we follow the code unless said othe
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, sent
 from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
 from baselines.kit.pair_memory import PairMemory
@@ -247,18 +246,18 @@ class CRCL(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Algorithm 1: one epoch of one round."""
-        c, network = self.config, cast(Backbone, self.networks[0].train())
+        c, network = self.config, self.networks[0].train()
         for batch in batches.shuffled("train"):
             images, captions = network.encode(self.augmented(batch))
-            similarities = network.compare(images, captions)
-            log_i2t = matching_log_probabilities(similarities, c.temperature)
-            log_t2i = matching_log_probabilities(similarities.T, c.temperature)
+            output = network.output(batch, images, captions)  # a captioner writes the whole caption
+            log_i2t = matching_log_probabilities(output.similarities, c.temperature)
+            log_t2i = matching_log_probabilities(output.similarities.T, c.temperature)
             labels = self.refine_labels(plan, batch.pair_ids, log_i2t, log_t2i)
             active = c.active_weight * active_loss(log_i2t, log_t2i, labels).mean()
             trust = labels if c.exponent is None else torch.full_like(labels, 1 - c.exponent)
             complementary = complementary_loss(log_i2t, trust) + complementary_loss(log_t2i, trust)
             weighted = c.complementary_weight * complementary.mean()
-            auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
+            auxiliary = (labels * output.auxiliary).mean()
             step(network, active + weighted + auxiliary, batch, active=active, complementary=weighted)
 
     @torch.no_grad()
@@ -284,7 +283,7 @@ class CRCL(Method):
             word_change=self.config.word_change,
             region_change=self.config.region_change,
             vocabulary_size=self.setting.vocabulary_size,
-            fixed_regions=cast(Backbone, self.networks[0]).fixed_regions,
+            fixed_regions=self.networks[0].fixed_regions,
         )
 
     def estimates(self) -> dict[str, Tensor]:

@@ -23,11 +23,11 @@ We follow the published code; the paper's text was not available, so equations h
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
@@ -222,14 +222,13 @@ class CREAM(ContrastiveCoTeaching):
                 self.train_step(network, noisy, noisy_label, f, step)
 
     def train_step(
-        self, network: nn.Module, batch: Batch, labels: Tensor, smallest: Tensor | float, step: Step
+        self, network: Backbone, batch: Batch, labels: Tensor, smallest: Tensor | float, step: Step
     ) -> None:
         """Train on a batch with labels ``(B,)``; mined weights below ``smallest`` are dropped."""
-        c, backbone = self.config, cast(Backbone, network.train())
-        images, captions = backbone.encode(batch)
-        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        c, output = self.config, network.train()(batch)
+        similarities = output.similarities
         even = c.negatives == "even"
         targets = even_targets(labels) if even else mined_targets(similarities, labels, smallest)
         losses = cream_loss(similarities, targets, c.temperature)
         mined = (targets.captions.sum() + targets.images.sum()) / len(labels) - 2 * labels.mean()
-        step(network, losses.mean() + (labels * auxiliary).mean(), batch, mined_weight=mined)
+        step(network, losses.mean() + (labels * output.auxiliary).mean(), batch, mined_weight=mined)

@@ -18,11 +18,11 @@ We follow the published code and the supplement; the paper's main text was not a
   * The published training script evaluates on test after every epoch; here test is not read.
 """
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
@@ -199,15 +199,15 @@ class DECL(Method):
 
     def train_step(self, batch: Batch, clean: Tensor, negatives: int, step: Step) -> None:
         """Evidential loss of all pairs, triplet loss of the clean ones (bool ``(B,)``) on their hardest negatives."""
-        c, network = self.config, cast(Backbone, self.networks[0].train())
-        images, captions = network.encode(batch)
-        signed = self.squash(network, network.compare(images, captions))
+        c, network = self.config, self.networks[0].train()
+        output = network(batch)
+        signed = self.squash(network, output.similarities)
         evidential = cross_modal_evidential_loss(
             evidence(signed, c.temperature), clean, c.divergence_weight
         ).mean()
         triplet = hardest_mean_triplet(signed, c.margin, negatives)
         hinge = c.hinge_weight * triplet.masked_fill(~clean, 0).sum()
-        auxiliary = network.auxiliary_losses(images, batch).masked_fill(~clean, 0).mean()
+        auxiliary = output.auxiliary.masked_fill(~clean, 0).mean()
         step(network, evidential + hinge + auxiliary, batch, evidential=evidential, hinge=hinge)
 
     @torch.no_grad()
@@ -215,16 +215,16 @@ class DECL(Method):
         """Predict clean or noisy for every pair, for the whole epoch, in evaluation mode."""
         network = self.networks[0].eval()
         for batch in batches.covering("predict"):
-            found = evidence(self.squash(network, network(batch)), self.config.temperature)
+            found = evidence(self.squash(network, network(batch).similarities), self.config.temperature)
             self.clean.write(batch.pair_ids, predicted_clean(found))
             doubt = (uncertainty(found + 1) + uncertainty(found.T + 1)) / 2
             self.certainty.write(batch.pair_ids, 1 - doubt)
 
-    def squash(self, network: nn.Module, similarities: Tensor) -> Tensor:
+    def squash(self, network: Backbone, similarities: Tensor) -> Tensor:
         """``tanh(r)`` of a network's similarities."""
-        return squashed(similarities, network.similarity_range)  # type: ignore[arg-type]
+        return squashed(similarities, network.similarity_range)
 
-    def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:
+    def ranking_scores(self, network: Backbone, similarities: Tensor) -> Tensor:
         """The evidence."""
         return evidence(self.squash(network, similarities), self.config.temperature)
 

@@ -22,19 +22,19 @@ Deviations between paper and published code; we follow the code unless said othe
   * The published training script evaluates on test after every epoch; here test is not read.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar
 
 import torch
 from numpy.random import RandomState
 from pydantic import Field
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Backbone, IntraModal
+from baselines.kit.backbone import IntraModal
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import info_nce, matching_probability
 from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
+from baselines.kit.modules import Modules
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 
@@ -154,8 +154,9 @@ class GSC(Method):
 
     def __init__(self, config: GSCConfig, setting: Setting) -> None:
         super().__init__(config, setting)
-        indicators = nn.ModuleList(Indicators(setting.n_pairs) for _ in range(self.n_networks))
-        self.indicators = cast(Sequence[Indicators], indicators)
+        self.indicators: Modules[Indicators] = Modules(
+            Indicators(setting.n_pairs) for _ in range(self.n_networks)
+        )
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Algorithm 1."""
@@ -171,17 +172,17 @@ class GSC(Method):
 
     def train_step(self, k: int, batch: Batch, step: Step) -> None:
         """Eq. 6 to Eq. 9 for network k with the other network's labels (its own for a single network)."""
-        c, network, own = self.config, cast(Backbone, self.networks[k]), self.indicators[k]
+        c, network, own = self.config, self.networks[k], self.indicators[k]
         labels = self.indicators[(k + 1) % self.n_networks].label.read(batch.pair_ids)
-        images, captions = network.encode(batch)
-        similarities = network.compare(images, captions)
-        image_structure = labels * network.image_image_similarities(images, self.variant)
-        caption_structure = labels * network.caption_caption_similarities(captions, self.variant)
+        output = network(batch)
+        similarities = output.similarities
+        image_structure = labels * network.image_image_similarities(output.images, self.variant)
+        caption_structure = labels * network.caption_caption_similarities(output.captions, self.variant)
         cross_modal = cross_modal_loss(similarities, labels, c.cross_modal_temperature).mean()
         intra_modal = intra_modal_loss(
             image_structure, caption_structure, labels, c.intra_modal_temperature
         ).mean()
-        auxiliary = (labels * network.auxiliary_losses(images, batch)).mean()
+        auxiliary = (labels * output.auxiliary).mean()
         intra_modal_weight = c.intra_modal_weight if c.intra_modal else 0.0
         loss = cross_modal + intra_modal_weight * intra_modal + auxiliary
         indicator = matching_probability(similarities, c.cross_modal_temperature)  # y_CM of Eq. 3

@@ -33,18 +33,18 @@ Deviations between paper and published code; we follow the code unless said othe
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting, Step, WarmUpThenStepDecay, adamw
+from baselines.kit.modules import Modules
 from baselines.methods.crcl import augmented
 from ncl_bench.errors import RecipeError
 
@@ -220,7 +220,7 @@ class IN2R(CoTeaching):
 
     def __init__(self, config: IN2RConfig, setting: Setting) -> None:
         super().__init__(config, setting)
-        dim, size = cast(Backbone, self.networks[0]).embed_size, min(config.memory, setting.n_pairs)
+        dim, size = self.networks[0].embed_size, min(config.memory, setting.n_pairs)
         if dim % config.heads:
             raise RecipeError(
                 f"method.heads is {config.heads}, which does not divide the backbone's embed_size of {dim}"
@@ -229,13 +229,11 @@ class IN2R(CoTeaching):
             raise RecipeError(
                 f"method.memory is {config.memory}, but must hold a batch of {setting.batch_size} pairs; enlarge it"
             )
-        refiners = nn.ModuleList(
+        self.refiners: Modules[nn.ModuleDict] = Modules(
             nn.ModuleDict({way: Refiner(dim, config.heads, config.refiner_dropout) for way in ("i2t", "t2i")})
             for _ in range(self.n_networks)
         )
-        self.refiners = cast(Sequence[nn.ModuleDict], refiners)
-        stores = nn.ModuleList(Memory(size, dim) for _ in range(self.n_networks))
-        self.stores = cast(Sequence[Memory], stores)
+        self.stores: Modules[Memory] = Modules(Memory(size, dim) for _ in range(self.n_networks))
 
     @classmethod
     def title_of(cls, config: IN2RConfig) -> str:
@@ -247,7 +245,7 @@ class IN2R(CoTeaching):
     def renew_networks(self) -> None:
         """Make two equal networks, because vectors of one are looked up among those of the other."""
         network = self.make_network()
-        self.networks = nn.ModuleList([network, deepcopy(network)])
+        self.networks = Modules([network, deepcopy(network)])
 
     def trained_modules(self) -> Sequence[nn.Module]:
         """The networks and their refiners."""
@@ -264,20 +262,27 @@ class IN2R(CoTeaching):
             word_change=self.config.word_change,
             region_change=self.config.region_change,
             vocabulary_size=self.setting.vocabulary_size,
-            fixed_regions=cast(Backbone, self.networks[0]).fixed_regions,
+            fixed_regions=self.networks[0].fixed_regions,
         )
 
     def warmup_step(self, k: int, batch: Batch, step: Step) -> None:
         """Eq. 1 between images and captions, and between two views of either."""
         tau, batch = self.config.temperature, self.augmented(batch)
-        network = cast(Backbone, self.networks[k].train())
+        network = self.networks[k].train()
         (images, captions), (images_again, captions_again) = (network.encode(batch) for _ in range(2))
-        matching = robust_loss(network.compare(images, captions), tau).mean()
+        output = network.output(batch, images, captions)
+        matching = robust_loss(output.similarities, tau).mean()
         of_images = robust_loss(images.vectors @ images_again.vectors.T, tau).mean()
         of_captions = robust_loss(captions.vectors @ captions_again.vectors.T, tau).mean()
         loss = matching + self.config.intra_weight * (of_images + of_captions)
-        auxiliary = network.auxiliary_losses(images, batch).mean()
-        step(network, loss + auxiliary, batch, matching=matching, images=of_images, captions=of_captions)
+        step(
+            network,
+            loss + output.auxiliary.mean(),
+            batch,
+            matching=matching,
+            images=of_images,
+            captions=of_captions,
+        )
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """Triplet loss over all negatives, as in NCR."""
@@ -328,14 +333,15 @@ class IN2R(CoTeaching):
             peer_stored: number of pairs in the peer's memory; Eq. 11 needs K.
             step: the engine's step.
         """
-        c, network = self.config, cast(Backbone, self.networks[k].train())
+        c, network = self.config, self.networks[k].train()
         clean = self.augmented(clean)
         (images, captions), (images_again, captions_again) = (network.encode(clean) for _ in range(2))
-        matching = hardest_triplet(network.compare(images, captions), c.margin).sum()
+        output = network.output(clean, images, captions)
+        matching = hardest_triplet(output.similarities, c.margin).sum()
         of_images = hardest_triplet(images.vectors @ images_again.vectors.T, c.intra_margin).sum()
         of_captions = hardest_triplet(captions.vectors @ captions_again.vectors.T, c.intra_margin).sum()
         loss = matching + c.intra_weight * (of_images + of_captions)
-        loss = loss + network.auxiliary_losses(images, clean).mean()
+        loss = loss + output.auxiliary.mean()
         self.stores[k].push(images.vectors, captions.vectors, image_ids[clean.pair_ids], stored)
         terms = {
             "matching": matching,
@@ -357,7 +363,7 @@ class IN2R(CoTeaching):
         The third is the share of neighbours with the same image as the query.
         """
         c, peer, refiners = self.config, self.stores[1 - k], self.refiners[k].train()
-        images, captions = (side.vectors for side in cast(Backbone, self.networks[k]).encode(noisy))
+        images, captions = (side.vectors for side in self.networks[k].encode(noisy))
         if peer_stored < c.neighbours:
             return {}
         near_images = nearest(images.detach(), peer.images[:peer_stored], c.neighbours)

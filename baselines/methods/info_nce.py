@@ -3,11 +3,10 @@
 Every pair counts alike, so the loss trusts false pairs as much as true ones.
 """
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import Field
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
@@ -34,8 +33,8 @@ class InfoNCE(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train once over all pairs."""
-        network = cast(Backbone, self.networks[0].train())
+        network = self.networks[0].train()
         for batch in batches.shuffled("info_nce"):
-            images, captions = network.encode(batch)
-            losses = info_nce(network.compare(images, captions), self.config.temperature)
-            step(network, losses.mean() + network.auxiliary_losses(images, batch).mean(), batch)
+            output = network(batch)
+            losses = info_nce(output.similarities, self.config.temperature)
+            step(network, losses.mean() + output.auxiliary.mean(), batch)

@@ -20,7 +20,7 @@ We follow the published code; the paper's text was not available. Deviations:
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, sent
-from baselines.kit.distributed import from_first_rank
+from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, by_moments, fitted, min_max_normalised, two_means
@@ -108,6 +108,7 @@ def clean_component(mixture: BetaMixture) -> int:
     return int(mixture.posterior(torch.tensor([NEAR_ZERO]))[0].argmax())
 
 
+@fitted_once
 def clean_posterior(losses: Tensor) -> Tensor:
     """Probability that each pair is clean, ``(n,)``; 1 if losses do not form two groups."""
     normalised = normalised_losses(losses)
@@ -204,12 +205,11 @@ class L2RM(Method):
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Warm up, or divide and rematch."""
         if plan.phase == "warmup":
-            network = cast(Backbone, self.networks[0].train())
+            network = self.networks[0].train()
             for batch in batches.shuffled("warmup"):
-                images, captions = network.encode(batch)
-                similarities = network.compare(images, captions)
-                losses = symmetric_cross_entropy(similarities, self.config.temperature)
-                step(network, losses.mean() + network.auxiliary_losses(images, batch).mean(), batch)
+                output = network(batch)
+                losses = symmetric_cross_entropy(output.similarities, self.config.temperature)
+                step(network, losses.mean() + output.auxiliary.mean(), batch)
             return
         self.divide(batches)
         clean_ids, noisy_ids = self.sides(batches.pair_ids)
@@ -233,9 +233,9 @@ class L2RM(Method):
         network = self.networks[0].eval()
         losses = torch.zeros_like(self.clean_probability.values)
         for batch in batches.covering("divide"):
-            losses[batch.pair_ids] = mean_triplet(network(batch), self.config.margin).to(losses)
+            losses[batch.pair_ids] = mean_triplet(network(batch).similarities, self.config.margin).to(losses)
         ids = batches.pair_ids.to(losses.device)
-        posterior = from_first_rank(lambda: clean_posterior(losses[ids].cpu()))
+        posterior = clean_posterior(losses[ids].cpu())
         self.clean_probability.write(ids, posterior)
 
     def sides(self, pair_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -281,10 +281,10 @@ class L2RM(Method):
 
     def train_step(self, clean: Batch, noisy: Batch | None, queued: Batch | None, step: Step) -> None:
         """Train on the clean batch, and on noisy captions rematched with the images of the queue."""
-        c, network = self.config, cast(Backbone, self.networks[0].train())
-        images, captions = network.encode(clean)
-        triplet = hardest_triplet(network.compare(images, captions), c.margin).sum()
-        auxiliary = network.auxiliary_losses(images, clean).mean()
+        c, network = self.config, self.networks[0].train()
+        output = network(clean)
+        triplet = hardest_triplet(output.similarities, c.margin).sum()
+        auxiliary = output.auxiliary.mean()
         if noisy is None or queued is None:
             step(network, triplet + auxiliary, clean, triplet=triplet)
             return
@@ -313,9 +313,8 @@ def whole(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
     return (batch for batch in batches if len(batch) == size)
 
 
-def compared(network: nn.Module, images_of: Batch, captions_of: Batch) -> Tensor:
+def compared(network: Backbone, images_of: Batch, captions_of: Batch) -> Tensor:
     """Similarities of the images of one batch with the captions of another, float ``(n_images, n_captions)``."""
-    assert isinstance(network, Backbone)
     images = network.encode_images(images_of.image_features, images_of.image_lengths)
     return network.compare(
         images, network.encode_captions(captions_of.caption_tokens, captions_of.caption_lengths)

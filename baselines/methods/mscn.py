@@ -27,7 +27,7 @@ We follow the published code; the paper's text was not available. Deviations:
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -41,10 +41,11 @@ from torch.nn import functional
 from baselines.backbones.sgraf import SGRAF
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, in_blocks, sent
-from baselines.kit.distributed import from_first_rank
+from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import by_moments, fitted
+from baselines.kit.modules import Modules
 from baselines.kit.pair_memory import PairMemory
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import TrainingError
@@ -144,6 +145,7 @@ def clamped(similarities: Tensor) -> Tensor:
     return similarities.where(similarities < 1, NEAR_ONE).where(similarities > 0, NEAR_ZERO)
 
 
+@fitted_once
 def matched_posterior(similarities: Tensor, trusted: Tensor, labels: Tensor) -> Tensor:
     """Probability that each pair matches, ``(n,)``; 1 if the trusted items do not form two components.
 
@@ -169,9 +171,10 @@ class SinglePass(nn.Module):
         network: the network.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Backbone) -> None:
         super().__init__()
-        self.network = cast(SGRAF, network)
+        assert isinstance(network, SGRAF)
+        self.network = network
 
     def forward(self, batch: Batch, own: bool) -> Tensor:
         """Logits of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
@@ -203,8 +206,9 @@ class MSCN(Method):
                 f"MSCN needs pairs that are known to match, and was given {len(setting.trusted_ids)}; "
                 "train it on a dataset whose true correspondence is known, with trusted_pairs of at least 2"
             )
-        memories = nn.ModuleList(PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks))
-        self.clean_probability = cast(Sequence[PairMemory], memories)
+        self.clean_probability: Modules[PairMemory] = Modules(
+            PairMemory(setting.n_pairs, initial=1.0) for _ in range(self.n_networks)
+        )
 
     def make_network(self) -> Backbone:
         """A backbone with a meta network as its last layer."""
@@ -235,7 +239,9 @@ class MSCN(Method):
 
     def head(self, k: int) -> nn.Module:
         """The meta network of network k."""
-        return cast(SGRAF, self.networks[k]).head
+        network = self.networks[k]
+        assert isinstance(network, SGRAF)
+        return network.head
 
     def make_optimizer(self, network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         """Adam with default parameters."""
@@ -253,7 +259,7 @@ class MSCN(Method):
         if plan.phase == "warmup":
             for k, network in enumerate(self.networks):
                 for batch in batches.shuffled("warmup", k):
-                    loss = mean_triplet(network.train()(batch), self.config.margin).sum()
+                    loss = mean_triplet(network.train()(batch).similarities, self.config.margin).sum()
                     step([network, self.head(k)], loss, batch)
             return
         for divider in range(self.n_networks):
@@ -291,7 +297,7 @@ class MSCN(Method):
         )
         ids = batches.pair_ids.to(similarities.device)
         given = (similarities[ids].cpu(), trusted.cpu(), items[2])
-        memory.write(ids, from_first_rank(lambda: matched_posterior(*given)))
+        memory.write(ids, matched_posterior(*given))
 
     def train_network(
         self, k: int, plan: EpochPlan, batches: TrainingBatches, items: Tensor, step: Step
@@ -304,7 +310,7 @@ class MSCN(Method):
             trusted, labels = next(trusted_batches)
             loss = self.loss_after_virtual_step(network.train(), plan.learning_rate, batch, trusted, labels)
             step(self.head(k), loss, trusted, clip=False, meta=loss)
-            triplet = adaptive_triplet(network(batch), c.margin).sum()
+            triplet = adaptive_triplet(network(batch).similarities, c.margin).sum()
             step(network, triplet, batch, triplet=triplet)
 
     def clean_ids(self, k: int, pair_ids: Tensor) -> Tensor:
@@ -327,7 +333,7 @@ class MSCN(Method):
                     yield batch, sent(labels, batch.pair_ids.device)
 
     def loss_after_virtual_step(
-        self, network: nn.Module, learning_rate: float, batch: Batch, trusted: Batch, labels: Tensor
+        self, network: Backbone, learning_rate: float, batch: Batch, trusted: Batch, labels: Tensor
     ) -> Tensor:
         """Meta loss of a network after one virtual step of gradient descent on ``batch``.
 

@@ -24,11 +24,11 @@ Deviations between paper and published code; we follow the code unless said othe
 """
 
 import math
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
@@ -153,15 +153,14 @@ class NCR(CoTeaching):
             for batch, label in labelled:  # both labels are computed before the first step
                 self.train_step(network, batch, label, step)
 
-    def train_step(self, network: nn.Module, batch: Batch, label: Tensor | None, step: Step) -> None:
+    def train_step(self, network: Backbone, batch: Batch, label: Tensor | None, step: Step) -> None:
         """Eq. 6 with the rectified labels, or Eq. 2 without labels."""
-        backbone = cast(Backbone, network.train())
-        images, captions = backbone.encode(batch)
-        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
+        output = network.train()(batch)
+        auxiliary = output.auxiliary
         if label is None:
-            losses = mean_triplet(similarities, self.config.margin)
+            losses = mean_triplet(output.similarities, self.config.margin)
         else:
-            losses = ncr_triplet(similarities, label, self.config)
+            losses = ncr_triplet(output.similarities, label, self.config)
             auxiliary = auxiliary * (label.diagonal() if label.dim() == 2 else label)
         step(network, losses.sum() + auxiliary.mean(), batch)
 
@@ -171,6 +170,6 @@ class NCR(CoTeaching):
         return rectified_noisy_label(first, second)
 
     @torch.no_grad()
-    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+    def predict(self, network: Backbone, batch: Batch) -> Tensor:
         """P of a batch in evaluation mode."""
-        return matching_prediction(network.eval()(batch), self.config.margin)
+        return matching_prediction(network.eval()(batch).similarities, self.config.margin)

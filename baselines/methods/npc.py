@@ -26,7 +26,7 @@ Deviations in either form:
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Annotated, cast
+from typing import Annotated
 
 import torch
 from numpy.random import RandomState
@@ -128,11 +128,11 @@ class NPC(FineTuning):
     @torch.no_grad()
     def prepare(self, batches: TrainingBatches) -> None:
         """Build the memory bank from losses and vectors in evaluation mode."""
-        network, seen = cast(Backbone, self.networks[0].eval()), []
+        network, seen = self.networks[0].eval(), []
         for batch in batches.covering("bank"):
-            images, captions = network.encode(batch)
-            losses = self.pair_losses(network, images, captions)
-            seen.append((batch.pair_ids, images.vectors, captions.vectors, losses))
+            output = network(batch)
+            losses = self.pair_losses(network, output.similarities)
+            seen.append((batch.pair_ids, output.images.vectors, output.captions.vectors, losses))
         ids, image_vectors, caption_vectors, all_losses = map(torch.cat, zip(*seen, strict=True))
         probability = clean_posterior(all_losses, derive_seed(batches.seed, "bank"))
         clean = surely_clean(probability, self.config.clean_threshold)
@@ -154,14 +154,14 @@ class NPC(FineTuning):
         self, batch: Batch, entries: Sequence[Batch], rate: float, step: Step
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Losses of image entries and caption entries before and after a step of the copy, ``(B,)`` each."""
-        siamese = cast(Backbone, self.siamese)
+        siamese = self.siamese
         siamese.load_state_dict(self.networks[0].state_dict())
         siamese.eval()
         before = self.memory_losses(siamese, entries)
         for module in siamese.modules():
             if isinstance(module, nn.RNNBase):
                 module.train()  # cuDNN has no backward pass in evaluation mode; one layer computes the same in both
-        losses = self.pair_losses(siamese, *siamese.encode(batch))
+        losses = self.pair_losses(siamese, siamese(batch).similarities)
         step(
             siamese, 4 * losses.mean(), batch, clip=False, learning_rate=rate
         )  # twice the sum of both directions
@@ -170,7 +170,7 @@ class NPC(FineTuning):
     @torch.no_grad()
     def memory_losses(self, network: Backbone, entries: Sequence[Batch]) -> list[Tensor]:
         """Losses of entries among themselves, ``(B,)`` per batch of entries, without gradient."""
-        return [self.pair_losses(network, *network.encode(each)) for each in entries]
+        return [self.pair_losses(network, network(each).similarities) for each in entries]
 
     def weighted_step(
         self,
@@ -191,14 +191,16 @@ class NPC(FineTuning):
             rate: learning rate of this step.
             step: the engine's step.
         """
-        network = cast(Backbone, self.networks[0].train())
-        images, captions = network.encode(batch)
-        losses = self.pair_losses(network, images, captions) + network.auxiliary_losses(images, batch)
+        network = self.networks[0].train()
+        output = network(batch)
+        losses = self.pair_losses(network, output.similarities) + output.auxiliary
         if self.config.faults == "published":
             weighted, of_entries = weight.mean() * losses.mean(), before
         else:
             weighted = (weight * losses).mean()
-            of_entries = [self.pair_losses(network, *network.encode(each)) for each in entries]
+            # the captioner of VSRN trains on the batch alone, so entries are compared and no more
+            compared = [network.compare(*network.encode(each)) for each in entries]
+            of_entries = [self.pair_losses(network, similarities) for similarities in compared]
         memory = torch.stack(list(of_entries)).sum(dim=0).mean()
         step(network, weighted + memory, batch, learning_rate=rate, weighted=weighted, memory=memory)
 

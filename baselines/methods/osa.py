@@ -22,12 +22,10 @@ Deviations in either form:
 """
 
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, sent
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
 from baselines.kit.method import Setting, Step
@@ -111,15 +109,16 @@ class OSA(FineTuning):
         Raises:
             TrainingError: no pair is above beta.
         """
-        network, shifts = cast(Backbone, self.networks[0].eval()), []
+        network, shifts = self.networks[0].eval(), []
         of_random = overall_shift if self.config.faults == "published" else paired_shift
         for batch in batches.covering("estimate"):
-            cosines = network(batch)
+            cosines = network(batch).similarities
             self.similarity.write(batch.pair_ids, cosines.diagonal())
             if not network.reads_images:
                 shifts.append(mismatched_shift(cosines))
             elif not shifts:
-                shifts.append(of_random(network(random_pairs(batch, derive_seed(batches.seed, "shift")))))
+                unrelated = random_pairs(batch, derive_seed(batches.seed, "shift"))
+                shifts.append(of_random(network(unrelated).similarities))
         self.shift.copy_(torch.stack(shifts).mean())
         if not (self.similarity.values > self.shift).any():
             raise TrainingError(
@@ -129,9 +128,9 @@ class OSA(FineTuning):
 
     def train_step(self, batch: Batch, rate: float, batches: TrainingBatches, step: Step) -> None:
         """Eq. 6: CLIP's loss of each pair times its weight; the mean includes pairs of weight 0."""
-        network = cast(Backbone, self.networks[0].train())
-        images, captions = network.encode(batch)
-        losses = self.pair_losses(network, images, captions) + network.auxiliary_losses(images, batch)
+        network = self.networks[0].train()
+        output = network(batch)
+        losses = self.pair_losses(network, output.similarities) + output.auxiliary
         weigh = batch_weight if self.config.faults == "published" else pair_weight
         weight = weigh(self.similarity.read(batch.pair_ids), self.shift)
         step(network, (weight * losses).mean(), batch, learning_rate=rate, weight=weight.mean())

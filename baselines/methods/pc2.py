@@ -34,7 +34,7 @@ Deviations between paper and published code; we follow the code unless said othe
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -136,9 +136,10 @@ def entropy(probabilities: Tensor) -> Tensor:
     return -(probabilities * probabilities.log()).sum(dim=-1)
 
 
-def classify(network: nn.Module, items: Encoded) -> Tensor:
+def classify(network: Backbone, items: Encoded) -> Tensor:
     """Logits ``(n, K)`` of images or captions by the pseudo-classifier of ``network``."""
-    logits: Tensor = cast(PseudoClassifier, network.pseudo_classifier)(items.vectors)
+    assert isinstance(network.pseudo_classifier, PseudoClassifier)
+    logits: Tensor = network.pseudo_classifier(items.vectors)
     return logits
 
 
@@ -266,10 +267,9 @@ class PC2(CoTeaching):
         losses, oscillations = torch.zeros(2, *shape, dtype=torch.float64, device=ids.device)
         for batch in batches.covering("divide"):
             for k, network in enumerate(self.networks):
-                images, captions = cast(Backbone, network).encode(batch)
-                similarities = cast(Backbone, network).compare(images, captions)
-                losses[k, batch.pair_ids] = self.pair_losses(similarities).double()
-                now = classify(network, images).softmax(dim=1)
+                output = network(batch)
+                losses[k, batch.pair_ids] = self.pair_losses(output.similarities).double()
+                now = classify(network, output.images).softmax(dim=1)
                 before = self.prediction[k].read(batch.pair_ids)
                 oscillations[k, batch.pair_ids] = oscillation(before, now).double()
         self.divided_by = losses.mean(dim=0)
@@ -296,19 +296,19 @@ class PC2(CoTeaching):
 
     def matched_step(self, k: int, batch: Batch, labels: Tensor | None, step: Step) -> None:
         """Train on given pairs: Eq. 9, or the warm-up without labels, plus pseudo-classification."""
-        c, network = self.config, cast(Backbone, self.networks[k])
-        images, captions = network.encode(batch)
-        similarities, auxiliary = network.compare(images, captions), network.auxiliary_losses(images, batch)
-        logits = classify(network, images)
+        c, network = self.config, self.networks[k]
+        output = network(batch)
+        auxiliary = output.auxiliary
+        logits = classify(network, output.images)
         probabilities = logits.softmax(dim=1)
         if labels is None:
-            triplet = warmup_triplet(similarities, c.margin, c.warmup_pairs).sum()
+            triplet = warmup_triplet(output.similarities, c.margin, c.warmup_pairs).sum()
             self.prediction[k].write(batch.pair_ids, probabilities)
         else:
-            triplet = pc2_triplet(similarities, labels, "row", c).sum()
+            triplet = pc2_triplet(output.similarities, labels, "row", c).sum()
             auxiliary = labels * auxiliary
         with torch.no_grad():
-            caption_logits = classify(network, captions)
+            caption_logits = classify(network, output.captions)
         classification = classification_loss(logits, caption_logits).mean()
         spread = entropy(probabilities).mean()
         loss = triplet + c.classification_weight * classification - c.entropy_weight * spread
@@ -317,7 +317,7 @@ class PC2(CoTeaching):
 
     def pseudo_captioned_step(self, k: int, clean: Batch, noisy: Batch, step: Step) -> None:
         """Eq. 4 to Eq. 6: train on noisy images with borrowed captions."""
-        c, network = self.config, cast(Backbone, self.networks[k])
+        c, network = self.config, self.networks[k]
         clean_images, clean_captions = network.encode(clean)
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
         donors, predictions = (classify(network, x).softmax(dim=1) for x in (clean_images, images))

@@ -27,13 +27,12 @@ Deviations and choices of the published code; we follow it unless said otherwise
   * The published code cannot read CC152K's captions; we can.
 """
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches, sent
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 from baselines.kit.randomness import derive_seed
@@ -135,10 +134,10 @@ class RCL(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train once over all pairs."""
-        c, network = self.config, cast(Backbone, self.networks[0].train())
+        c, network = self.config, self.networks[0].train()
         for k, batch in enumerate(batches.shuffled("rcl")):
             seed = derive_seed(batches.seed, "negatives", plan.epoch, k)
             negatives = sent(random_negatives(len(batch), c.negative_ratio, seed), batch.pair_ids.device)
-            images, captions = network.encode(batch)
-            losses = complementary_contrastive(network.compare(images, captions), negatives, c)
-            step(network, losses.mean() + network.auxiliary_losses(images, batch).mean(), batch)
+            output = network(batch)
+            losses = complementary_contrastive(output.similarities, negatives, c)
+            step(network, losses.mean() + output.auxiliary.mean(), batch)

@@ -18,12 +18,11 @@ code is not published. This is our version, so its numbers may differ.
 """
 
 import math
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 
@@ -73,13 +72,12 @@ class RINCE(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train once over all pairs."""
-        c, network = self.config, cast(Backbone, self.networks[0].train())
+        c, network = self.config, self.networks[0].train()
         for batch in batches.shuffled("train"):
-            images, captions = network.encode(batch)
-            logits = network.compare(images, captions) / c.temperature
+            output = network(batch)
+            logits = output.similarities / c.temperature
             image_losses, caption_losses = (
                 robust_info_nce(logits.diagonal(), candidates, c.exponent, c.density_weight)
                 for candidates in (logits, logits.T)
             )
-            auxiliary = network.auxiliary_losses(images, batch).mean()
-            step(network, (image_losses + caption_losses).mean() / 2 + auxiliary, batch)
+            step(network, (image_losses + caption_losses).mean() / 2 + output.auxiliary.mean(), batch)

@@ -22,11 +22,11 @@ We follow the published code; the paper's text was not available, so equations h
     words.
 """
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.kit.backbone import Backbone, overall
 from baselines.kit.batches import Batch, TrainingBatches
@@ -134,37 +134,35 @@ class SPS(ContrastiveCoTeaching):
             if noisy is not None:
                 self.proxy_step(network, strict, noisy, proxies, proxy_labels, step)
 
-    def strict_step(self, network: nn.Module, batch: Batch, step: Step) -> None:
+    def strict_step(self, network: Backbone, batch: Batch, step: Step) -> None:
         """Train on a strictly clean batch with full weight, under both constraints."""
-        c, backbone = self.config, cast(Backbone, network.train())
-        images, captions = backbone.encode(batch)
-        similarities, auxiliary = backbone.compare(images, captions), backbone.auxiliary_losses(images, batch)
-        contrast = self.pair_losses(similarities).mean()
-        symmetry = symmetry_loss(similarities)
-        geometry = geometry_loss(overall(images), overall(captions))
-        loss = contrast + c.symmetry_weight * symmetry + c.geometry_weight * geometry + auxiliary.mean()
-        step(backbone, loss, batch, contrast=contrast, symmetry=symmetry, geometry=geometry)
+        c, output = self.config, network.train()(batch)
+        contrast = self.pair_losses(output.similarities).mean()
+        symmetry = symmetry_loss(output.similarities)
+        geometry = geometry_loss(overall(output.images), overall(output.captions))
+        loss = (
+            contrast + c.symmetry_weight * symmetry + c.geometry_weight * geometry + output.auxiliary.mean()
+        )
+        step(network, loss, batch, contrast=contrast, symmetry=symmetry, geometry=geometry)
 
-    def train_step(self, network: nn.Module, batch: Batch, labels: Tensor, step: Step) -> None:
+    def train_step(self, network: Backbone, batch: Batch, labels: Tensor, step: Step) -> None:
         """A batch with labels ``(B,)``."""
-        backbone = cast(Backbone, network.train())
-        images, captions = backbone.encode(batch)
-        losses = self.pair_losses(backbone.compare(images, captions))
-        losses = losses + backbone.auxiliary_losses(images, batch)
-        step(backbone, (labels * losses).mean(), batch)
+        output = network.train()(batch)
+        losses = self.pair_losses(output.similarities) + output.auxiliary
+        step(network, (labels * losses).mean(), batch)
 
     def proxy_step(
-        self, network: nn.Module, strict: Batch, noisy: Batch, proxies: Tensor, labels: Tensor, step: Step
+        self, network: Backbone, strict: Batch, noisy: Batch, proxies: Tensor, labels: Tensor, step: Step
     ) -> None:
         """Train on the noisy images with the captions of their proxies."""
-        backbone = cast(Backbone, network.train())
-        images = backbone.encode_images(noisy.image_features, noisy.image_lengths)
-        captions = backbone.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
-        losses = labels * self.pair_losses(backbone.compare(images, captions))
-        step(backbone, losses.mean(), noisy)
+        network.train()
+        images = network.encode_images(noisy.image_features, noisy.image_lengths)
+        captions = network.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
+        losses = labels * self.pair_losses(network.compare(images, captions))
+        step(network, losses.mean(), noisy)
 
     @torch.no_grad()
-    def proxies(self, network: nn.Module, strict: Batch, noisy: Batch) -> tuple[Tensor, Tensor]:
+    def proxies(self, network: Backbone, strict: Batch, noisy: Batch) -> tuple[Tensor, Tensor]:
         """Find the strictly clean pair nearest to each noisy image, and the image's label with that pair's caption.
 
         Args:
@@ -175,10 +173,10 @@ class SPS(ContrastiveCoTeaching):
         Returns:
             Rows of ``strict``, int64 ``(n,)``, and labels in [0, 1], ``(n,)``.
         """
-        c, backbone = self.config, cast(Backbone, network.eval())
-        donors, captions = backbone.encode(strict)
-        images = backbone.encode_images(noisy.image_features, noisy.image_lengths)
+        c = self.config
+        donors, captions = network.eval().encode(strict)
+        images = network.encode_images(noisy.image_features, noisy.image_lengths)
         likeness, nearest = cosines(overall(images), overall(donors)).max(dim=1)
-        similarities = backbone.compare(images, captions.chosen(nearest))
+        similarities = network.compare(images, captions.chosen(nearest))
         prediction = matching_probability(similarities, c.temperature)
         return nearest, proxy_label(prediction, likeness, c.label_threshold)

@@ -5,11 +5,10 @@
 recipe's ``clean_only`` SGR-C.
 """
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from baselines.kit.backbone import Backbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Step, WarmUpThenStepDecay
@@ -47,8 +46,8 @@ class Triplet(Method):
         """Train once over all pairs."""
         mean = plan.phase == "warmup" or self.config.negatives == "mean"
         loss_of = mean_triplet if mean else hardest_triplet
-        network = cast(Backbone, self.networks[0].train())
+        network = self.networks[0].train()
         for batch in batches.shuffled("triplet"):
-            images, captions = network.encode(batch)
-            losses = loss_of(network.compare(images, captions), self.config.margin)
-            step(network, losses.sum() + network.auxiliary_losses(images, batch).mean(), batch)
+            output = network(batch)
+            losses = loss_of(output.similarities, self.config.margin)
+            step(network, losses.sum() + output.auxiliary.mean(), batch)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
@@ -106,7 +106,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     method = build_method(job, train, job.seed)
     for network, state, backbone in zip(method.networks, states, backbones, strict=True):
         _check_sizes(file, state, train, METHODS[statement.method].extra_words)
-        cast(Backbone, network).load_weights({**network.state_dict(), **_our_weights(state, backbone)})
+        network.load_weights({**network.state_dict(), **_our_weights(state, backbone)})
     imported = Imported(
         file=file.name,
         sha256=sha256_of_file(file),

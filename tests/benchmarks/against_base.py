@@ -46,7 +46,7 @@ def a_step(name: str) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad()
-        mean_triplet(network(batch), 0.2).sum().backward()
+        mean_triplet(network.compare(*network.encode(batch)), 0.2).sum().backward()
         optimizer.step()
 
     return step

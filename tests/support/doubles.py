@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from baselines.kit.backbone import Encoded
+from baselines.kit.backbone import Encoded, Output
 from baselines.kit.batches import Batch
 from baselines.kit.method import Method
 
@@ -140,7 +140,7 @@ def bare_batch(pair_ids: Tensor | int) -> Batch:
 
 
 class StandIn(nn.Module):
-    """A network that goes from a batch to similarities in ``forward``; it encodes nothing and adds no loss."""
+    """A network that goes from a batch to similarities in ``given``; it encodes nothing and adds no loss."""
 
     logit_scale = None
 
@@ -148,11 +148,16 @@ class StandIn(nn.Module):
         return batch, batch
 
     def compare(self, images: Any, captions: Any) -> Tensor:
-        similarities: Tensor = self(images)
-        return similarities
+        return self.given(images)
 
-    def auxiliary_losses(self, images: Any, batch: Batch) -> Tensor:
-        return torch.zeros(len(batch))
+    def given(self, batch: Batch) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> Output:
+        return self.output(batch, *self.encode(batch))
+
+    def output(self, batch: Batch, images: Any, captions: Any) -> Output:
+        return Output(self.compare(images, captions), images, captions, torch.zeros(len(batch)))
 
 
 class FixedSimilarities(StandIn):
@@ -163,7 +168,7 @@ class FixedSimilarities(StandIn):
         self.weight = nn.Parameter(torch.as_tensor(similarities).clone())
         self.fixed_regions = fixed_regions
 
-    def forward(self, batch: Batch) -> Tensor:
+    def given(self, batch: Batch) -> Tensor:
         self.batch = batch
         return self.weight
 
@@ -195,5 +200,5 @@ class OwnPairs(StandIn):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(()))
 
-    def forward(self, batch: Batch) -> Tensor:
+    def given(self, batch: Batch) -> Tensor:
         return self.weight * batch.pair_ids.float().repeat(len(batch), 1)

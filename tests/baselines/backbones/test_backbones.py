@@ -32,7 +32,7 @@ LENGTHS = [4, 2, 7, 5]
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_gives_images_by_captions_within_the_range(name: str) -> None:
     network = small_network(name)
-    similarities = network(small_batch(4, LENGTHS))
+    similarities = network(small_batch(4, LENGTHS)).similarities
     low, high = network.similarity_range
     assert similarities.shape == (4, 4)
     assert ((similarities >= low) & (similarities <= high)).all()
@@ -48,7 +48,8 @@ def similarities_and_gradients(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     set_products("32-true")
     network = without_dropout(small_network(name)).to(device, dtype).train()
-    similarities = network(of_type(small_batch(4, LENGTHS), dtype).to(torch.device(device)))
+    batch = of_type(small_batch(4, LENGTHS), dtype).to(torch.device(device))
+    similarities = network(batch).similarities
     similarities.square().sum().backward()
     gradients = {key: p.grad.double().cpu() for key, p in network.named_parameters() if p.grad is not None}
     return similarities.detach().double().cpu(), gradients

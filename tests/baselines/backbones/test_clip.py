@@ -42,7 +42,7 @@ def test_similarities_are_those_of_open_clip(network: CLIP) -> None:
     """With OpenCLIP's transform, tokenizer and model; ours goes through patches and short rows of tokens."""
     view = CLIP.inputs(network.config, TRAIN)
     rows = np.array([3, 700, 1311])
-    similarities = network(collate(view, rows))
+    similarities = network(collate(view, rows)).similarities
     model = open_clip.CLIP(**MODEL)
     model.load_state_dict(network.towers.state_dict())
     transform = open_clip.image_transform(32, is_train=False)
@@ -91,7 +91,7 @@ def test_words_that_a_method_adds_are_words_and_no_end() -> None:
 
 def gradients(network: CLIP) -> list[torch.Tensor]:
     network.zero_grad()
-    network(clip_batch(6)).exp().sum().backward()
+    network(clip_batch(6)).similarities.exp().sum().backward()
     return [p.grad for p in network.parameters() if p.grad is not None]
 
 
@@ -142,9 +142,9 @@ def test_unrelated_images_and_captions_are_drawn_where_a_network_reads_images() 
 @torch.no_grad()
 def test_half_precision_follows_single_precision() -> None:
     network, batch = tiny_clip().eval(), clip_batch(40)
-    exact = network(batch)
+    exact = network(batch).similarities
     network.mixed = True
-    half = network(batch)
+    half = network(batch).similarities
     assert half.dtype == torch.float32
     assert not torch.equal(half, exact)
     assert half.unique().numel() > 0.9 * exact.unique().numel()

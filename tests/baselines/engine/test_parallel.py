@@ -84,7 +84,7 @@ def some_steps(name: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     losses = []
     for _ in range(STEPS):
-        loss = hardest_triplet(network(batch), 0.2).sum()
+        loss = hardest_triplet(network(batch).similarities, 0.2).sum()
         optimizer.zero_grad()
         loss.backward()
         average_gradients(network.parameters())

@@ -52,7 +52,7 @@ class Asking(Method):
         trusted = batches.read(self.setting.trusted_ids)
         self.seen.append((batches.pair_ids, trusted))
         for batch in batches.shuffled("train"):
-            loss = mean_triplet(network(batch), 0.2).mean()
+            loss = mean_triplet(network(batch).similarities, 0.2).mean()
             step([network, self.scale], loss * self.scale(loss.detach()[None]).sum(), batch)
 
     def ranking_scores(self, network: nn.Module, similarities: Tensor) -> Tensor:

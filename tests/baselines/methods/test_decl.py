@@ -67,7 +67,7 @@ class Given(StandIn):
         self.raw = nn.ParameterList(raw)
         self.firsts: list[int] = [0]
 
-    def forward(self, batch: Batch) -> Tensor:
+    def given(self, batch: Batch) -> Tensor:
         return self.raw[self.firsts.index(int(batch.pair_ids[0]))].sigmoid()
 
 
@@ -228,7 +228,7 @@ def test_correspondence_and_ranking_of_a_network_match_the_published_code(golden
     method.predict(StoredBatches(batch))
     network = method.networks[0].eval()
     with torch.no_grad():
-        similarities = network(batch)
+        similarities = network(batch).similarities
     scores = method.ranking_scores(network, similarities)
     both = scores + scores.T
     np.testing.assert_array_equal(method.clean.values, stored["sgr.correspondence.preds"])

@@ -326,7 +326,7 @@ def test_losses_of_the_division_and_a_step_of_the_warm_up_match_the_published_co
     method = method_of(stored, dtype, Masks() if case == "dropout" else None, monkeypatch)
     batch = network_batches(stored, dtype, "lu")["l"][0]
     with torch.no_grad():
-        losses = method.pair_losses(method.networks[0].eval()(batch))
+        losses = method.pair_losses(method.networks[0].eval()(batch).similarities)
     assert_near(losses, stored[f"division.loss{suffix}"], value)
     step, base = Steps(method), state_of(stored, "A.", dtype)
     method.warmup_step(0, batch, step)

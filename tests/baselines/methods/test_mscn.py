@@ -186,7 +186,7 @@ def test_similarities_match_the_published_code(mode: str, dtype: torch.dtype, go
     network = method_of(golden, dtype).networks[0].train(mode == "train")
     batch = stored_batch(golden, "t0", dtype)
     with torch.no_grad():
-        blocks = network(batch)
+        blocks = network(batch).similarities
         whole, own = (SinglePass(network)(batch, own=own).sigmoid() for own in (False, True))
     for found in (blocks, whole):
         assert_stored(found, stored, f"{mode}.sims{suffix}", near, scale=1)
@@ -420,7 +420,9 @@ def test_purification_reads_every_pair_and_item_by_its_own_similarity(golden: Go
     method.purify(0, batches, items)
     network = method.networks[0].eval()
     with torch.no_grad():
-        own, trusted = (network(b).diagonal() for b in (batch, stored_batch(golden, "m0", torch.float32)))
+        own, trusted = (
+            network(b).similarities.diagonal() for b in (batch, stored_batch(golden, "m0", torch.float32))
+        )
     expected = matched_posterior(own, trusted, labels)
     assert_near(method.clean_probability[0].read(batch.pair_ids), expected, 1e-4, scale=1)
 

@@ -73,7 +73,7 @@ def train_once(method: NCR, batch: Batch, mode: str, golden: Golden, step: Steps
     labels = tensor(golden("C_ncr_network")["labels_column" if mode == "soft_column" else "labels_matrix"])
     labels = labels[:, 0] if mode == "soft_column" else labels
     network = method.networks[0].train()
-    step(network, ncr_triplet(network(batch), labels, method.config).sum(), batch)
+    step(network, ncr_triplet(network(batch).similarities, labels, method.config).sum(), batch)
 
 
 @pytest.mark.parametrize("mode", ["warmup", "soft_column", "soft_matrix"])

@@ -130,7 +130,7 @@ PLAN = EpochPlan(0, 0, "train", 1.0)
 def test_the_network_matches_the_published_code(mode: str, precision: str, golden: Golden) -> None:
     weights, dtype = golden(NETWORK), DTYPES[precision]
     network = network_of("sgr", state_of(weights, "", dtype)).train(mode == "train")
-    similarities = network(batch_of(weights, "in.", dtype)).detach()
+    similarities = network(batch_of(weights, "in.", dtype)).similarities.detach()
     expected = weights[f"{mode}.logits{precision}"]
     assert_near(torch.logit(similarities.double()), expected, 1e-9 if precision else 2e-5, scale=1, name=mode)
     if mode == "train":

@@ -9,9 +9,7 @@ Images are encoded in chunks of about a thousand. Finished chunks are kept, so t
 
 import hashlib
 import json
-import logging
 import shutil
-import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -25,12 +23,12 @@ import numpy as np
 import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from PIL import Image
 
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
 from ncl_bench.data.own_tables import Splits, draw_splits, note_split, noted_splits, open_table
+from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
 from ncl_bench.files import atomic_path, readable, sole_owner, write_text
@@ -62,7 +60,8 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
 
     Args:
         source: a folder, where all files count except those with a path component that starts with a dot; or a ``.csv``
-            or ``.tsv`` file with a column ``image`` of paths beside it, and optionally ``split``.
+            or ``.tsv`` file with a column ``image`` of paths below its folder, and optionally ``split``. Links are
+            followed.
         lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
 
     Raises:
@@ -107,6 +106,7 @@ def _read_table(path: Path) -> Listing:
             name, split = row["image"] or "", row.get("split") or ""
             if not name:
                 raise DataError(f"{where} names no image; fill in the column image")
+            picture_path(path.parent, name, where)
             if "split" in columns and split not in SPLITS:
                 raise DataError(
                     f"{where}: the split is {split!r}, expected one of {', '.join(SPLITS)}; correct it"
@@ -303,14 +303,11 @@ def _encode(
 
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it repeats errors that we report ourselves
     with (
         ThreadPoolExecutor(workers) as pool,
         progress(f"encoding {n_images:,} images", n_images) as advance,
-        warnings.catch_warnings(),
+        no_remarks(),
     ):
-        warnings.filterwarnings("ignore", module="PIL")  # about metadata it does not understand
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # read_picture has its own limit
         for path, names in chunks.items():
             if path.exists():
                 advance(len(names))

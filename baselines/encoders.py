@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor, nn
 
 from baselines.engine.devices import device_for
-from ncl_bench.errors import DataError, NclBenchError, unknown_name
+from ncl_bench.data.pictures import as_seen, open_picture
+from ncl_bench.errors import NclBenchError, unknown_name
 from ncl_bench.extras import require
 from ncl_bench.files import check_torch_file, readable, sha256_of_file
 
 LITE0 = "efficientnet-lite0"
 """Default encoder: its weights come in a package and need no download."""
-LARGEST_PICTURE = 100_000_000
-"""Minimum size to decode, in pixels; large JPEGs are decoded at a half, a quarter or an eighth of their size."""
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM")
 
 
 def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]:
@@ -31,7 +29,7 @@ def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]
     and the first picture of an animation is used.
 
     Args:
-        path: a file in one of :data:`FORMATS`.
+        path: a file in one of :data:`ncl_bench.data.pictures.FORMATS`.
         size: side of the square, in pixels.
         interpolation: ``bilinear`` or ``bicubic``.
 
@@ -41,42 +39,9 @@ def read_picture(path: Path, size: int, interpolation: str) -> NDArray[np.uint8]
     Raises:
         DataError: the file is missing, not an image, damaged, too large, or has no colour values.
     """
-    Image.init()
-    try:
-        # restrict the formats: others, such as EPS, would start programs
-        with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
-            image.draft(None, (2 * size, 2 * size))
-            if image.width * image.height > LARGEST_PICTURE:
-                raise Image.DecompressionBombError
-            if image.mode in ("I", "F"):
-                raise DataError(
-                    f"{path} has 32-bit values, expected colours; save it with 8 bits per channel"
-                )
-            picture = _on_white(ImageOps.exif_transpose(image))
-            return np.asarray(picture.resize((size, size), Image.Resampling[interpolation.upper()]))
-    except DataError:
-        raise
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist; correct its name or fetch it") from None
-    except UnidentifiedImageError:
-        raise DataError(
-            f"{path} is not an image of a known format ({', '.join(FORMATS)}); convert it"
-        ) from None
-    except Image.DecompressionBombError:
-        millions = LARGEST_PICTURE // 10**6
-        raise DataError(f"{path} claims more than {millions} million pixels; save it smaller") from None
-    except Exception as error:  # decoders raise many types for damaged bytes
-        raise DataError(f"{path} is damaged ({str(error) or type(error).__name__}); fetch it again") from None
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        white.alpha_composite(image.convert("RGBA"))
-        image = white
-    return image.convert("RGB")
+    with open_picture(path, at_least=2 * size) as picture:
+        small = as_seen(picture).resize((size, size), Image.Resampling[interpolation.upper()])
+        return np.asarray(small)
 
 
 @dataclass(frozen=True)

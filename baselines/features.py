@@ -9,9 +9,7 @@ Images are encoded in chunks of about a thousand. Finished chunks are kept, so t
 
 import hashlib
 import json
-import logging
 import shutil
-import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -25,12 +23,12 @@ import numpy as np
 import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from PIL import Image
 
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
 from ncl_bench.data.own_tables import FORMATS, Splits, draw_splits, note_split, read_images
+from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown
 from ncl_bench.files import atomic_path, readable, sole_owner, text_lines, write_text
@@ -62,8 +60,8 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
 
     Args:
         source: a folder, where all files count except those with a path component that starts with a dot; or a table
-            with a column ``image`` of paths beside it, and optionally ``split``; ``.csv``, ``.tsv`` or
-            Karpathy's ``.json``.
+            with a column ``image`` of paths below its folder, and optionally ``split``; ``.csv``, ``.tsv`` or
+            Karpathy's ``.json``. Links are followed.
         lists: ``SPLIT=FILE`` for each split, a file with one name per line; other images are left out.
 
     Raises:
@@ -75,6 +73,8 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
         found = Listing(source, names, None)
     elif source.suffix.lower() in (".csv", ".tsv", *FORMATS):
         table = read_images(source)
+        for name in table.captions:
+            picture_path(source.parent, name, str(source))
         found = Listing(source.parent, list(table.captions), table.splits)
     else:
         raise DataError(
@@ -280,14 +280,11 @@ def _encode(
 
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it repeats errors that we report ourselves
     with (
         ThreadPoolExecutor(workers) as pool,
         progress(f"encoding {n_images:,} images", n_images) as advance,
-        warnings.catch_warnings(),
+        no_remarks(),
     ):
-        warnings.filterwarnings("ignore", module="PIL")  # about metadata it does not understand
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # read_picture has its own limit
         for path, names in chunks.items():
             if path.exists():
                 advance(len(names))

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any, overload
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from baselines.kit.batches import Ids
 from ncl_bench.data.columns import TableColumn, row_numbers
+from ncl_bench.data.pictures import open_picture, with_8_bits
 from ncl_bench.errors import DataError
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -97,13 +97,12 @@ class ImagePatches:
     def _pixels(self, row: int, seed: Sequence[int] | None) -> Tensor:
         from PIL import Image
 
+        name = f"image {self.image_ids[row]}"
         try:
-            with Image.open(BytesIO(self.files[row])) as file:
-                image = file.convert("RGB")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(
-                f"image {self.image_ids[row]} cannot be decoded ({error}); replace its file and add the images again"
-            ) from None
+            with open_picture(self.files[row], name) as picture:
+                image = with_8_bits(picture).convert("RGB")
+        except DataError as error:
+            raise DataError(f"{error}, then add the images again") from None
         if seed is not None:
             box = random_box(image.size, self.smallest_crop, np.random.default_rng(list(seed)))
             image = image.resize((self.side, self.side), Image.Resampling.BICUBIC, box)

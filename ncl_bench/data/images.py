@@ -6,18 +6,23 @@ They are copied into the prepared folder, which is then self-contained.
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ncl_bench.data.layout import IMAGE_FILES, ImageFiles, records_of, save_table, write_manifest
 from ncl_bench.data.own_tables import read_file_names
+from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
-from ncl_bench.files import Journal, sole_owner
+from ncl_bench.files import Journal, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
 """Endings tried after an image id to find its file."""
+
+WORKERS = min(8, os.cpu_count() or 1)
+"""Threads that decode the images; Pillow releases the interpreter lock meanwhile."""
 
 PART = 1_000
 """Images per part of the table; a part is in memory at once, and survives an interruption."""
@@ -33,14 +38,15 @@ def add_images(
         source: folder with one file per image.
         root: folder of prepared datasets.
         names: a ``.csv`` or ``.tsv`` file with the columns ``image_id`` and ``file``, a path in ``source``. By default
-            the image id is the file name, with or without an ending such as ``.jpg``.
+            the image id is the file name, with or without an ending such as ``.jpg``. No path may lead out of
+            ``source``; links in it are followed.
         progress: shows the number of images done.
 
     Returns:
         The folder of the images.
 
     Raises:
-        DataError: the dataset is not prepared, already has images, or an image is missing or not an image.
+        DataError: the dataset is not prepared, already has images, or an image is missing, damaged or outside.
         NclBenchError: another process is writing there.
     """
     folder = root / spec.name
@@ -54,7 +60,8 @@ def add_images(
         table = None if names is None else read_file_names(names)
         if table is not None and (unnamed := [i for split in ids for i in ids[split] if i not in table]):
             raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
-        paths = {split: [_path(source, image_id, table) for image_id in ids[split]] for split in ids}
+        where = str(names or f"the dataset {spec.name}")
+        paths = {split: [_path(source, image_id, table, where) for image_id in ids[split]] for split in ids}
         journal, result = Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
             parts = {
@@ -67,14 +74,13 @@ def add_images(
     return target
 
 
-def _path(source: Path, image_id: str, names: Mapping[str, str] | None) -> Path:
-    candidates = (
-        [source / f"{image_id}{end}" for end in ENDINGS] if names is None else [source / names[image_id]]
-    )
+def _path(source: Path, image_id: str, table: Mapping[str, str] | None, where: str) -> Path:
+    names = [f"{image_id}{end}" for end in ENDINGS] if table is None else [table[image_id]]
+    candidates = [picture_path(source, name, where) for name in names]
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
         raise DataError(
-            f"{candidates[0]} does not exist{', nor with an ending such as .jpg' if names is None else ''}; fetch the "
+            f"{candidates[0]} does not exist{', nor with an ending such as .jpg' if table is None else ''}; fetch the "
             "image, or say with --names which file holds it"
         )
     return found
@@ -90,7 +96,9 @@ def _write_split(
         made_of = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths[rows]]
         if journal.result(name) != made_of:
             shutil.rmtree(folder / name, ignore_errors=True)
-            columns = {"image_id": ids[rows], "image": [_content(path) for path in paths[rows]]}
+            with no_remarks(), ThreadPoolExecutor(WORKERS) as decoders:
+                images = list(decoders.map(_content, paths[rows]))
+            columns = {"image_id": ids[rows], "image": images}
             save_table(folder / name, columns, {"image_id": "string", "image": "binary"})
             journal.finish(name, made_of)
         advance(len(made_of))
@@ -99,11 +107,7 @@ def _write_split(
 
 
 def _content(path: Path) -> bytes:
-    """Check that a file has an image header; pixels are decoded only when used."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path):
-            return path.read_bytes()
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
-        raise DataError(f"{path} is not an image ({error}); fetch it again or convert it") from None
+    """Bytes of an image that was decoded once, so that a damaged one is found here and not in training."""
+    content = readable(path, DataError, "an image").read_bytes()
+    with open_picture(content, str(path)):
+        return content

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.pictures import as_seen, no_remarks, open_picture
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.errors import NclBenchError
+from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.evaluation.metrics import Float64Array
 from ncl_bench.evaluation.ranks import Ranks
 from ncl_bench.extras import require
@@ -95,13 +96,11 @@ class Gallery:
 
 def _thumbnail(encoded: bytes) -> str:
     """Thumbnail of a stored image file; empty if its pixels cannot be decoded."""
-    from PIL import Image, ImageOps
-
     stream = BytesIO()
     try:
-        with Image.open(BytesIO(encoded)) as picture:
-            small = ImageOps.exif_transpose(picture).convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError):
+        with no_remarks(), open_picture(encoded, "the image", at_least=2 * THUMBNAIL) as picture:
+            small = as_seen(picture)
+    except DataError:
         return ""
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     small.save(stream, "JPEG", quality=80)

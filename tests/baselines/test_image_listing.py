@@ -87,6 +87,9 @@ def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
         ),
         ('image,en\n"a.jpg,one\n', "line 2: the quotation marks are wrong .unexpected end of data"),
         ('image\n"a\nb.jpg"\n', r"has a line end in its name; rename it"),
+        ("image\na.jpg\n../b.jpg\n", r"names \.\./b\.jpg, which is outside .*; give a path inside"),
+        ("image\n/etc/b.jpg\n", "names /etc/b.jpg, which is outside"),
+        ("image\nc/../../b.jpg\n", r"names c/\.\./\.\./b\.jpg, which is outside"),
     ],
 )
 def test_a_table_that_cannot_be_right_is_refused(text, problem, tmp_path):

@@ -1,7 +1,6 @@
 """Render pictures and compute their region features by a small CNN, in blocks that survive an interruption."""
 
 import hashlib
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ncl_bench.data.pictures import open_picture
+from ncl_bench.errors import DataError
 from ncl_bench.progress import Progress, silent
 from tools.pictograms.items import Item
 
@@ -54,7 +55,7 @@ def draw(svg: str) -> NDArray[np.uint8] | None:
         picture = _render(svg, width=DRAWN)
         if picture.height > DRAWN:
             picture = _render(svg, height=DRAWN)
-    except (ValueError, OSError):
+    except (ValueError, OSError, DataError):
         return None
     canvas = Image.new("RGBA", (DRAWN, DRAWN), "white")
     canvas.alpha_composite(picture, ((DRAWN - picture.width) // 2, (DRAWN - picture.height) // 2))
@@ -67,7 +68,8 @@ def _render(svg: str, *, width: int | None = None, height: int | None = None) ->
 
     # Inkscape used 90 dpi when the clip art was drawn. Ignore installed fonts, so that every machine draws the same.
     png = resvg_py.svg_to_bytes(svg_string=svg, width=width, height=height, dpi=90, skip_system_fonts=True)
-    return Image.open(io.BytesIO(png)).convert("RGBA")
+    with open_picture(png, "the drawing") as picture:
+        return picture.convert("RGBA")
 
 
 def encode(network: "Encoder", pictures: NDArray[np.uint8]) -> NDArray[np.float32]:

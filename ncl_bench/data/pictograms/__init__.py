@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.pictures import open_picture
 from ncl_bench.data.spec import SPLITS, Origin
 from ncl_bench.errors import DataError
 from ncl_bench.files import read_table
@@ -73,10 +74,8 @@ def pictured() -> frozenset[str]:
 @lru_cache(maxsize=len(SPLITS))
 def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
     """Pictures of a split of ``pictograms`` by id, uint8 ``(64, 64, 3)``."""
-    from PIL import Image
-
     shown = [name for name, its_split in splits().items() if its_split == split]
-    with Image.open(FILES / f"thumbnails_{split}.webp") as picture:
+    with open_picture(FILES / f"thumbnails_{split}.webp") as picture:
         sheet = np.asarray(picture.convert("RGB"))
     tiles = (
         sheet.reshape(-1, THUMBNAIL, COLUMNS, THUMBNAIL, 3)

@@ -219,8 +219,19 @@ def test_a_random_crop_lies_in_the_image_and_is_no_smaller_than_said(
 
 def test_a_damaged_image_is_named() -> None:
     patches = ImagePatches([b"\x89PNG no"], np.array(["i7"]), torch.tensor, 32, 8, 1.0)
-    with pytest.raises(DataError, match=r"image i7 cannot be decoded .*; replace its file"):
+    with pytest.raises(DataError, match=r"image i7 is not an image of .*, then add the images again"):
         patches[np.array([0])]
+
+
+def test_grey_of_16_bits_keeps_its_brightness() -> None:
+    stream = io.BytesIO()
+    Image.new("I;16", (4, 4), 77 * 256 + 3).save(stream, "PNG")
+    patches = ImagePatches([stream.getvalue()], np.array(["grey"]), pixels_as_they_are, 4, 4, 1.0)
+    assert (patches[np.array([0])] == 77).all()
+
+
+def pixels_as_they_are(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
 
 
 def test_images_of_any_mode_and_shape_are_read() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 from support.miniatures import IMAGES, SPECS
 from typer.testing import CliRunner
 
@@ -113,6 +113,10 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
     refused("names.tsv lacks a column image_id or file", names=names)
     names.write_text(f"image_id\tfile\n{first}\t{first}.png\n")
     refused(r"names.tsv has no image \d+; add a line", names=names)
+    (tmp_path / "private.png").write_bytes(photos[first])
+    for path in ("../private.png", "sub/../../private.png", str(tmp_path / "private.png")):
+        names.write_text("image_id\tfile\n" + "".join(f"{image_id}\t{path}\n" for image_id in photos))
+        refused(r"names.tsv names .*private.png, which is outside .*photos; give a path inside", names=names)
     refused("is not a prepared dataset", tmp_path)
     (source / f"{first}.png").rename(source / "elsewhere.png")
     refused(f"{first} does not exist, nor with an ending such as .jpg")
@@ -123,6 +127,21 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
     leftover.mkdir()
     refused("flickr30k has its images already; delete")
     assert not leftover.exists()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "AVIF"])
+def test_a_truncated_image_is_refused(
+    kind: str, root: Path, photos: dict[str, bytes], tmp_path: Path
+) -> None:
+    if kind == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    *_, last = photos
+    stream = io.BytesIO()
+    Image.open(io.BytesIO(photos[last])).save(stream, kind)
+    (tmp_path / "photos" / f"{last}.png").write_bytes(stream.getvalue()[:-30])
+    with pytest.raises(DataError, match=rf"{last}.png is damaged \(.*runcated.*\); fetch it again"):
+        add_images(SPEC, tmp_path / "photos", root)
+    assert not (root / "flickr30k" / "image_files").exists()
 
 
 def test_damaged_images_are_refused(root: Path, photos: dict[str, bytes], tmp_path: Path) -> None:

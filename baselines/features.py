@@ -33,7 +33,7 @@ from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Proj
 from ncl_bench.data.own_tables import Splits, draw_splits, note_split, noted_splits, open_table
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
-from ncl_bench.files import atomic_path, readable, sole_owner, write_text
+from ncl_bench.files import atomic_folder, atomic_path, readable, refuse_links_out, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
@@ -200,6 +200,7 @@ def extract(
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
+        refuse_links_out(work, work.parent)
         stamps = [_stamp(listing.folder, name) for name in listing.names]
         settings = _settings(encoder, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
@@ -222,8 +223,7 @@ def extract(
                 f"{listing.folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
             )
         splits = _readable_splits(listing, damaged, options)
-        with atomic_path(to) as result:
-            result.mkdir()
+        with atomic_folder(to) as result:
             pca = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
             dim = _write(result, chunks, splits, pca, options.dtype, progress)
             encoding = Encoding(

@@ -32,7 +32,7 @@ from ncl_bench.data.keep import Kept, write_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, first_line
 from ncl_bench.evaluation.scores import check_embeddings, read_array
-from ncl_bench.files import atomic_path, readable, sole_owner, write_text
+from ncl_bench.files import atomic_folder, readable, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseRecord, noise_sha256
 from ncl_bench.progress import bar
 
@@ -191,8 +191,7 @@ class _Found:
 
 def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.float32] | None = None) -> None:
     table, order = found.table, suspicion(found.table, result.chosen_by)
-    with atomic_path(to) as folder:
-        folder.mkdir()
+    with atomic_folder(to) as folder:
         table.to_parquet(folder / PAIRS, index=False)
         table.to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
         write_text(folder / RESULT, json.dumps(result.model_dump(mode="json"), indent=2) + "\n")
@@ -207,8 +206,6 @@ def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.flo
             history=np.empty((0, len(table)), np.float32) if history is None else history,
             name=to.name,
         )
-        if to.is_dir():
-            to.rmdir()  # empty; a folder does not replace another one everywhere
 
 
 def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: Path | None = None) -> Kept:

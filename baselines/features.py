@@ -31,7 +31,15 @@ from ncl_bench.data.own_tables import FORMATS, Splits, draw_splits, note_split, 
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown
-from ncl_bench.files import atomic_path, readable, sole_owner, text_lines, write_text
+from ncl_bench.files import (
+    atomic_folder,
+    atomic_path,
+    readable,
+    refuse_links_out,
+    sole_owner,
+    text_lines,
+    write_text,
+)
 from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
@@ -177,6 +185,7 @@ def extract(
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
+        refuse_links_out(work, work.parent)
         stamps = [_stamp(listing.folder, name) for name in listing.names]
         settings = _settings(encoder, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
@@ -199,8 +208,7 @@ def extract(
                 f"{listing.folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
             )
         splits = _readable_splits(listing, damaged, options)
-        with atomic_path(to) as result:
-            result.mkdir()
+        with atomic_folder(to) as result:
             pca = _fit(chunks, splits["train"], options.pca, progress) if options.pca else None
             dim = _write(result, chunks, splits, pca, options.dtype, progress)
             encoding = Encoding(

@@ -66,7 +66,7 @@ def plot_run(
         NclBenchError: another process is writing the same plots.
     """
     plots = folder.path / "plots"
-    with sole_owner(plots):
+    with sole_owner(plots, inside=folder.path):
         history = folder.read_history()
         written = _curves(history, plots)
         if any(entry.diagnosis for entry in history):

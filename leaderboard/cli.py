@@ -202,8 +202,11 @@ def import_published(
     Example: ncl-bench leaderboard import-published published_results.csv
     """
     from leaderboard.published import import_published as run
+    from ncl_bench.files import sole_owner
 
-    typer.echo(f"{run(collected, root / 'published' / 'results.csv'):,} rows")
+    with sole_owner(root):
+        n_rows = run(collected, root / "published" / "results.csv")
+    typer.echo(f"{n_rows:,} rows")
 
 
 def register(app: typer.Typer) -> None:

@@ -7,13 +7,16 @@ import io
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +24,42 @@ from filelock import FileLock, Timeout
 
 from ncl_bench.errors import NclBenchError, listed, shorten, shown
 
-_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
+_TEMPORARY = re.compile(r"\..+\.(\d+)(?:-[0-9a-f]+)?\.tmp")
 
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path next to ``target``; it replaces ``target`` if the block succeeds, else it is deleted.
+    """Yield a new, empty file next to ``target``; it replaces ``target`` if the block succeeds, else it is deleted.
 
-    The block may create a file or a folder there. An existing file is replaced, an existing folder is not.
-    What a killed process left behind is removed first.
+    The file has a random name and is made exclusively, so no link that lies there is followed. What a killed process
+    left behind is removed first.
 
     Raises:
         NclBenchError: the place cannot be written, or the disk is full.
     """
-    temporary = target.parent / f".{target.name}.{os.getpid()}.tmp"
+    with _replacing(target, partial(Path.touch, exist_ok=False)) as temporary:
+        yield temporary
+
+
+@contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Like :func:`atomic_path` for a folder: yield a new, empty folder. ``target`` must be empty or not exist."""
+    place = Path(os.path.realpath(target))  # a link that the user named stays
+    with _replacing(place, Path.mkdir) as temporary:
+        yield temporary
+        if place.is_dir():
+            place.rmdir()  # not every system lets a folder replace another
+
+
+@contextmanager
+def _replacing(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    temporary = target.parent / f".{target.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
             if is_leftover(leftover):
                 _remove(leftover)
+        make(temporary)
         try:
             yield temporary
             _flush(temporary)
@@ -292,20 +312,30 @@ def sha256_of_file(path: Path) -> str:
 
 
 @contextmanager
-def sole_owner(place: Path) -> Iterator[None]:
+def sole_owner(place: Path, *, inside: Path | None = None, nested: bool = True) -> Iterator[None]:
     """Lock a folder or a file for this process; the lock ends with the process, even if it is killed.
 
-    What killed processes left unfinished in the folder is removed first. The lock file ``.NAME.lock`` lies beside the
-    place, where every process finds it, whatever its environment.
+    Links that lead out of the folder are refused, and what killed processes left unfinished in it is removed. The lock
+    file ``.NAME.lock`` lies beside the place, where every process finds it, whatever its environment.
+
+    Args:
+        place: the folder or file. A link that the user named is followed.
+        inside: folder that no link may leave (default: ``place``); give it if the user named it and not ``place``.
+        nested: whether folders below ``place`` are written too. Otherwise only files directly in it are; they replace
+            links and never follow them, so the folder may be any of the user's, such as the current one.
 
     Raises:
-        NclBenchError: another process holds the place, or it cannot be locked.
+        NclBenchError: another process holds the place, it cannot be locked, or a link leads out of it.
     """
+    if nested or inside is not None:
+        refuse_links_out(place, inside)
     whole = Path(os.path.realpath(place))
     path = whole.with_name(f".{whole.name}.lock") if whole.name else whole / ".lock"
     lock = FileLock(path)
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     try:
+        if path.is_symlink():  # the lock library may follow it, and empty the file at its end
+            raise NclBenchError(f"{path} is a link, expected the lock file of {place}; remove it")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(
             dir=path.parent
@@ -321,7 +351,7 @@ def sole_owner(place: Path) -> Iterator[None]:
             f"cannot write {place}: no file can be created next to it ({error.strerror}); choose another place"
         ) from None
     try:
-        for leftover in place.rglob(".*.tmp"):
+        for leftover in whole.rglob(".*.tmp") if nested else whole.glob(".*.tmp"):
             if is_leftover(leftover):
                 _remove(leftover)
         yield
@@ -334,8 +364,36 @@ def sole_owner(place: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
+    """Refuse a folder with a link that leads out of it; whatever is written or deleted below it then stays inside.
+
+    Args:
+        folder: about to be written; it need not exist.
+        inside: folder that neither ``folder`` nor a link below it may leave (default: ``folder``).
+
+    Raises:
+        NclBenchError: names the first such link.
+    """
+    home = Path(os.path.realpath(inside or folder))
+    for link in chain([folder], _links_below(folder)):
+        if not Path(os.path.realpath(link)).is_relative_to(home):
+            raise NclBenchError(
+                f"{link} is a link out of {inside or folder}, where nothing may be written; remove the link, or put "
+                "the files themselves there"
+            )
+
+
+def _links_below(folder: Path) -> Iterator[Path]:
+    with suppress(OSError), os.scandir(folder) as entries:  # it may not exist, or vanish meanwhile
+        for entry in entries:
+            if entry.is_symlink():
+                yield Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _links_below(Path(entry.path))
+
+
 def is_leftover(path: Path) -> bool:
-    """Whether a path is unfinished output of :func:`atomic_path` from a process that no longer runs."""
+    """Whether a path is unfinished output of :func:`atomic_path` or its folders, of a process that no longer runs."""
     owner = _TEMPORARY.fullmatch(path.name)
     return owner is not None and not _is_alive(int(owner[1]))
 
@@ -373,6 +431,7 @@ class Journal:
 
     def __init__(self, folder: Path, settings: Any) -> None:
         self._path = folder / "journal.json"
+        refuse_links_out(folder, folder.parent)
         settings = json.loads(json.dumps(settings))
         self._content: dict[str, Any] = {"settings": settings, "done": {}}
         try:

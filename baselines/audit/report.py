@@ -32,7 +32,7 @@ from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, first_line
 from ncl_bench.evaluation.scores import check_embeddings, read_array
-from ncl_bench.files import atomic_path, csv_cell, readable, sole_owner, write_text
+from ncl_bench.files import atomic_folder, csv_cell, readable, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseRecord, noise_sha256
 from ncl_bench.progress import bar
 
@@ -191,8 +191,7 @@ class _Found:
 
 def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.float32] | None = None) -> None:
     table, order = found.table, suspicion(found.table, result.chosen_by)
-    with atomic_path(to) as folder:
-        folder.mkdir()
+    with atomic_folder(to) as folder:
         table.to_parquet(folder / PAIRS, index=False)
         texts = table.select_dtypes(["object", "string"]).columns
         shown = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
@@ -209,8 +208,6 @@ def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.flo
             history=np.empty((0, len(table)), np.float32) if history is None else history,
             name=to.name,
         )
-        if to.is_dir():
-            to.rmdir()  # empty; a folder does not replace another one everywhere
 
 
 def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: Path | None = None) -> Kept:

@@ -40,7 +40,7 @@ from ncl_bench.evaluation.submission import (
     Submission,
     write_submission,
 )
-from ncl_bench.files import atomic_path, sha256_of_file, sole_owner
+from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
 from ncl_bench.progress import bar
 
 SCORES_FILE = "test.npy"
@@ -240,8 +240,7 @@ def _written(
     to: Path, arrays: Mapping[str, Float32Array], describe: Callable[[Scores], Submission]
 ) -> Submission:
     """Write the folder of a submission, whole or not at all."""
-    with atomic_path(to) as folder:
-        folder.mkdir()
+    with atomic_folder(to) as folder:
         files = []
         for name, values in arrays.items():
             np.save(folder / name, values)
@@ -252,8 +251,6 @@ def _written(
             scores = EmbeddingScores(similarity="dot", images=files[0], captions=files[1])
         submission = describe(scores)
         write_submission(folder, submission)
-        if to.is_dir():
-            to.rmdir()  # it is empty; not every system lets a folder replace another
     return submission
 
 

@@ -23,7 +23,7 @@ from baselines.recipes import written
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
-from ncl_bench.files import atomic_path, sha256_of_file, write_bytes
+from ncl_bench.files import atomic_folder, sha256_of_file, write_bytes
 from ncl_bench.noise.draw import NoiseUnit
 
 Selection = Literal["dev", "test", "none"]
@@ -113,7 +113,7 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
         seed_known=statement.seed is not None,
         selection=statement.selection or SELECTED_ON.get(statement.method, "dev"),
     )
-    with atomic_path(to) as temporary:
+    with atomic_folder(to) as temporary:
         folder = RunFolder(temporary)
         folder.write_run(job.record(train).model_copy(update={"imported": imported}))
         content = save({k: x.contiguous() for k, x in method.networks.state_dict().items()})

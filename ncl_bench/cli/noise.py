@@ -71,8 +71,9 @@ def make(
             f"{spec.name} carries natural noise, so none is drawn for it; choose another dataset"
         )
     chosen = _unit(unit)
+    inside = None
     if to is None and chosen == "similar" and root is not None:
-        to = similar_file(root, spec, ratio, seed)
+        to, inside = similar_file(root, spec, ratio, seed), root
     if to is None:
         raise NoiseError("--to is missing; name the .npy file to write, such as --to noise.npy")
     if to.suffix != ".npy":
@@ -88,7 +89,7 @@ def make(
     units = caption_to_image[:: spec.captions_per_image] if unit == "image" else caption_to_image
     content = io.BytesIO()
     np.save(content, units, allow_pickle=False)
-    with sole_owner(to):
+    with sole_owner(to, inside=inside):
         if to.exists():
             raise NoiseError(f"--to {to} exists and is not overwritten; choose another name")
         write_bytes(to, content.getvalue())

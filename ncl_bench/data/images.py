@@ -50,7 +50,7 @@ def add_images(
         NclBenchError: another process is writing there.
     """
     folder = root / spec.name
-    with sole_owner(folder):
+    with sole_owner(folder, inside=root):
         ids = {split: load_prepared(root, spec, split).image_ids.tolist() for split in spec.images}
         target, work = folder / IMAGE_FILES, folder / f".{IMAGE_FILES}.partial"
         if target.exists():

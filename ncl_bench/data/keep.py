@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
-from ncl_bench.files import as_csv, atomic_path, read_table, readable, write_text
+from ncl_bench.files import as_csv, atomic_folder, read_table, readable, write_text
 from ncl_bench.noise.draw import NoiseRecord, noise_sha256
 from ncl_bench.schema import Record
 
@@ -60,13 +60,10 @@ def write_keep(folder: Path, pair_ids: Int64Array, kept: Kept) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} exists already; choose a new folder with --to")
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
+    with atomic_folder(folder) as temporary:
         rows = ([pair] for pair in pair_ids.tolist())
         write_text(temporary / KEEP_CSV, as_csv([["pair_id"], *rows]))
         write_text(temporary / KEEP_JSON, json.dumps(kept.model_dump(mode="json"), indent=2) + "\n")
-        if folder.is_dir():
-            folder.rmdir()  # empty; not every system renames one folder onto another
 
 
 def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:

@@ -95,7 +95,7 @@ def new_dataset(
     if (root / name).exists() and not work.exists():  # both exist if a run was interrupted at its very end
         raise DataError(f"{root / name} exists already; delete it, or choose another name or --to")
     table = read_captions(captions, options.languages)
-    with sole_owner(work):
+    with sole_owner(work, inside=root):
         arrays = feature_arrays(features, table, dev=options.dev, test=options.test, seed=options.seed)
         spec = _spec(name, table, arrays, options)
         text = _module_text(spec, features, captions)

@@ -114,7 +114,7 @@ def prepare(
     options = options or PrepareOptions()
     spec = dataset_spec(name)
     target, work = root / name, root / f".{name}.partial"
-    with sole_owner(target):
+    with sole_owner(target, inside=root):
         inspection = None if spec.embedded else inspect(spec, _required(place, name))
         material = inspection.material if inspection else embedded_material(spec)
         options = _with_vocabulary(options, spec, material, place)

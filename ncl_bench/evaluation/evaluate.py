@@ -276,7 +276,7 @@ def evaluate_folder(
     """
     opened = open_submission(folder, root=root)
     spec, method = opened.spec, opened.submission.method
-    with sole_owner(to):
+    with sole_owner(to, nested=False):
         with bar("count ranks", opened.n_images) as on_rows:
             result, counted = evaluate_submission(opened, on_rows=on_rows)
         pages = Pages(to, plot, examples, root)
@@ -330,7 +330,7 @@ def evaluate_scores(
     if pages is None:
         return evaluation, []
     drawn = _pages(pages, source, counted, spec, split, "Scores", spec.languages[0])
-    with sole_owner(pages.to):
+    with sole_owner(pages.to, nested=False):
         write_text(pages.to / EVALUATION_FILE, evaluation.to_json() + "\n")
         return evaluation, [pages.to / EVALUATION_FILE, *_write_pages(drawn)]
 

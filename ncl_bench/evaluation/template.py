@@ -172,7 +172,7 @@ def begin_submission(
         open_scores_of(scores, spec, "test", similarity=similarity)
     names = ("test.npy",) if len(scores) < 2 else ("test_images.npy", "test_captions.npy")
     path = folder / SUBMISSION_FILE
-    with sole_owner(folder):
+    with sole_owner(folder, nested=False):
         _refuse_files(folder, [path, *(folder / name for name in names)], scores)
         for source, name in zip(scores, names, strict=False):
             _copy(source, folder / name)

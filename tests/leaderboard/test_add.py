@@ -19,7 +19,7 @@ from leaderboard.entries import Cell
 from leaderboard.methods import read_families
 from leaderboard.results import noise_used, read_measured, recipe_commands
 from ncl_bench.cli import app
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.statement import Noise
 from ncl_bench.evaluation.submission import read_submission
@@ -52,6 +52,19 @@ def test_maintainers_list_what_they_trained(make: Maker, tmp_path: Path) -> None
     assert found == {("CRCL", "reproduced"), ("Other", "submitted")}
     (listed,) = yaml.safe_load((board / "reproduced.yaml").read_text(encoding="utf-8")).values()
     assert listed == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["results", "results/digits", "published"])
+def test_a_board_whose_folders_are_links_out_of_it_is_not_written(
+    name: str, make: Maker, tmp_path: Path
+) -> None:
+    board, outside = tmp_path / "board", tmp_path / "outside"
+    (board / name).parent.mkdir(parents=True)
+    outside.mkdir()
+    (board / name).symlink_to(outside)
+    with pytest.raises(NclBenchError, match=f"{name} is a link out of .*board, where nothing may be written"):
+        add(make(tmp_path / "submission"), board)
+    assert list(outside.iterdir()) == []
 
 
 def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_path: Path) -> None:

@@ -19,7 +19,17 @@ from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import NclBenchError, ScoresError
 from ncl_bench.evaluation.results import read_result
 from ncl_bench.evaluation.scores import as_array
-from ncl_bench.files import as_csv, csv_cell, from_csv_cell, readable, sole_owner, write_bytes
+from ncl_bench.files import (
+    Journal,
+    as_csv,
+    atomic_folder,
+    csv_cell,
+    from_csv_cell,
+    readable,
+    sole_owner,
+    write_bytes,
+    write_text,
+)
 from ncl_bench.npy import read_header
 from ncl_bench.schema import read_yaml
 
@@ -53,10 +63,93 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stay
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     for owner in (dead.pid, os.getpid()):
-        (tmp_path / f".result[1].json.{owner}.tmp").write_text("half")
+        (tmp_path / f".result[1].json.{owner}.tmp").write_text("half")  # as version 1.0.0 named them
+        (tmp_path / f".result[1].json.{owner}-12ab.tmp").write_text("half")
+        (tmp_path / f".folder.{owner}-12ab.tmp").mkdir()
+    mine = {f".result[1].json.{os.getpid()}.tmp", f".result[1].json.{os.getpid()}-12ab.tmp"}
     with sole_owner(tmp_path):
-        assert [path.name for path in tmp_path.iterdir()] == [f".result[1].json.{os.getpid()}.tmp"]
+        assert {path.name for path in tmp_path.iterdir()} == {*mine, f".folder.{os.getpid()}-12ab.tmp"}
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("name", [f".a.json.{os.getpid()}.tmp", f".a.json.{os.getpid()}-00ff.tmp"])
+def test_a_link_where_a_temporary_file_would_lie_is_not_written_through(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "folder"
+    victim.write_text("mine")
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+    write_text(folder / "a.json", "{}")
+    assert ((folder / "a.json").read_text(), victim.read_text()) == ("{}", "mine")
+    monkeypatch.setattr("ncl_bench.files.secrets.token_hex", lambda _: "00ff")  # even if the name is guessed
+    if name.endswith("-00ff.tmp"):
+        with pytest.raises(NclBenchError, match=r"cannot write .*a\.json: File exists"):
+            write_text(folder / "a.json", "[]")
+    assert ((folder / "a.json").read_text(), victim.read_text()) == ("{}", "mine")
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "a.json").symlink_to(tmp_path / "victim")
+    write_text(tmp_path / "a.json", "{}")
+    assert not (tmp_path / "a.json").is_symlink()
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", ["outside", "outside/file", "../elsewhere", "missing"])
+@pytest.mark.parametrize("place", ["link", "deep/er/link", ".link.tmp"])
+def test_a_folder_with_a_link_out_of_it_is_not_opened_for_writing(
+    place: str, target: str, tmp_path: Path
+) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    (folder / place).parent.mkdir(parents=True)
+    outside.mkdir()
+    for name in ("file", ".a.json.4194399.tmp"):  # the second one as if of a process that was killed
+        (outside / name).write_text("mine")
+    (folder / place).symlink_to(Path("..", "..", target) if target[0] == "." else tmp_path / target)
+    with pytest.raises(
+        NclBenchError, match=r"link is a link out of .*folder, where nothing may be written|tmp is"
+    ):
+        sole_owner(folder).__enter__()
+    assert sorted(path.name for path in outside.iterdir()) == [".a.json.4194399.tmp", "file"]
+    assert not (tmp_path / ".folder.lock").exists()
+
+
+def test_links_within_a_folder_and_to_the_folder_itself_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "a").mkdir(parents=True)
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    (tmp_path / "run" / "b").symlink_to("a")
+    with sole_owner(tmp_path / "run"):
+        write_text(tmp_path / "run" / "b" / "file", "x")
+    assert (tmp_path / "disk" / "a" / "file").read_text() == "x"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "submission").symlink_to(tmp_path / "empty")
+    with atomic_folder(tmp_path / "submission") as folder:
+        write_text(folder / "file", "x")
+    assert (tmp_path / "submission").is_symlink()
+    assert (tmp_path / "empty" / "file").read_text() == "x"
+
+
+def test_a_place_that_the_program_chose_must_lie_in_the_named_folder(tmp_path: Path) -> None:
+    for name in ("outside", "root"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "outside" / "journal.json").write_text("{}")
+    (tmp_path / "root" / "plots").symlink_to(tmp_path / "outside")
+    said = r"plots is a link out of .*root, where nothing may be written; remove the link"
+    with pytest.raises(NclBenchError, match=said):
+        sole_owner(tmp_path / "root" / "plots", inside=tmp_path / "root").__enter__()
+    with pytest.raises(NclBenchError, match=said):
+        Journal(tmp_path / "root" / "plots", "settings")
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["journal.json"]
+
+
+def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / ".run.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(NclBenchError, match=r"\.run\.lock is a link, expected the lock file"):
+        sole_owner(tmp_path / "run").__enter__()
+    assert (tmp_path / "victim").read_text() == "mine"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")

@@ -31,10 +31,11 @@ from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Machine, RunFolder
 from baselines.engine.train import Trainer
 from baselines.methods import METHODS
+from baselines.plot import plot_run
 from ncl_bench.cli import app
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import NclBenchError, TrainingError
 
 NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
 TRIPLET = {"name": "triplet", "epochs": 1}
@@ -95,6 +96,22 @@ def test_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     for folder in (whole, broken):
         assert CliRunner().invoke(app, [*command, folder]).exit_code == 0
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "divisions", "tensorboard", "plots"])
+def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_path: Path) -> None:
+    outside, run = tmp_path / "outside", tmp_path / "run"
+    for folder in (outside, run):
+        folder.mkdir()
+    (outside / "epoch-000001.0123456789abcdef.pt").write_text("of somebody else")
+    (run / name).symlink_to(outside)
+    with pytest.raises(NclBenchError, match=rf"{name} is a link out of .*run, where nothing may be written"):
+        train(digits_job(TRIPLET), run)
+    if name == "plots":
+        with pytest.raises(NclBenchError, match="plots is a link out of"):
+            plot_run(RunFolder(run))
+    assert [path.read_text() for path in outside.iterdir()] == ["of somebody else"]
+    assert [path.name for path in run.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("name", METHODS)

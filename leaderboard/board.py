@@ -194,7 +194,7 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
             entry.recalls,
             entry.printed_r_sum if entry.recalls.r_sum is None else None,
         )
-        facts = (entry.doubts, entry.extra, entry.selection, entry.noise)
+        facts = (entry.doubts, entry.printed_gap, entry.extra, entry.selection, entry.noise)
         groups.setdefault((*same, *facts) if entry.status == "reported" else (number,), []).append(entry)
     folded = []
     for group in groups.values():

@@ -316,7 +316,10 @@ class Entry(Record):
 
     @property
     def printed_gap(self) -> float | None:
-        """Printed rSum minus the recomputed one, if rounding does not explain it; else None."""
+        """Printed rSum minus the sum of the recalls, if rounding does not explain it; else None.
+
+        The recalls decide the rank; every table shows the difference.
+        """
         computed = self.recalls.r_sum
         if computed is None or self.printed_r_sum is None:
             return None

@@ -33,6 +33,7 @@ DIVISIONS = {
     "unstated": "Region features, number of networks not stated",
     "extra": "Extra clean data or a pre-trained filter",
     "pretrained": "Pre-trained vision-language encoder",
+    "images": "Vision-language network on images, from drawn weights",
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations and oracles, not ranked",
 }
@@ -119,7 +120,7 @@ def division_of(entry: Entry) -> str:
     if entry.kind != "method":
         return "controls"
     if entry.features != "region":
-        return "pretrained" if entry.features == "pretrained" else "encoder-unstated"
+        return "encoder-unstated" if entry.features == "unknown" else entry.features
     if entry.extra:
         return "extra"
     return {"single": "single", "ensemble": "ensemble", "unknown": "unstated"}[entry.networks]
@@ -194,7 +195,7 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
             entry.recalls,
             entry.printed_r_sum if entry.recalls.r_sum is None else None,
         )
-        facts = (entry.doubts, entry.extra, entry.selection, entry.noise)
+        facts = (entry.doubts, entry.printed_gap, entry.extra, entry.selection, entry.noise)
         groups.setdefault((*same, *facts) if entry.status == "reported" else (number,), []).append(entry)
     folded = []
     for group in groups.values():

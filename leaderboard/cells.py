@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, model_validator
 
+from baselines.recipes import tuned_on
 from leaderboard.entries import Percent, checked
 from leaderboard.methods import known_recipes
 from ncl_bench.data import DATASETS, dataset_spec
@@ -166,7 +167,7 @@ def cell_name(header: Header) -> str:
     text = text_of(header)
     if text:
         parts.append(text if text.startswith(header.language) else f"{header.language}-{text}")
-    parts += ["tuned"] if recipe_kind(header) == "tuned" else []
+    parts += ["tuned"] if any(name.endswith("_tuned") for name in header.recipes) else []
     parts += [f"{training.budget}steps"] if training and training.budget else []
     parts += [training.precision] if training and training.precision != "32-true" else []
     parts += [] if is_plain(header) else [_hash8(header)]
@@ -216,11 +217,12 @@ def _hash8(header: Header) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def recipe_kind(header: Header) -> Literal["default", "tuned", ""]:
-    """Whether the recipes hold tuned values; empty if no recipe is named."""
-    if any(name.endswith("_tuned") for name in header.recipes):
-        return "tuned"
-    return "default" if header.recipes else ""
+def recipe_kind(header: Header) -> str:
+    """``default``, ``tuned``, or ``tuned on X`` with the other dataset X; empty if no recipe is named."""
+    datasets = sorted({tuned_on(name) for name in header.recipes} - {""})
+    if not datasets:
+        return "default" if header.recipes else ""
+    return "tuned" if datasets == [header.dataset] else f"tuned on {', '.join(datasets)}"
 
 
 def text_of(header: Header) -> str:

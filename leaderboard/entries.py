@@ -176,7 +176,8 @@ class Entry(Record):
         method: name as printed by its source.
         family: key of the method's page.
         backbone: network that computes similarities; empty if the source does not say.
-        features: ``region`` features, a ``pretrained`` vision-language encoder, or ``unknown``.
+        features: ``region`` features, a ``pretrained`` vision-language encoder, ``images`` themselves if the weights of
+            such a network were drawn, or ``unknown``.
         encoder: the pre-trained encoder, such as ``CLIP ViT-B/32``; rows of different encoders are ranked apart.
         networks: ``single``, or ``ensemble`` if similarities of several networks are averaged at test time.
         extra: help beyond the noisy pairs (extra clean data, a pre-trained filter); empty for none.
@@ -205,8 +206,8 @@ class Entry(Record):
         precision: arithmetic of the training; empty if not recorded.
         settings: overridden recipe options, such as ``method.epochs=10``.
         ablation: table and row of the paper's ablation that it repeats; empty for none.
-        recipe: whether it was trained by a recipe as shipped, or with values of `ncl-bench tune`; empty if it names no
-            recipe of this repository.
+        recipe: ``default``: trained by a recipe as shipped; ``tuned``: with values of `ncl-bench tune`; ``tuned on X``:
+            with values that were tuned on the dataset X; empty if it names no recipe of this repository.
         budget: gradient steps that the recipe sets, averaged over networks; None if its epochs decide.
         pairs_seen: captions that each network encoded in training; None if unknown.
         cost: training time relative to the same number of plain triplet steps; None if it was not timed.
@@ -220,7 +221,7 @@ class Entry(Record):
     method: Name
     family: str
     backbone: OptionalName = ""
-    features: Literal["region", "pretrained", "unknown"] = "region"
+    features: Literal["region", "pretrained", "images", "unknown"] = "region"
     encoder: ShownText = ""
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
     extra: ShownText = ""
@@ -247,7 +248,7 @@ class Entry(Record):
     precision: Precision | Literal[""] = ""
     settings: tuple[Setting, ...] = ()
     ablation: tuple[str, ...] = ()
-    recipe: Literal["default", "tuned", ""] = ""
+    recipe: Annotated[str, StringConstraints(pattern=r"^(default|tuned( on [a-z0-9_, -]+)?)?$")] = ""
     budget: Annotated[int, Field(ge=1)] | None = None
     pairs_seen: Annotated[float, Field(ge=0)] | None = None
     cost: Annotated[float, Field(ge=0)] | None = None
@@ -279,9 +280,14 @@ class Entry(Record):
     def differs(self) -> tuple[str, ...]:
         """Differences from the shipped recipe trained in float32."""
         precision = (self.precision,) if self.reduced else ()
-        tuned = ("tuned",) if self.recipe == "tuned" else ()
+        tuned = (self.recipe,) if self.tuned else ()
         steps = (f"{self.budget:,} steps",) if self.budget else ()
         return (*precision, *tuned, *steps, *self.settings)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its recipe holds values of `ncl-bench tune`, perhaps of another dataset."""
+        return self.recipe.startswith("tuned")
 
     @property
     def reduced(self) -> bool:
@@ -296,7 +302,10 @@ class Entry(Record):
 
     @property
     def printed_gap(self) -> float | None:
-        """Printed rSum minus the recomputed one, if rounding does not explain it; else None."""
+        """Printed rSum minus the sum of the recalls, if rounding does not explain it; else None.
+
+        The recalls decide the rank; every table shows the difference.
+        """
         computed = self.recalls.r_sum
         if computed is None or self.printed_r_sum is None:
             return None

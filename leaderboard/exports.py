@@ -98,6 +98,7 @@ _LATEX = {character: f"\\{character}" for character in "&%#_{}$"} | {
     "±": r"$\pm$",
     "–": "--",
     "†": r"$^{\dagger}$",
+    "‡": r"$^{\ddagger}$",
     "\n": " ",
     "\r": " ",
 }
@@ -115,6 +116,8 @@ BEGIN, END = (
 _ROWS = re.compile(r"^<!-- rows: ([0-9a-f]{64}) -->$", re.MULTILINE)
 _DIVISIONS = ("single", "ensemble")
 _MOST = 12
+OTHER_SUM = "‡"
+"""Marks an rSum that differs from the one that the paper prints."""
 
 
 def rows_in(text: str) -> str:
@@ -158,6 +161,8 @@ def tables(content: Content) -> str:
         body = _table(entries, content)
         if body:
             parts.append(f"### {title}\n\n{body}\n")
+    if any(OTHER_SUM in part for part in parts):
+        parts.append(f"{OTHER_SUM} The paper prints another rSum; this is the sum of its recalls.\n")
     return "\n".join(parts) if parts else "No rows yet.\n"
 
 
@@ -214,7 +219,7 @@ def _value(entry: Entry | None) -> str:
     if entry is None or entry.r_sum is None:
         return "–"
     spread = f" ± {entry.spread['r_sum']:.1f} ({len(entry.seeds)})" if "r_sum" in entry.spread else ""
-    return f"{entry.r_sum:.1f}{spread}"
+    return f"{entry.r_sum:.1f}{OTHER_SUM * (entry.printed_gap is not None)}{spread}"
 
 
 def escape(text: str) -> str:

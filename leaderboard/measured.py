@@ -47,8 +47,8 @@ class Line:
 
     @property
     def tuned(self) -> bool:
-        """Whether its recipe was tuned."""
-        return self.first.recipe == "tuned"
+        """Whether its recipe was tuned, here or on another dataset."""
+        return self.first.tuned
 
     @property
     def seeds(self) -> str:
@@ -218,7 +218,7 @@ def _title(entry: Entry, *, tuned: bool) -> str:
     kept = [
         difference
         for difference in entry.differs
-        if not difference.endswith(" steps") and (tuned or difference != "tuned")
+        if not difference.endswith(" steps") and (tuned or difference != entry.recipe)
     ]
     return f"{entry.method} ({', '.join(kept)})" if kept else entry.method
 

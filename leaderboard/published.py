@@ -224,8 +224,7 @@ def _entry(
     content["notes"] = [rule.note for rule in rules if rule.note]
     content["notes"] += [_quoted(rule.same_as, papers) for rule in rules if rule.same_as]
     content["doubts"] = [rule.doubt for rule in rules if rule.doubt]
-    entry = checked(Entry, content, where)
-    return entry.model_copy(update={"doubts": (*entry.doubts, *_computed_doubts(entry))})
+    return _with_findings(checked(Entry, content, where))
 
 
 def _quoted(original: Original, papers: dict[str, Paper]) -> str:
@@ -233,17 +232,17 @@ def _quoted(original: Original, papers: dict[str, Paper]) -> str:
     return f"Noise unit: as {original.method} in {paper}, {original.table}, since all six recalls are equal."
 
 
-def _computed_doubts(entry: Entry) -> list[str]:
-    doubts = []
+def _with_findings(entry: Entry) -> Entry:
+    """Add what the numbers show by themselves: another printed sum as a note, impossible recalls as a doubt."""
+    notes, doubts = entry.notes, entry.doubts
     if entry.printed_gap is not None:
         printed, computed = entry.printed_r_sum, entry.recalls.r_sum
-        doubts.append(
-            f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({entry.printed_gap:+.1f})."
-        )
+        gap = f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({entry.printed_gap:+.1f})."
+        notes = (gap, *notes)
     if entry.recalls.falling:
         large, small = (name.replace("_r", " R@") for name in entry.recalls.falling.split(" < "))
-        doubts.append(f"{large} is below {small}, which is impossible.")
-    return doubts
+        doubts = (*doubts, f"{large} is below {small}, which is impossible.")
+    return entry.model_copy(update={"notes": notes, "doubts": doubts})
 
 
 def _cell(facts: dict[str, str]) -> dict[str, Any]:

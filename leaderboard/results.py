@@ -1,6 +1,7 @@
 """Rows of measured results: every build evaluates the ranks of ``results/`` again and checks the statements."""
 
 import hashlib
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -219,7 +220,7 @@ def _facts(header: Header, protocol: str, families: dict[str, Family], name: str
         "method": header.method,
         "family": family_of(header.method, families) or own_key(header.method),
         "backbone": _backbone(header),
-        "features": "pretrained" if header.pretrained_encoder else "region",
+        "features": features_of(header),
         "encoder": header.pretrained_encoder,
         "networks": _networks(header),
         "extra": header.extra_clean_data,
@@ -255,6 +256,17 @@ def ablation_of(header: Header) -> tuple[str, Row] | None:
 
 def _backbone(header: Header) -> str:
     return header.backbone.replace("-infinity", "∞")
+
+
+_READS_IMAGES = re.compile(r"clip|blip|siglip|\balign\b", re.IGNORECASE)
+"""Names of backbones that read images where others read region features: CLIP, OpenCLIP, SigLIP, BLIP, ALIGN, ..."""
+
+
+def features_of(header: Header) -> str:
+    """See :class:`~leaderboard.entries.Entry`."""
+    if header.pretrained_encoder:
+        return "pretrained"
+    return "images" if _READS_IMAGES.search(header.backbone) else "region"
 
 
 def _networks(header: Header) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from leaderboard.add import RowStands, new_row
 from leaderboard.board import Board, Content, Division, Ranked, boards_of, merge_seeds
 from leaderboard.entries import Cell, Entry
-from leaderboard.exports import escape, latex, markdown_table
+from leaderboard.exports import OTHER_SUM, escape, latex, markdown_table
 from leaderboard.methods import read_families
 from leaderboard.published import Paper
 from leaderboard.results import Run, entries_of
@@ -23,8 +23,9 @@ VALUES = (*RECALLS, "r_sum")
 SHARED, CHOSEN_ON_TEST, DOUBTFUL = "=", "†", "?"
 MARKS = {
     SHARED: "shares its rank: rSum is equal, or a test over seeds and images finds no difference",
-    CHOSEN_ON_TEST: "checkpoint chosen on test, so not ranked",
+    CHOSEN_ON_TEST: "chosen on test, so not ranked",
     DOUBTFUL: "doubtful number, so not ranked",
+    OTHER_SUM: "the paper prints another rSum; this is the sum of its recalls",
 }
 
 
@@ -88,6 +89,7 @@ def _lines(division: Division, mine: Collection[str]) -> tuple[Line, ...]:
 def _line(one: Ranked, shared: bool, best: Sequence[float | None], mine: Collection[str]) -> Line:
     entry, values = one.entry, _rounded(one.entry)
     marks = CHOSEN_ON_TEST * (entry.selection == "test") + DOUBTFUL * bool(entry.doubts)
+    marks += OTHER_SUM * (entry.printed_gap is not None)
     reported = entry.status == "reported"
     return Line(
         rank="" if one.rank is None else f"{one.rank}{SHARED * shared}",

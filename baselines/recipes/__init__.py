@@ -11,7 +11,7 @@ A recipe whose name ends in ``_tuned`` takes the values that `ncl-bench tune` ch
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -104,22 +104,34 @@ def no_recipe(name: str) -> str:
 
 def written(name: str) -> dict[str, Any]:
     """What the files say for a recipe's name; everything else has its default."""
-    method, ending = name.split("/", 1)
-    own = RECIPES / f"{method}.yaml"
+    method = name.split("/", 1)[0]
     merged: dict[str, Any] = {}
-    for path in filter(Path.is_file, (EVERY_METHOD, own)):
+    for entry in _entries(name):
+        if like := entry.pop("like", ""):
+            taken = written(f"{method}/{like}") | {"note": f"Its options are those of {method}/{like}."}
+            merged = _merge(merged, taken)
+        merged = _merge(merged, entry)
+    tuned = TUNED / f"{name}.yaml"
+    return _merge(merged, _shipped(tuned)) if tuned.is_file() else merged
+
+
+def tuned_on(name: str) -> str:
+    """Dataset on which `ncl-bench tune` chose values of a recipe, its own or those it takes by ``like``; else empty."""
+    method, dataset, _ = split_name(name)
+    if name.endswith("_tuned"):
+        return dataset
+    likes = [entry["like"] for entry in _entries(name) if "like" in entry]
+    return tuned_on(f"{method}/{likes[-1]}") if likes else ""
+
+
+def _entries(name: str) -> Iterator[dict[str, Any]]:
+    """Copies of the entries whose keys a recipe's name begins with, later ones over earlier ones."""
+    method, _, ending = name.partition("/")
+    for path in filter(Path.is_file, (EVERY_METHOD, RECIPES / f"{method}.yaml")):
         entries = _shipped(path)
         for key in sorted(entries, key=len):
             if f"{ending}_".startswith(f"{key}_"):
-                own_entry = dict(entries[key])
-                if like := own_entry.pop("like", ""):
-                    taken = written(f"{method}/{like}") | {
-                        "note": f"Its options are those of {method}/{like}."
-                    }
-                    merged = _merge(merged, taken)
-                merged = _merge(merged, own_entry)
-    tuned = TUNED / f"{name}.yaml"
-    return _merge(merged, _shipped(tuned)) if tuned.is_file() else merged
+                yield dict(entries[key])
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

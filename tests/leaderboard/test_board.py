@@ -57,6 +57,7 @@ def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
         ({"extra": "3,000 clean pairs"}, "extra"),
         ({"features": "pretrained", "extra": "x"}, "pretrained"),
         ({"features": "unknown"}, "encoder-unstated"),
+        ({"features": "images"}, "images"),
         ({"kind": "ablation", "features": "pretrained"}, "controls"),
     ],
 )

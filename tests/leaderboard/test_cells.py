@@ -10,9 +10,11 @@ import yaml
 from support.damaged import YAML, ZIP, assert_damage_is_refused
 
 from leaderboard.add import add
+from leaderboard.board import Content
 from leaderboard.build import build
-from leaderboard.cells import Header, cell_name, header_of, read_cell, read_results
+from leaderboard.cells import Header, cell_name, header_of, read_cell, read_results, recipe_kind
 from leaderboard.evidence import read_ranks
+from leaderboard.results import features_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.statement import Training
@@ -86,10 +88,59 @@ def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[
     assert {name.rsplit("-", 1)[0] for name in names} == {"digits/crcl/vse-infinity-1net-caption-40"}
 
 
+@pytest.mark.parametrize(
+    ("recipe", "kind"),
+    [
+        ("crcl/digits_vse_infinity", "default"),
+        ("crcl/digits_vse_infinity_tuned", "tuned"),
+        ("crcl/pictograms_vse_infinity_tuned", "tuned on pictograms"),  # moved to digits by a setting
+        ("crcl/pictograms-web_vse_infinity", "tuned on pictograms"),
+        ("triplet/flickr8k_vse_infinity_mean", "tuned on pictograms"),
+        ("in2r/flickr8k_vse_infinity", "default"),
+        ("rcl/flickr8k_sgr", "default"),
+        ("mine/pets_sgr", "default"),
+    ],
+)
+def test_a_row_says_on_which_data_its_options_were_tuned(
+    header: Callable[..., Header], recipe: str, kind: str
+) -> None:
+    assert recipe_kind(header(recipes=(recipe,), training=training())) == kind
+    assert recipe_kind(header()) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "features"),
+    [
+        ({"backbone": "CLIP"}, "images"),
+        ({"backbone": "OpenCLIP ViT-B-32"}, "images"),
+        ({"backbone": "SigLIP"}, "images"),
+        ({"backbone": "ALIGN"}, "images"),
+        ({"backbone": "CLIP", "pretrained_encoder": "OpenAI"}, "pretrained"),
+        ({"backbone": "VSE-infinity"}, "region"),
+        ({"backbone": "Aligned SCAN"}, "region"),
+    ],
+)
+def test_a_network_that_reads_images_is_not_among_those_on_region_features(
+    header: Callable[..., Header], fields: dict[str, Any], features: str
+) -> None:
+    assert features_of(header(**fields)) == features
+
+
 def test_every_file_of_the_board_is_as_the_program_writes_it() -> None:
     root = Path(__file__).parents[2] / "leaderboard"
     for name, file in read_results(root).cells.items():
         assert file.to_yaml() == (root / "results" / f"{name}.yaml").read_text(encoding="utf-8"), name
+
+
+def test_the_rows_on_the_board_say_what_they_read_and_where_they_were_tuned(whole_board: Content) -> None:
+    measured = [entry for entry in whole_board.entries if entry.status != "reported"]
+    web = [entry for entry in measured if entry.cell.dataset == "pictograms-web"]
+    assert {entry.family for entry in web if entry.recipe == "default"} == {"cream", "in2r", "npc"}
+    tuned = [entry.label for entry in web if entry.recipe == "tuned on pictograms"]
+    assert len(tuned) == 15
+    assert "GSC+ (tuned on pictograms, 600 steps)" in tuned
+    assert {e.features for e in measured if e.backbone == "CLIP"} == {"images"}
+    assert {e.features for e in measured if e.backbone != "CLIP"} == {"region"}
 
 
 @pytest.mark.parametrize(

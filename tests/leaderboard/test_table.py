@@ -51,19 +51,22 @@ def test_a_heading_does_not_leave_its_comment() -> None:
 
 def test_the_best_ranked_number_of_each_column_is_bold() -> None:
     text = markdown(
-        entry("A", 50.04, 70, 80, 40, 60, 70),
+        entry("A", 50.04, 70, 80, 40, 60, 70, printed_r_sum=371.0),
         entry("B", 50.01, 60, 70, 30, 50, 61),
         entry("C", 90, 91, 92, 93, 94, 95, selection="test"),
         entry("D", 90, 91, 92, 93, 94, 95, doubts=("odd",)),
     )
     rows = {re.sub(r"\W", "", line.split("|")[2]): line for line in text.splitlines() if line.startswith("|")}
     assert rows["A"].startswith(
-        "| 1 | A |  | **50.0** | **70.0** | **80.0** | **40.0** | **60.0** | **70.0** | **370.0** |"
+        "| 1 | A‡ |  | **50.0** | **70.0** | **80.0** | **40.0** | **60.0** | **70.0** | **370.0** |"
     )
     assert rows["B"].startswith("| 2 | B |  | **50.0** | 60.0 | 70.0 |"), "prints the same as the best"
     assert rows["C"].startswith("|  | C† |  | 90.0 |")
     assert rows["D"].startswith("|  | D? |  | 90.0 |")
-    assert text.endswith("\n† checkpoint chosen on test, so not ranked; ? doubtful number, so not ranked\n")
+    assert text.endswith(
+        "\n† chosen on test, so not ranked; ? doubtful number, so not ranked; "
+        "‡ the paper prints another rSum; this is the sum of its recalls\n"
+    )
 
 
 def test_ties_of_rank_are_marked() -> None:
@@ -110,7 +113,7 @@ def test_latex_tables_have_equal_columns_and_no_bare_specials(printed: Content) 
             assert len(body) > 1
             assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {10}
             code = re.sub(r"\\cite\{.*?\}|^%.*", "", text, flags=re.MULTILINE)
-            assert not re.search(r"(?<!\\)[%#_∞±†–]", code)
+            assert not re.search(r"(?<!\\)[%#_∞±†‡–]", code)
 
 
 def test_my_row_stands_among_those_it_is_compared_with(

@@ -193,9 +193,7 @@ def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.flo
     table, order = found.table, suspicion(found.table, result.chosen_by)
     with atomic_folder(to) as folder:
         table.to_parquet(folder / PAIRS, index=False)
-        texts = table.select_dtypes(["object", "string"]).columns
-        shown = table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
-        shown.to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
+        _without_formulas(table).to_csv(folder / "pairs.csv", index=False, lineterminator="\n")
         write_text(folder / RESULT, json.dumps(result.model_dump(mode="json"), indent=2) + "\n")
         write_page(
             folder / PAGE,
@@ -208,6 +206,12 @@ def _write(to: Path, result: AuditResult, found: _Found, history: NDArray[np.flo
             history=np.empty((0, len(table)), np.float32) if history is None else history,
             name=to.name,
         )
+
+
+def _without_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with every text as :func:`csv_cell`; captions may begin with an equals sign."""
+    texts = table.select_dtypes(["object", "string"]).columns
+    return table.assign(**{name: table[name].map(csv_cell, na_action="ignore") for name in texts})
 
 
 def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: Path | None = None) -> Kept:

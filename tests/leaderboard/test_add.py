@@ -173,8 +173,11 @@ def test_a_copy_under_another_name_is_refused_by_build(first_entry: Path, board:
 
 def test_markup_in_names_is_refused_and_nothing_is_written(make: Maker, tmp_path: Path) -> None:
     for field in ("method", "backbone"):
+        folder = make(tmp_path / field, **{field: "PLACE"})
+        path = folder / "submission.yaml"
+        path.write_text(path.read_text("utf-8").replace("PLACE", "<b>x</b>"), encoding="utf-8")
         with pytest.raises(SubmissionError, match=f"{field} is '<b>x</b>'"):
-            add(make(tmp_path / field, **{field: "<b>x</b>"}), tmp_path / "board")
+            add(folder, tmp_path / "board")
     assert not list((tmp_path / "board").rglob("*.*"))
 
 

@@ -14,7 +14,7 @@ from support.few_digits import TINY_SGR, digits_job, load_few, trained
 from typer.testing import CliRunner
 
 import baselines.audit.pairs
-from baselines.audit import apply_audit, audit, write_audit
+from baselines.audit import apply_audit, audit, report, write_audit
 from baselines.engine.job import TrainingJob
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score_rows
@@ -367,3 +367,12 @@ def test_the_commands_say_what_was_found_and_what_comes_next(
     refused = CliRunner().invoke(app, both)
     assert isinstance(refused.exception, NclBenchError)
     assert "--threshold and --ids each say which pairs to keep; give one of them" in str(refused.exception)
+
+
+def test_a_spreadsheet_computes_no_caption() -> None:
+    table = pd.DataFrame(
+        {"caption": ["=1+1", "a dog", "-5"], "loss": [-1.0, 0.5, 2.0], "better": [None, 3, 4]}
+    )
+    shown = report._without_formulas(table)
+    assert shown["caption"].tolist() == ["'=1+1", "a dog", "-5"]
+    assert shown["loss"].tolist() == [-1.0, 0.5, 2.0]

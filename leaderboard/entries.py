@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     Field,
+    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,

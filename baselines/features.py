@@ -33,7 +33,7 @@ from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Proj
 from ncl_bench.data.own_tables import Splits, draw_splits, note_split, noted_splits, open_table
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
-from ncl_bench.files import atomic_path, readable, sole_owner, write_text
+from ncl_bench.files import atomic_path, file_finder, normalized, readable, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, silent
 
 CHUNK = 1000
@@ -48,7 +48,7 @@ class Listing:
 
     Attributes:
         folder: folder that the names are paths in.
-        names: unique ids of the images, in order.
+        names: unique ids of the images, in order, in Unicode's composed form.
         splits: split to names; None if the splits are drawn.
     """
 
@@ -70,7 +70,8 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     """
     if source.is_dir():
         paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
-        names = sorted(p.as_posix() for p in paths if not any(part.startswith(".") for part in p.parts))
+        visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
+        names = sorted({normalized(path.as_posix()) for path in visible})
         found = Listing(source, names, None)
     elif source.suffix.lower() in (".csv", ".tsv"):
         found = _read_table(source)
@@ -104,7 +105,7 @@ def _read_table(path: Path) -> Listing:
             )
         for row in rows:
             where = f"{path} line {rows.line_num}"
-            name, split = row["image"] or "", row.get("split") or ""
+            name, split = normalized(row["image"] or ""), row.get("split") or ""
             if not name:
                 raise DataError(f"{where} names no image; fill in the column image")
             if "split" in columns and split not in SPLITS:
@@ -134,7 +135,7 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
             raise DataError(
                 f"{file} cannot be read ({error}); give a text with an image's name per line"
             ) from None
-        for name in filter(None, map(str.strip, lines)):
+        for name in filter(None, (normalized(line.strip()) for line in lines)):
             if name not in known:
                 raise DataError(
                     f"{file} names {name}, which {source} does not hold; fetch it or correct the list"
@@ -200,7 +201,9 @@ def extract(
         raise DataError("the images' splits are given, and none is drawn; leave --dev and --test out")
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
-        stamps = [_stamp(listing.folder, name) for name in listing.names]
+        find = file_finder(listing.folder)
+        files = {name: find(name) or listing.folder / name for name in listing.names}
+        stamps = [_stamp(name, file) for name, file in files.items()]
         settings = _settings(encoder, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
         key = _sha256(
@@ -214,12 +217,12 @@ def extract(
             work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
             for i in range(0, len(stamps), size)
         }
-        damaged = _encode(chunks, listing.folder, encoder, options, workers, progress)
+        damaged = _encode(chunks, files, encoder, options, workers, progress)
         if damaged and not options.skip_damaged:
             (name, reason), *others = damaged.items()
             more = f", and {len(others)} more cannot be read" if others else ""
             raise DataError(
-                f"{listing.folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
+                f"{files[name]} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
             )
         splits = _readable_splits(listing, damaged, options)
         with atomic_path(to) as result:
@@ -243,10 +246,10 @@ def extract(
     return encoding
 
 
-def _stamp(folder: Path, name: str) -> list[object]:
+def _stamp(name: str, file: Path) -> list[object]:
     """Name, size and time of an image: its chunk is encoded again if one of its files has changed."""
     try:
-        found = (folder / name).stat()
+        found = file.stat()
     except OSError:  # reported when the image is read
         return [name]
     return [name, found.st_size, found.st_mtime_ns]
@@ -287,7 +290,7 @@ def _same(to: Path, key: str) -> Encoding:
 
 def _encode(
     chunks: Mapping[Path, Sequence[str]],
-    folder: Path,
+    files: Mapping[str, Path],
     encoder: Encoder,
     options: FeatureOptions,
     workers: int,
@@ -297,9 +300,9 @@ def _encode(
 
     def read(name: str) -> NDArray[np.uint8] | str:
         try:
-            return read_picture(folder / name, encoder.size, encoder.interpolation)
+            return read_picture(files[name], encoder.size, encoder.interpolation)
         except DataError as error:
-            return str(error.args[0]).removeprefix(f"{folder / name} ")
+            return str(error.args[0]).removeprefix(f"{files[name]} ")
 
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))

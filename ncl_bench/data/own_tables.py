@@ -10,7 +10,7 @@ import numpy as np
 
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError
-from ncl_bench.files import readable
+from ncl_bench.files import normalized, readable
 
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
@@ -122,7 +122,7 @@ def read_captions(path: Path) -> CaptionTable:
         for row in rows:
             where = f"{path} line {rows.line_num}"
             cells = {column: " ".join((row[column] or "").split()) for column in columns}
-            cells["image"] = (row["image"] or "").strip()
+            cells["image"] = normalized((row["image"] or "").strip())
             empty = [column for column in columns if not cells[column]]
             if empty or None in row:
                 fault = f"{empty[0]} is empty" if empty else "it has more cells than the first line"
@@ -151,4 +151,4 @@ def read_file_names(path: Path) -> dict[str, str]:
     with open_table(path) as rows:
         if not {"image_id", "file"} <= set(rows.fieldnames or ()):
             raise DataError(f"{path} lacks a column image_id or file; name its columns so in the first line")
-        return {row["image_id"]: row["file"] for row in rows}
+        return {normalized(row["image_id"]): row["file"] for row in rows}

@@ -34,6 +34,8 @@ from ncl_bench.errors import DataError, shorten, shown
 from ncl_bench.files import (
     atomic_folder,
     atomic_path,
+    file_finder,
+    normalized,
     readable,
     refuse_links_out,
     sole_owner,
@@ -54,7 +56,7 @@ class Listing:
 
     Attributes:
         folder: folder that the names are paths in.
-        names: unique ids of the images, in order.
+        names: unique ids of the images, in order, in Unicode's composed form.
         splits: split to names; None if the splits are drawn.
     """
 
@@ -77,7 +79,8 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
     """
     if source.is_dir():
         paths = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
-        names = sorted(p.as_posix() for p in paths if not any(part.startswith(".") for part in p.parts))
+        visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
+        names = sorted({normalized(path.as_posix()) for path in visible})
         found = Listing(source, names, None)
     elif source.suffix.lower() in (".csv", ".tsv", *FORMATS):
         table = read_images(source)
@@ -119,7 +122,7 @@ def _read_lists(lists: Sequence[str], source: Path, known: set[str]) -> Splits:
     for split, file in files.items():
         content = readable(file, DataError, "a text").read_bytes()
         lines = text_lines(content, str(file), DataError)
-        for name in filter(None, map(str.strip, lines)):
+        for name in filter(None, (normalized(line.strip()) for line in lines)):
             if name not in known:
                 raise DataError(
                     f"{file} names {shown(name)}, which {source} does not hold; fetch it or correct the list"
@@ -186,7 +189,9 @@ def extract(
     work = to.parent / f".{to.name}.partial"
     with sole_owner(to):
         refuse_links_out(work, work.parent)
-        stamps = [_stamp(listing.folder, name) for name in listing.names]
+        find = file_finder(listing.folder)
+        files = {name: find(name) or listing.folder / name for name in listing.names}
+        stamps = [_stamp(name, file) for name, file in files.items()]
         settings = _settings(encoder, options)
         draw = [] if listing.splits else [options.dev, options.test, options.seed]
         key = _sha256(
@@ -200,12 +205,12 @@ def extract(
             work / f"{_sha256([settings, stamps[i : i + size]])}.npz": listing.names[i : i + size]
             for i in range(0, len(stamps), size)
         }
-        damaged = _encode(chunks, listing.folder, encoder, options, workers, progress)
+        damaged = _encode(chunks, files, encoder, options, workers, progress)
         if damaged and not options.skip_damaged:
             (name, reason), *others = damaged.items()
             more = f", and {len(others)} more cannot be read" if others else ""
             raise DataError(
-                f"{listing.folder / name} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
+                f"{files[name]} {reason}{more}; or leave such files out with --skip-damaged, which lists them"
             )
         splits = _readable_splits(listing, damaged, options)
         with atomic_folder(to) as result:
@@ -228,10 +233,10 @@ def extract(
     return encoding
 
 
-def _stamp(folder: Path, name: str) -> list[object]:
+def _stamp(name: str, file: Path) -> list[object]:
     """Name, size and time of an image: its chunk is encoded again if one of its files has changed."""
     try:
-        found = (folder / name).stat()
+        found = file.stat()
     except OSError:  # reported when the image is read
         return [name]
     return [name, found.st_size, found.st_mtime_ns]
@@ -272,7 +277,7 @@ def _same(to: Path, key: str) -> Encoding:
 
 def _encode(
     chunks: Mapping[Path, Sequence[str]],
-    folder: Path,
+    files: Mapping[str, Path],
     encoder: Encoder,
     options: FeatureOptions,
     workers: int,
@@ -282,9 +287,9 @@ def _encode(
 
     def read(name: str) -> NDArray[np.uint8] | str:
         try:
-            return read_picture(folder / name, encoder.size, encoder.interpolation)
+            return read_picture(files[name], encoder.size, encoder.interpolation)
         except DataError as error:
-            return str(error.args[0]).removeprefix(f"{folder / name} ")
+            return str(error.args[0]).removeprefix(f"{files[name]} ")
 
     damaged: dict[str, str] = {}
     n_images = sum(map(len, chunks.values()))

@@ -12,17 +12,18 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import unicodedata
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ncl_bench.errors import NclBenchError, listed, shorten, shown
+from ncl_bench.errors import DataError, NclBenchError, listed, shorten, shown
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)(?:-[0-9a-f]+)?\.tmp")
 
@@ -268,6 +269,49 @@ def readable(
     if problem:
         raise error(f"{path} {problem}, expected {expected}; {fix}")
     return path
+
+
+def normalized(text: str) -> str:
+    """Return a text in Unicode's composed form, NFC, in which names and words are compared.
+
+    A Mac's archives decompose the ``é`` of a file name into two characters, and a table spells it as one.
+    """
+    return unicodedata.normalize("NFC", text)
+
+
+def file_finder(folder: Path) -> Callable[[str], Path | None]:
+    """Return a function that finds a file by its path below a folder, or None; every folder is listed once.
+
+    Args:
+        folder: where the files lie. Names are compared in their :func:`normalized` form, and ``..`` is no name.
+
+    Raises:
+        DataError: from the function, if two names differ in their Unicode form only.
+    """
+    listings: dict[Path, dict[str, list[str]]] = {}
+
+    def listing(place: Path) -> dict[str, list[str]]:
+        if place not in listings:
+            found = listings[place] = {}
+            for name in os.listdir(place) if place.is_dir() else ():
+                found.setdefault(normalized(name), []).append(name)
+        return listings[place]
+
+    def find(name: str) -> Path | None:
+        path = folder
+        for part in PurePosixPath(normalized(name)).parts:
+            same = listing(path).get(part, [])
+            if not same:
+                return None
+            if len(same) > 1:
+                raise DataError(
+                    f"{path} holds {len(same)} files that are named {part} in different Unicode forms; remove or "
+                    "rename all but one"
+                )
+            path = path / same[0]
+        return path if path.is_file() else None
+
+    return find
 
 
 def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool = False) -> None:

@@ -117,6 +117,18 @@ def new(
             help="Noise of the pairs: synthetic (pairs are correct, noise is drawn) or natural (many are wrong)."
         ),
     ] = "synthetic",
+    tokenizers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="[LANGUAGE=]NAME",
+            help="Tokenizer of all captions or of one language: word, word-punkt, jieba, char, bpe or bert; "
+            "repeatable (default: jieba for Chinese, char for other languages written without blanks, else word).",
+        ),
+    ] = None,
+    tokenizer_file: Annotated[
+        Path | None, typer.Option(help="File tokenizer.json that --tokenizer bert reads.")
+    ] = None,
 ) -> None:
     """Make your own dataset from image features and a table of captions: write its module and prepared folder.
 
@@ -129,8 +141,19 @@ def new(
     from ncl_bench.progress import bar
 
     module = module or Path(f"{name}.py")
-    options = OwnOptions(captions_per_image, dev, test, seed, noise, tuple(languages or ()))
+
+    options = OwnOptions(
+        captions_per_image,
+        dev,
+        test,
+        seed,
+        noise,
+        tuple(languages or ()),
+        tuple(tokenizers or ()),
+        tokenizer_file,
+    )
     spec, left_out = new_dataset(name, features, captions, root, module, options, progress=bar)
+    _report(root / name)
     sizes = " / ".join(f"{spec.images[split]:,}" for split in ("train", "dev", "test"))
     each, n_test, n_dev = spec.captions_per_image, spec.images["test"], spec.images["dev"]
     typer.echo(
@@ -173,7 +196,7 @@ def prepare(
         list[str] | None,
         typer.Option(
             "--tokenizer",
-            help="Tokenizer: word, word-punkt, jieba, bpe or bert; repeatable (default: the dataset's own).",
+            help="Tokenizer: word, word-punkt, jieba, char, bpe or bert; repeatable (default: the dataset's own).",
         ),
     ] = None,
     tokenizer_file: Annotated[
@@ -202,7 +225,6 @@ def prepare(
     """
     from ncl_bench.data import dataset_spec, hub
     from ncl_bench.data import prepare as run
-    from ncl_bench.data.layout import read_manifest
     from ncl_bench.data.tokenize import TextOptions
     from ncl_bench.progress import bar
 
@@ -215,15 +237,14 @@ def prepare(
         found = run.check(name, place, progress=bar)
         for record in found.files:
             typer.echo(f"{record.sha256}  {record.bytes:>14,}  {record.name}")
-        _report(name, found.checked, found.warnings)
+        _print_checks(name, found.checked, found.warnings)
         return
     if root is None:
         raise DataError("no output folder given; add --to DIR or set NCL_BENCH_DATA")
     text = TextOptions(tuple(tokenizers or ()), tokenizer_file, vocabulary)
     options = run.PrepareOptions(dtype, text)
     folder = run.prepare(name, place, root, options, progress=bar)
-    manifest = read_manifest(folder)
-    _report(name, manifest.checked, manifest.warnings)
+    _report(folder)
     typer.echo(f"{name} is prepared in {folder}")
     if push_to_hub:
         tables = hub.push_to_hub(folder, push_to_hub)
@@ -259,7 +280,15 @@ def add_images(
     )
 
 
-def _report(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
+def _report(folder: Path) -> None:
+    """Print the checks that a prepared dataset passed, and its warnings."""
+    from ncl_bench.data.layout import read_manifest
+
+    manifest = read_manifest(folder)
+    _print_checks(manifest.name, manifest.checked, manifest.warnings)
+
+
+def _print_checks(name: str, checked: Sequence[str], warnings: Sequence[str]) -> None:
     """Print the checks that a download passed, and its warnings."""
     for fact in checked:
         typer.echo(f"{name}: checked {fact}")

@@ -134,13 +134,11 @@ class Scan:
 
     Attributes:
         sha256: hash (hex) of the file.
-        copies: number of images whose features equal those of an earlier image bit for bit.
-        example: row of the first copy, and the row it equals; empty without copies.
+        keys: a 64-bit key per image; images have equal keys if their features are equal bit for bit.
     """
 
     sha256: str
-    copies: int
-    example: Sequence[int]
+    keys: Sequence[int]
 
 
 def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
@@ -152,7 +150,7 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
         advance: called with the bytes read.
 
     Returns:
-        The file's hash, and how many images are copies of others.
+        The file's hash and the images' keys.
 
     Raises:
         DataError: a number is not finite or too large, a row is zero, repeats differ, or the file cannot be read
@@ -160,8 +158,7 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
     """
     digest = hashlib.sha256()
     zero_rows: list[int] = []
-    first_with: dict[int, int] = {}  # key of an image's features to its row, a few bytes per image
-    copies: list[tuple[int, int]] = []
+    keys: list[int] = []  # a few bytes per image
     step = file.repeat * (SCAN_ROWS // file.repeat)
     buffer = np.empty((step, *file.shape[1:]), file.dtype)
     with file.download.open(file.path) as stream:
@@ -173,32 +170,30 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
             _check_numbers(file, block, start, np.dtype(dtype))
             _check_repeats(file, block, start)
             zero_rows += (start + np.flatnonzero(~block.any(axis=(1, 2)))).tolist()
-            for row, key in zip(
-                range(start, start + len(block), file.repeat), _keys(block[:: file.repeat]), strict=True
-            ):
-                earlier = first_with.setdefault(key, row)
-                if earlier != row:
-                    copies.append((row, earlier))
+            keys += _keys(block[:: file.repeat])
             advance(block.nbytes)
     if zero_rows:
         raise DataError(
             f"{file.name} holds only zeros in {len(zero_rows):,} of {file.shape[0]:,} rows, the first is row "
             f"{zero_rows[0]}: the download is incomplete; download it again"
         )
-    return Scan(digest.hexdigest(), len(copies), copies[0] if copies else ())
+    return Scan(digest.hexdigest(), keys)
 
 
 def _keys(images: FloatArray) -> list[int]:
     """64-bit key of each image: equal features have equal keys, and different ones differ except by chance.
 
-    A random weight per eight bytes, summed without carry, costs a fraction of the sha256.
+    A random weight per eight bytes, summed without carry, costs a fraction of the sha256. The upper halves of the
+    words get a sum of their own: numbers such as 0 and 1 differ in their highest bits only, which the first sum drops.
     """
     rows = images.reshape(len(images), -1)
     if rows.shape[1] * rows.itemsize % 8:
         rows = rows.astype(np.float64)
     words = rows.view(np.uint64)
     weights = np.random.default_rng(0).integers(2**64, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
-    keys: list[int] = (words @ weights).tolist()
+    half = np.uint64(32)
+    uppers = np.array([(row >> half) @ weights for row in words], np.uint64)  # row by row, within the cache
+    keys: list[int] = (words @ weights ^ uppers << half ^ uppers >> half).tolist()
     return keys
 
 

@@ -5,7 +5,7 @@ They are copied into the prepared folder, which is then self-contained.
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,10 +15,11 @@ from ncl_bench.data.pictures import no_remarks, open_picture, picture_path
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError
-from ncl_bench.files import Journal, readable, sole_owner
+from ncl_bench.files import Journal, file_finder, normalized, readable, sole_owner
 from ncl_bench.progress import Advance, Progress, silent
 
-ENDINGS = ("", ".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+ENDINGS = ("", *_ENDINGS, *map(str.upper, _ENDINGS))
 """Endings tried after an image id to find its file."""
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -58,10 +59,15 @@ def add_images(
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(f"{spec.name} has its images already; delete {target} to add others")
         table = None if names is None else read_file_names(names)
-        if table is not None and (unnamed := [i for split in ids for i in ids[split] if i not in table]):
+        if table is not None and (
+            unnamed := [i for split in ids for i in ids[split] if normalized(i) not in table]
+        ):
             raise DataError(f"{names} has no image {unnamed[0]}; add a line for it")
-        where = str(names or f"the dataset {spec.name}")
-        paths = {split: [_path(source, image_id, table, where) for image_id in ids[split]] for split in ids}
+        find, where = file_finder(source), str(names or f"the dataset {spec.name}")
+        paths = {
+            split: [_path(source, find, image_id, table, where) for image_id in ids[split]] for split in ids
+        }
+        _check_one_image_each(ids, paths)
         journal, result = Journal(work, ids), work / "result"
         with progress("copying images", sum(map(len, ids.values()))) as advance:
             parts = {
@@ -74,16 +80,34 @@ def add_images(
     return target
 
 
-def _path(source: Path, image_id: str, table: Mapping[str, str] | None, where: str) -> Path:
-    names = [f"{image_id}{end}" for end in ENDINGS] if table is None else [table[image_id]]
-    candidates = [picture_path(source, name, where) for name in names]
-    found = next((path for path in candidates if path.is_file()), None)
+def _path(
+    source: Path,
+    find: Callable[[str], Path | None],
+    image_id: str,
+    table: Mapping[str, str] | None,
+    where: str,
+) -> Path:
+    names = [f"{image_id}{end}" for end in ENDINGS] if table is None else [table[normalized(image_id)]]
+    for name in names:
+        picture_path(source, name, where)
+    found = next(filter(None, map(find, names)), None)
     if found is None:
         raise DataError(
-            f"{candidates[0]} does not exist{', nor with an ending such as .jpg' if table is None else ''}; fetch the "
-            "image, or say with --names which file holds it"
+            f"{source} holds no {names[0]}{', nor one with an ending such as .jpg' if table is None else ''}; "
+            "fetch the image, or say with --names which file holds it"
         )
     return found
+
+
+def _check_one_image_each(ids: Mapping[str, Sequence[str]], paths: Mapping[str, Sequence[Path]]) -> None:
+    serves: dict[Path, str] = {}
+    for split in ids:
+        for image_id, path in zip(ids[split], paths[split], strict=True):
+            if serves.setdefault(path, image_id) != image_id:
+                raise DataError(
+                    f"{path} would be the image of {serves[path]} and of {image_id}; name every file by the whole id "
+                    "of its image, or say with --names which file holds it"
+                )
 
 
 def _write_split(

@@ -102,3 +102,10 @@ def language_tag(name: str) -> str | None:
     if region == "ID" and language != "id":
         return None
     return "-".join(part for part in (language, script, region) if part)
+
+
+def language_name(tag: str) -> str:
+    """Return the English name of a tag of :func:`language_tag`, such as ``German`` or ``Chinese (zh-CN)``."""
+    code = tag.partition("-")[0]
+    name = _NAME_OF.get(code, code).title()
+    return name if tag == code else f"{name} ({tag})"

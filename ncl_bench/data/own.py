@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,23 +14,16 @@ from numpy.lib.format import open_memmap
 from ncl_bench.data import DATASETS, register
 from ncl_bench.data.captions import ScanLayout
 from ncl_bench.data.encoding import ENCODING_FILE
+from ncl_bench.data.languages import language_name, language_tag
 from ncl_bench.data.own_features import FeatureArrays, feature_arrays
 from ncl_bench.data.own_tables import CaptionTable, read_captions
-from ncl_bench.data.prepare import prepare
+from ncl_bench.data.prepare import PrepareOptions, prepare
 from ncl_bench.data.spec import SPLITS, Origin
-from ncl_bench.errors import DataError, listed
+from ncl_bench.data.tokenize import TextOptions
+from ncl_bench.data.tokenizers import default_tokenizer
+from ncl_bench.errors import DataError, listed, unknown_name
 from ncl_bench.files import readable, sole_owner, write_text
 from ncl_bench.progress import Progress, silent
-
-_NAMES = {
-    "ar": "Arabic",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fr": "French",
-    "ja": "Japanese",
-    "zh": "Chinese",
-}
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,9 @@ class OwnOptions:
         noise: ``synthetic`` if the pairs are right and the benchmark corrupts them, ``natural`` if many are already
             wrong.
         languages: columns of captions, see :func:`ncl_bench.data.own_tables.read_captions`.
+        tokenizers: ``NAME`` for every language, or ``LANGUAGE=NAME``; other languages get their
+            :func:`ncl_bench.data.tokenizers.default_tokenizer`.
+        tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
     """
 
     captions_per_image: int | None = None
@@ -53,6 +49,8 @@ class OwnOptions:
     seed: int = 0
     noise: Literal["synthetic", "natural"] = "synthetic"
     languages: tuple[str, ...] = ()
+    tokenizers: tuple[str, ...] = ()
+    tokenizer_file: Path | None = None
 
 
 def new_dataset(
@@ -98,19 +96,21 @@ def new_dataset(
     with sole_owner(work, inside=root):
         arrays = feature_arrays(features, table, dev=options.dev, test=options.test, seed=options.seed)
         spec = _spec(name, table, arrays, options)
-        text = _module_text(spec, features, captions)
-        if module.exists() and readable(module, DataError, "a module").read_bytes() != text.encode():
+        code = _module_text(spec, features, captions)
+        if module.exists() and readable(module, DataError, "a module").read_bytes() != code.encode():
             raise DataError(f"{module} exists with other content; delete it or choose another --module")
         try:
             _gather(work, spec, table, arrays, progress)
             if (features / ENCODING_FILE).is_file():
                 shutil.copy2(features / ENCODING_FILE, work / ENCODING_FILE)
-            prepare(register(spec).name, work, root, progress=progress)
+            text = TextOptions(tokenizer_file=options.tokenizer_file)
+            prepare(register(spec).name, work, root, PrepareOptions(text=text), progress=progress)
         except DataError:
             DATASETS.pop(name, None)
-            shutil.rmtree(work, ignore_errors=True)
+            for unfinished in (work, root / f".{name}.partial"):
+                shutil.rmtree(unfinished, ignore_errors=True)
             raise
-        write_text(module, text)
+        write_text(module, code)
         shutil.rmtree(work)
     left_out = len(table.captions) - sum(spec.images.values())
     return spec, (
@@ -141,13 +141,13 @@ def _spec(
     dtype = arrays["train"].dtype
     if dtype not in (np.float16, np.float32, np.float64):
         raise DataError(f"the features are {dtype}, expected float32 or float16; convert them")
-    several = len(table.languages) > 1
-    texts = (
-        [f"{{split}}_caps_{language}.txt" for language in table.languages]
-        if several
-        else ["{split}_caps.txt"]
-    )
-    spoken = " and ".join(_NAMES.get(language, language) for language in table.languages)
+    languages = tuple(language_tag(language) or language for language in table.languages)
+    if len(set(languages)) < len(languages):
+        names, twice = ", ".join(table.languages), max(languages, key=languages.count)
+        raise DataError(f"{table.path} has captions in {names}, of which several are {twice}; leave one out")
+    several = len(languages) > 1
+    texts = [f"{{split}}_caps_{language}.txt" for language in languages] if several else ["{split}_caps.txt"]
+    spoken = " and ".join(map(language_name, languages))
     origin = Origin(
         summary=f"Images with {wanted} caption(s) each, in {spoken}.",
         homepage="none",
@@ -176,13 +176,26 @@ def _spec(
         feature_dim=dim,
         noise=options.noise,
         protocols=(str(len(arrays["test"].ids)),),
-        languages=table.languages,
-        tokenizers={
-            language: "jieba" if language.partition("-")[0] == "zh" else "word"
-            for language in table.languages
-        },
+        languages=languages,
+        tokenizers=_tokenizers(languages, options.tokenizers),
         origin=origin,
     )
+
+
+def _tokenizers(languages: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """Language to its tokenizer, from ``NAME`` for all and ``LANGUAGE=NAME`` for one."""
+    chosen: dict[str, str] = {}
+    for each in wanted:
+        language, separator, name = each.rpartition("=")
+        language = language_tag(language) or language
+        if separator and language not in languages:
+            raise DataError(f"--tokenizer {each}: {unknown_name('language', language, languages)}")
+        for own in [language] if separator else languages:
+            if chosen.setdefault(own, name) != name:
+                raise DataError(
+                    f"--tokenizer gives {chosen[own]} and {name} for {own}; give one, as {own}={name}"
+                )
+    return {language: chosen.get(language) or default_tokenizer(language) for language in languages}
 
 
 def _gather(

@@ -1,18 +1,20 @@
 """A user's features: one ``.npy`` file per split or per image, checked against each other and the captions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.captions import read_lines
+from ncl_bench.data.images import ENDINGS
 from ncl_bench.data.own_tables import CaptionTable, Splits, draw_splits
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, ScoresError
+from ncl_bench.files import file_finder, normalized
 from ncl_bench.npy import map_npy, read_header
 
 ROWS = 256
@@ -88,7 +90,7 @@ def _from_split_file(file: Path, table: CaptionTable, split: str) -> FeatureArra
     array = _mapped(file)
     ids_file = file.with_name(f"{split}_ids.txt")
     if ids_file.is_file():
-        ids = read_lines(ids_file.read_bytes(), str(ids_file))
+        ids = [normalized(line) for line in read_lines(ids_file.read_bytes(), str(ids_file))]
     elif table.splits is not None:
         ids = table.splits[split]  # row k is the k-th image of the table
     else:
@@ -121,7 +123,8 @@ def _from_split_file(file: Path, table: CaptionTable, split: str) -> FeatureArra
 
 
 def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict[str, FeatureArrays]:
-    files = {image: _file_of(folder, image) for image in table.captions}
+    find = file_finder(folder)
+    files = {image: _file_of(find, image) for image in table.captions}
     without = [image for image, file in files.items() if file is None]
     if without:
         image = without[0]
@@ -129,6 +132,13 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
             f"{folder} holds neither train.npy nor {image}.npy, and no file for {len(without):,} of {len(files):,} "
             f"images of {table.path}; name the files by the images' ids, or give another --features"
         )
+    served: dict[Path, str] = {}
+    for image, file in files.items():
+        if file and served.setdefault(file, image) != image:
+            raise DataError(
+                f"{file} would give its features to {served[file]} and to {image}; name every file by the whole id of "
+                f"its image, such as {image}.npy"
+            )
     first = _mapped(next(file for file in files.values() if file))
     if first.ndim not in (1, 2):
         raise DataError(
@@ -148,8 +158,8 @@ def _from_image_files(folder: Path, table: CaptionTable, splits: Splits) -> dict
     }
 
 
-def _file_of(folder: Path, image: str) -> Path | None:
-    """``dogs/rex.jpg.npy`` or ``dogs/rex.npy`` for the image ``dogs/rex.jpg``; nothing outside the folder."""
-    candidates = (folder / f"{image}.npy", (folder / image).with_suffix(".npy"))
-    inside = (file for file in candidates if file.resolve().is_relative_to(folder.resolve()))
-    return next((file for file in inside if file.is_file()), None)
+def _file_of(find: Callable[[str], Path | None], image: str) -> Path | None:
+    """``dogs/rex.jpg.npy`` or ``dogs/rex.npy`` for the image ``dogs/rex.jpg``; ``v1.0.npy`` alone for ``v1.0``."""
+    ending = PurePosixPath(image).suffix
+    short = image.removesuffix(ending) if ending in ENDINGS else image
+    return find(f"{image}.npy") or find(f"{short}.npy")

@@ -12,7 +12,7 @@ import numpy as np
 from ncl_bench.data.languages import language_tag
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, listed, shorten, shown
-from ncl_bench.files import Rows, read_table, readable
+from ncl_bench.files import Rows, normalized, read_table, readable
 
 Splits = dict[str, list[str]]
 """Split to the names of its images, in order."""
@@ -232,7 +232,7 @@ def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str,
     captions: dict[str, list[tuple[str, ...]]] = {}
     split_of: dict[str, str] = {}
     for where, row in rows:
-        image, split = row["image"].strip(), row.get("split", "").strip()
+        image, split = normalized(row["image"].strip()), row.get("split", "").strip()
         if not image:
             raise DataError(f"{where}: image is empty; every row names an image")
         if any(letter in image for letter in "\n\r\0"):
@@ -269,4 +269,4 @@ def read_file_names(path: Path) -> dict[str, str]:
     """
     needed = ("image_id", "file")
     _, rows = read_table(path, DataError, needed, expected="a table with the columns image_id and file")
-    return {row["image_id"]: row["file"] for _, row in rows}
+    return {normalized(row["image_id"]): row["file"] for _, row in rows}

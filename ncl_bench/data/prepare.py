@@ -204,7 +204,7 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
         "images": dict(spec.images),
         "source": material.identity,
         "dtype": dtype,
-        "tokenizers": options.text.tokenizers,
+        "tokenizers": options.text.tokenizers or sorted(spec.tokenizers.items()),
         "files": [file and sha256_of_file(readable(file, DataError, "a json file")) for file in files],
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -293,7 +293,7 @@ def _write(
         splits=splits,
         files=(),
         checked=findings.checked,
-        warnings=(*findings.warnings, *filter(None, vocabulary)),
+        warnings=(*findings.warnings, *filter(None, vocabulary), *tokenized.warnings),
     )
     write_text(folder / "README.md", render_card(spec, manifest))
     write_manifest(folder, manifest.model_copy(update={"files": records_of(folder, known)}))

@@ -14,7 +14,13 @@ from ncl_bench.data.columns import Int64Array, TokenTable
 from ncl_bench.data.layout import Tokenization
 from ncl_bench.data.spec import DatasetSpec, Material, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe
-from ncl_bench.data.vocabulary import Vocabulary, load_vocabulary, vocabulary_from_counts, vocabulary_json
+from ncl_bench.data.vocabulary import (
+    Vocabulary,
+    load_vocabulary,
+    parse_vocabulary,
+    vocabulary_from_counts,
+    vocabulary_json,
+)
 from ncl_bench.errors import DataError
 from ncl_bench.files import write_bytes
 from ncl_bench.processes import worker_pool
@@ -22,6 +28,9 @@ from ncl_bench.progress import Advance, Progress
 
 CHUNK = 5_000
 """Captions per job; fewer than four jobs run without worker processes."""
+
+MOST_UNKNOWN = 1 / 3
+"""Share of unknown words above which a vocabulary does not fit the captions."""
 
 Origin = Literal["built", "imported", "shipped"]
 _Chunk = tuple[list[str], NDArray[np.int32], NDArray[np.int32]]
@@ -129,10 +138,11 @@ class TextOptions:
 
 @dataclass
 class Tokenized:
-    """Token ids by split and name, and the manifest's record of each."""
+    """Token ids by split and name, the manifest's record of each, and what deserves a look, in sentences."""
 
     tokenizations: list[Tokenization] = field(default_factory=list)
     tokens: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def planned_tokenizations(spec: DatasetSpec, material: Material, options: TextOptions) -> list[TokenKey]:
@@ -188,6 +198,9 @@ def make_tokens(
         material: the captions.
         options: options accepted by :func:`planned_tokenizations`.
         progress: shows the captions done.
+
+    Raises:
+        DataError: a vocabulary knows less than two thirds of the words of train.
     """
     languages = tuple(material.captions["train"].texts)
     result = Tokenized(tokens={split: {} for split in material.captions})
@@ -198,7 +211,37 @@ def make_tokens(
             result.tokens[split][name] = captions.tokens[key]
     for key in planned_tokenizations(spec, material, options):
         _tokenize(folder, key, languages, material, options, progress, result)
+    for own in result.tokenizations:
+        vocabulary = parse_vocabulary((folder / own.vocabulary).read_bytes(), own.vocabulary)
+        for split in result.tokens:
+            unknown = unknown_share(result.tokens[split][own.name], vocabulary)
+            if unknown > MOST_UNKNOWN:
+                fault = _misfit(spec.name, split, own, unknown)
+                if split == "train":
+                    raise DataError(fault)
+                result.warnings.append(fault)
     return result
+
+
+def unknown_share(tokens: TokenTable, vocabulary: Vocabulary) -> float:
+    """Return the share of unknown words among all words of the captions, in [0, 1]."""
+    words = len(tokens.ids) - 2 * len(tokens)  # without start and end tokens
+    return float(np.isin(tokens.ids, vocabulary.unknown_ids).sum() / max(words, 1))
+
+
+def _misfit(dataset: str, split: str, own: Tokenization, unknown: float) -> str:
+    fix = {
+        "built": "choose another --tokenizer: jieba for Chinese, char for other scripts without blanks, bpe for few "
+        "or much inflected captions",
+        "imported": "the vocabulary that --vocabulary names or that lies beside the download was made from other "
+        "captions; replace it, or remove it to build one from train",
+        "shipped": "the files do not belong together; download them again",
+    }[own.origin]
+    language = f" (language {own.language})" if own.language else ""
+    return (
+        f"{dataset}: {unknown:.1%} of the words of {split}{language} are unknown to the vocabulary of the tokenizer "
+        f"{own.tokenizer}, expected at most a third; {fix}"
+    )
 
 
 def _tokenize(

@@ -2,15 +2,17 @@
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ncl_bench.data.languages import language_tag
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.files import readable
+from ncl_bench.files import normalized, readable
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Tokenizer:
     threshold: int = 4
 
     def __call__(self, caption: str) -> list[str]:
-        """Split a caption into words or pieces, in order."""
-        return self.split(caption)
+        """Split a caption into words or pieces, in order; its Unicode form does not matter."""
+        return self.split(normalized(caption))
 
 
 def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
@@ -39,10 +41,10 @@ def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:
 
     ``word`` treats a caption as one sentence: only its final full stop is separated, and ``a bike. a dog`` gives
     ``bike.``. ``word-punkt`` splits sentences first, as SCAN did, and gives ``bike`` and ``.``; it needs NLTK's trained
-    splitter.
+    splitter. ``char`` makes every letter of a script without blanks a token, and splits other text as ``word`` does.
 
     Args:
-        name: ``word``, ``word-punkt``, ``jieba``, ``bpe``, ``bert`` or ``ids``.
+        name: ``word``, ``word-punkt``, ``jieba``, ``char``, ``bpe``, ``bert`` or ``ids``.
         file: the ``tokenizer.json`` of ``bpe`` and ``bert``; the others need none.
 
     Raises:
@@ -96,6 +98,34 @@ def _jieba() -> Tokenizer:
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True
     return Tokenizer("jieba", str(jieba.__version__), lambda caption: list(cutter.cut(caption.lower())))
+
+
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u0f00-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Tibetan, Myanmar
+    "\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf"  # Khmer, Tai Le, New Tai Lue, Tai Tham
+    "\u3001-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana, and punctuation
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # punctuation of full width
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\ua000-\ua4cf"  # Yi
+)
+"""Characters of the scripts that are written without blanks between words, as ranges of a regular expression."""
+
+
+@cache
+def _char() -> Tokenizer:
+    """A letter keeps its vowel signs and tone marks; the zero-width space is a blank."""
+    signs = "".join(
+        letter
+        for letter in map(chr, range(0x0300, 0xFF9F + 1))
+        if unicodedata.category(letter)[0] == "M" or letter in "\u200c\u200d"
+    )
+    letters = re.compile(f"[{_UNSPACED}][{signs}\U000e0100-\U000e01ef]*")
+
+    def split(caption: str) -> list[str]:
+        return split_words(letters.sub(r" \g<0> ", caption.lower().replace("\u200b", " ")))
+
+    return Tokenizer("char", "1", split, threshold=1)
 
 
 def _ids() -> Tokenizer:
@@ -156,10 +186,24 @@ _WITHOUT_FILE: dict[str, Callable[[], Tokenizer]] = {
     "word": _word,
     "word-punkt": _word_punkt,
     "jieba": _jieba,
+    "char": _char,
     "ids": _ids,
 }
 _PIECES = ("bpe", "bert")
 TOKENIZERS = (*_WITHOUT_FILE, *_PIECES)
+_OF_LANGUAGE = {"zh": "jieba", "yue": "jieba"} | dict.fromkeys(
+    ("ja", "th", "lo", "km", "my", "bo", "dz", "ii"), "char"
+)
+
+
+def default_tokenizer(language: str) -> str:
+    """Name a tokenizer: ``jieba`` for Chinese, ``char`` for other languages without blanks, else ``word``.
+
+    Args:
+        language: any name that :func:`ncl_bench.data.languages.language_tag` knows, or another word.
+    """
+    code, _, rest = (language_tag(language) or language).partition("-")
+    return "word" if rest.startswith("Latn") else _OF_LANGUAGE.get(code, "word")
 
 
 WORD_RULES = "nltk-3.8.1-rules"

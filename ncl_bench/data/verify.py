@@ -14,6 +14,9 @@ from ncl_bench.errors import DataError
 from ncl_bench.files import Journal, sha256_of_file
 from ncl_bench.progress import Progress
 
+NAMED = 5
+"""Images that a warning names."""
+
 
 @dataclass(frozen=True)
 class Inspection:
@@ -149,6 +152,7 @@ def verify(
     download, origin = inspection.download, spec.origin
     digests = {path: hashlib.sha256(read_text(download, path)).hexdigest() for path in inspection.texts}
     warnings = [warning for split in SPLITS for warning in inspection.material.captions[split].warnings]
+    keys: dict[str, Sequence[int]] = {}
     for split, file in inspection.features.items():
         step = f"scan {split}"
         result = journal.result(step) if journal else None
@@ -159,9 +163,10 @@ def verify(
                 journal.finish(step, result)
         found = Scan(**result)
         digests[file.path] = found.sha256
-        warnings += [copies_warning(file, found)] if found.copies else []
+        keys[split] = found.keys
         if file.dtype.itemsize > 4:
             warnings.append(f"{file.path}: the numbers are {file.dtype} and are written as {dtype}")
+    warnings += copies_warnings(inspection, keys)
     files = [
         FileRecord(name=path, bytes=download.sizes[path], sha256=digests[path]) for path in sorted(digests)
     ]
@@ -217,14 +222,39 @@ def _files(n: int) -> str:
     return "1 file" if n == 1 else f"{n} files"
 
 
-def copies_warning(file: FeatureFile, found: Scan) -> str:
-    """Warning about images that are copies of others."""
-    later, earlier = found.example
-    return (
-        f"{file.path}: {found.copies:,} of {file.shape[0] // file.repeat:,} images have exactly the features of an "
-        f"earlier one (row {later} is row {earlier}); a download that was not finished looks like that, "
-        "so compare its size and date with its source"
-    )
+def copies_warnings(inspection: Inspection, keys: Mapping[str, Sequence[int]]) -> list[str]:
+    """Warnings about images whose features equal those of an earlier image, in their split or in another.
+
+    Args:
+        inspection: names the files and the images.
+        keys: split to the key of every image, see :class:`ncl_bench.data.features.Scan`.
+    """
+    warnings = []
+    first_with: dict[int, tuple[str, int]] = {}
+    for split in SPLITS:
+        file, captions = inspection.features[split], inspection.material.captions
+        within, across = [], []
+        for row, key in enumerate(keys[split]):
+            other, earlier = first_with.setdefault(key, (split, row))
+            if other != split:
+                names = captions[split].image_ids[row], captions[other].image_ids[earlier]
+                across.append(f"{names[0]} (row {row * file.repeat}) is {names[1]} of {other}")
+            elif earlier != row:
+                within.append(f"row {row * file.repeat} is row {earlier * file.repeat}")
+        of_all = f"of {len(keys[split]):,} images"
+        if within:
+            warnings.append(
+                f"{file.path}: {len(within):,} {of_all} have exactly the features of an earlier one ({within[0]}); a "
+                "download that was not finished looks like that, so compare its size and date with its source"
+            )
+        if across:
+            more = f", and {len(across) - NAMED:,} more" if len(across) > NAMED else ""
+            warnings.append(
+                f"{file.path}: {len(across):,} {of_all} have exactly the features of an image of another split "
+                f"({', '.join(across[:NAMED])}{more}); scores on images that were trained on are too high, so take "
+                "them out of one split"
+            )
+    return warnings
 
 
 def vocabulary_warning(origin: Origin, tokenizer: str, sha256: str | None) -> str | None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ncl_bench.errors import DataError, shorten
-from ncl_bench.files import readable
+from ncl_bench.files import normalized, readable
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
+UNKNOWN_WORDS = ("<unk>", "[UNK]")
+"""What stands for unknown words: in these vocabularies, and in BERT's."""
 LARGEST = 2_000_000
 """Rows of a word embedding; the largest published vocabulary has 56,271."""
 
@@ -31,8 +33,9 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Word to id."""
-        return {word: position for position, word in enumerate(self.words) if word}
+        """Word to id; a word in another Unicode form is found under its :func:`normalized` form too."""
+        exact = {word: position for position, word in enumerate(self.words) if word}
+        return {normalized(word): position for word, position in exact.items()} | exact
 
     @cached_property
     def sha256(self) -> str:
@@ -54,6 +57,11 @@ class Vocabulary:
     def unknown(self) -> int:
         """Id of ``<unk>``, which replaces words outside the vocabulary."""
         return self.index["<unk>"]
+
+    @cached_property
+    def unknown_ids(self) -> list[int]:
+        """Ids that stand for unknown words."""
+        return [self.index[word] for word in UNKNOWN_WORDS if word in self.index]
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Return the ids of a tokenized caption, with ``<start>``, ``<end>`` and ``<unk>`` for unknown words."""

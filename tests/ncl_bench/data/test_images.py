@@ -119,7 +119,7 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
         refused(r"names.tsv names .*private.png, which is outside .*photos; give a path inside", names=names)
     refused("is not a prepared dataset", tmp_path)
     (source / f"{first}.png").rename(source / "elsewhere.png")
-    refused(f"{first} does not exist, nor with an ending such as .jpg")
+    refused(f"photos holds no {first}, nor one with an ending such as .jpg; fetch")
     assert not (root / "flickr30k" / "image_files").exists()
     (source / "elsewhere.png").rename(source / f"{first}.png")
     add_images(SPEC, source, root)

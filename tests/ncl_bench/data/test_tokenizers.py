@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import nltk
@@ -104,6 +105,38 @@ def test_jieba_finds_chinese_words_and_keeps_everything_in_every_language():
         assert "".join(jieba(sample)) == sample.lower()
 
 
+@pytest.mark.parametrize(
+    ("caption", "tokens"),
+    [
+        ("公園で2匹の犬がRUNしています。", "公 園 で 2 匹 の 犬 が run し て い ま す 。"),
+        ("「ビール」、ｶﾞﾑ！", "「 ビ ー ル 」 、 ｶ ﾞ ﾑ ！"),
+        ("葛\U000e0100城", "葛\U000e0100 城"),
+        ("ที่นี่ มีหมา 2 ตัว", "ที่ นี่ มี ห ม า 2 ตั ว"),
+        ("ໝາດຳ", "ໝ າ ດ ຳ"),
+        ("ឆ្កែ\u200bរត់", "ឆ្ កែ រ ត់"),
+        ("ခွေးပြေး", "ခွေး ပြေး"),
+        ("ཁྱི་རྒྱུག", "ཁྱི ་ རྒྱུ ག"),
+        ("A dog isn't, über", "a dog is n't , über"),
+    ],
+)
+def test_char_cuts_scripts_without_blanks_into_letters_with_their_signs(caption: str, tokens: str) -> None:
+    assert tokenizer("char")(caption) == tokens.split()
+
+
+@pytest.mark.parametrize("name", ["word", "word-punkt", "jieba", "char", "bpe"])
+def test_tokens_do_not_depend_on_the_unicode_form(name: str, punkt: None, tmp_path: Path) -> None:
+    caption = "Ein Café für Ångström, ガム, nhà cửa"
+    if name == "bpe":
+        train_bpe([caption], tmp_path / "bpe.json")
+    cut = tokenizer(name, file=tmp_path / "bpe.json" if name == "bpe" else None)
+    assert cut(unicodedata.normalize("NFD", caption)) == cut(caption)
+
+
+def test_published_words_in_another_unicode_form_keep_their_ids() -> None:
+    vocabulary = Vocabulary((*SPECIAL_WORDS, "cafe\u0301", "e\u0301te\u0301", "été"), 7)
+    assert vocabulary.encode(tokenizer("word")("cafe\u0301 café été e\u0301te\u0301")) == [1, 4, 4, 6, 6, 2]
+
+
 @pytest.mark.parametrize("language", SAMPLES)
 def test_bpe_loses_nothing_but_spaces_and_case(language, tmp_path):
     train_bpe(SAMPLES.values(), tmp_path / "bpe.json", size=120)
@@ -147,7 +180,11 @@ def test_ids_skips_empty_fields():
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
-        ("wrod", None, "unknown tokenizer 'wrod'; choose one of: bert, bpe, ids, jieba, word, word-punkt"),
+        (
+            "wrod",
+            None,
+            "unknown tokenizer 'wrod'; choose one of: bert, bpe, char, ids, jieba, word, word-punkt",
+        ),
         ("word", Path("x.json"), r"takes no file, got x\.json"),
         ("bert", None, "needs a tokenizer.json"),
         ("bert", Path("absent.json"), "absent.json does not exist, expected a tokenizer.json"),

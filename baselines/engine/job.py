@@ -1,7 +1,8 @@
 """A training job: recipe, noise and seed; its data; and its method and networks before training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from baselines.engine.measures import hidden_correspondence
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Run
 from baselines.kit.backbone import Backbone
-from baselines.kit.method import Method, Setting
+from baselines.kit.method import EpochPlan, Method, Setting
 from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec, load_dataset
@@ -184,6 +185,41 @@ def initial_network(
     if pretrained:
         network.load_pretrained()
     return network
+
+
+def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int) -> None:
+    """Refuse a recipe none of whose epochs may be selected on dev: its run could not be scored.
+
+    With a number of steps, epochs that may not be selected count as one pass each, as every warm-up takes.
+
+    Args:
+        recipe: the recipe.
+        plans: the method's plan.
+        n_pairs: pairs that are trained on.
+
+    Raises:
+        TrainingError: says how many steps are enough.
+    """
+    forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
+    if not any(plan.select for plan in plans[forgotten:]):
+        raise TrainingError(
+            "no epoch of this recipe may be selected on dev; add one that is not a warm-up, such as --set "
+            "method.epochs=1"
+        )
+    per_epoch = n_pairs // recipe.batch_size + (n_pairs % recipe.batch_size > 1)  # a lone pair is dropped
+    if recipe.steps is None or per_epoch == 0 or _reaches_selection(plans, recipe.steps, per_epoch):
+        return
+    # more steps are not always enough: the warm-up is a share of them, and it ends with an epoch
+    enough = next(n for n in count(recipe.steps) if _reaches_selection(plans, n, per_epoch))
+    raise TrainingError(
+        f"no epoch of this recipe may be selected on dev: its {recipe.steps} steps end in the warm-up, of which an "
+        f"epoch takes {per_epoch}; give steps={enough}, or no warm-up"
+    )
+
+
+def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -> bool:
+    entries = (plans[len(plans) * taken // steps] for taken in range(0, steps, per_epoch))
+    return any(plan.select for plan in entries)
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from safetensors.torch import save
 
 from baselines.engine.checkpoint import latest_state, save_state
 from baselines.engine.devices import device_for, machine_of
-from baselines.engine.job import TrainingJob, build_method, trusted_rows, with_own_images
+from baselines.engine.job import TrainingJob, build_method, refuse_unselectable, trusted_rows, with_own_images
 from baselines.engine.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.run_folder import Outcome, RunFolder
@@ -53,7 +53,7 @@ class Trainer:
         keep_divisions: keep the method's estimates of every epoch in the folder, for ``ncl-bench audit``.
 
     Raises:
-        TrainingError: there are too few devices, or an option needs CUDA; nothing is written.
+        TrainingError: there are too few devices, an option needs CUDA, or no epoch may be selected; nothing is written.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Trainer:
         self.correspondence = None if known is None or known.all() or not known.any() else known
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
+        refuse_unselectable(job.recipe, self.plans, len(self.rows))
         self.step = OptimiserStep(job.recipe.gradient_clip, job.recipe.steps)
         self.step.taken = [0] * len(self.method.networks)
         self.spent = Spent()

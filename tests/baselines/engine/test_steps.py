@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,14 @@ from rich.console import Console
 from support.few_digits import cut_short, digits_job, few_digits_recipe, outcome
 from torch import nn
 
-from baselines.engine.job import TrainingJob
+from baselines.engine.job import TrainingJob, refuse_unselectable
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.step import OptimiserStep, StepsSpent
 from baselines.engine.train import Trainer
 from baselines.kit.batches import Batch
+from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError
@@ -60,8 +62,59 @@ def test_the_networks_of_every_method_take_as_many_steps(name: str, tmp_path: Pa
     assert sum(found.steps) == STEPS * METHODS[name].n_networks
     assert name in DIVIDING or len(set(found.steps)) == 1
     assert running.history[-1].taken == found.steps
+    if not running.plans[0].select:  # a warm-up takes one step of each network for every batch
+        batches = len(range(0, len(running.rows) - 1, running.job.recipe.batch_size))
+        assert running.history[0].taken == (min(batches, STEPS),) * len(found.steps)
     assert found.pairs_seen >= STEPS * 20  # of the smallest batch, beside what the division encodes
     assert found.cost > 0
+
+
+@pytest.mark.usefixtures("unscored")
+def test_a_recipe_that_ends_in_its_warm_up_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    """A thousand pairs make four batches of 250: four steps are one warm-up epoch, and the fifth one is not."""
+    recipe = triplet(1, warmup_epochs=1, epochs=2)
+    for steps in (1, 4):
+        said = f"its {steps} steps end in the warm-up, of which an epoch takes 4; give steps=5, or no warm-up"
+        with pytest.raises(TrainingError, match=said):
+            trainer(recipe | {"steps": steps}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert trainer(recipe | {"steps": 5}, tmp_path).run(quiet()).best_epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps", "n_pairs", "enough"),
+    [
+        (3, 5, 1_000, 6),
+        (3, 6, 1_000, None),
+        (30, 40, 1_000, 41),
+        (1, 4, 801, 5),
+        (1, 5, 802, 6),
+        (0, 1, 1_000, None),
+    ],
+)
+def test_enough_steps_are_named(warmup: int, steps: int, n_pairs: int, enough: int | None) -> None:
+    """The plan has one epoch after the warm-up; a batch holds 200 pairs, and a lone pair is dropped."""
+    recipe = Recipe.from_dict(triplet(steps) | {"batch_size": 200})
+    plans = [EpochPlan(0, 0, "warmup", 0.1, select=False)] * warmup + [EpochPlan(0, 0, "train", 0.1)]
+    if enough is None:
+        refuse_unselectable(recipe, plans, n_pairs)
+    else:
+        with pytest.raises(TrainingError, match=f"give steps={enough}, or"):
+            refuse_unselectable(recipe, plans, n_pairs)
+
+
+def test_a_plan_without_an_epoch_to_select_is_refused_with_any_number_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = METHODS["triplet"].plan
+    monkeypatch.setattr(
+        METHODS["triplet"], "plan", lambda method: [replace(each, select=False) for each in plan(method)]
+    )
+    for steps in (None, 50):
+        recipe = digits_job({"name": "triplet", "epochs": 2}).recipe.model_dump() | {"steps": steps}
+        with pytest.raises(TrainingError, match="no epoch of this recipe may be selected on dev; add one"):
+            trainer(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("unscored")

@@ -175,7 +175,7 @@ def _open(path: Path) -> tuple[list[str], Rows]:
 
 
 def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
-    """Read the form of Karpathy's ``dataset_*.json``; an image is its ``filename``, below ``filepath`` if there is one."""
+    """Read Karpathy's ``dataset_*.json``; an image is its ``filename``, below ``filepath`` if there is one."""
     try:
         content = json.loads(readable(path, DataError, "captions").read_bytes())
     except json.JSONDecodeError as error:

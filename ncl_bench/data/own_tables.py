@@ -175,7 +175,7 @@ def _open(path: Path) -> tuple[list[str], Rows]:
 
 
 def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
-    """Read ``dataset_flickr30k.json`` and its kin; an image is its ``filename``, below ``filepath`` if there is one."""
+    """Read Karpathy's ``dataset_*.json``; an image is its ``filename``, below ``filepath`` if there is one."""
     try:
         content = json.loads(readable(path, DataError, "captions").read_bytes())
     except json.JSONDecodeError as error:
@@ -187,7 +187,7 @@ def _read_karpathy(path: Path) -> tuple[list[str], Rows]:
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list):
         raise DataError(
-            f"{path} has no list `images`, expected the form of Karpathy's dataset_flickr30k.json; convert it to "
+            f"{path} has no list `images`, expected the form of Karpathy's dataset_*.json; convert it to "
             "CSV with the columns image and caption"
         )
     return ["image", "split", "caption"], _karpathy_rows(path, images)

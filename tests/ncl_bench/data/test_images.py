@@ -110,7 +110,7 @@ def test_what_cannot_be_added_is_one_sentence(root: Path, photos: dict[str, byte
             add_images(SPEC, source, to, **options)
 
     names.write_text("image_id\tpath\n")
-    refused("names.tsv lacks a column image_id or file", names=names)
+    refused("names.tsv has no column file, expected a table", names=names)
     names.write_text(f"image_id\tfile\n{first}\t{first}.png\n")
     refused(r"names.tsv has no image \d+; add a line", names=names)
     (tmp_path / "private.png").write_bytes(photos[first])

@@ -30,7 +30,7 @@ SettingName = Annotated[
 RecipeName = Annotated[
     str,
     Field(max_length=100),
-    Matching("[a-z0-9_]+/[a-z0-9_-]+", "the name of a recipe, such as ncr/flickr30k_sgr"),
+    Matching("[a-z0-9_]+/[a-z0-9_-]+", "the name of a recipe, as `ncl-bench recipes` lists them"),
 ]
 Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]

@@ -139,7 +139,7 @@ state(
     "password",
     code="https://a:b@example.org",
 )
-state("recipes.0 is 'NCR': expected the name of a recipe, such as", "recipe_in_words", recipes=["NCR"])
+state("recipes.0 is 'NCR': expected the name of a recipe, as", "recipe_in_words", recipes=["NCR"])
 state("is '../test.npy': it must be a path below", "parent_path", scores__test__matrix__file="../test.npy")
 state("it must be a path below", "absolute_path", scores__test__matrix__file="/etc/test.npy")
 state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")

@@ -18,6 +18,8 @@ HERE = Path(__file__).parent
 CARDS = HERE.parent / "dataset_cards"
 PLOT = "rsum_vs_noise.svg"
 README = "README.md"
+ROWS = "data/leaderboard.csv"
+"""Path in the site of the table of all rows."""
 DOCS = "docs/index.html"
 """Folder of the documentation in the site, if it was built first."""
 _TITLE = "# Leaderboard\n"
@@ -80,7 +82,7 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
         content = read_content(root, published=published, progress=progress)
         files = _site(content, [])
         behind = _behind(root)
-        if not behind and _readme(content, root) != _text(root):
+        if not behind and _readme(content, root) != readme(root):
             raise SubmissionError(
                 f"{root / README} does not hold the tables of its rows; "
                 "write them with `ncl-bench leaderboard build --tables` and commit the file"
@@ -88,9 +90,25 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
     return Built(len(content.entries), tuple(files), behind)
 
 
+def built(root: Path, *, published: bool = True, progress: Progress = silent) -> dict[str, str]:
+    """Text of everything that a build publishes, by path in the site's folder, and README.md with its tables.
+
+    Args:
+        root: folder of the leaderboard; it is only read.
+        published: also show the numbers that papers print.
+        progress: reports the rows read and evaluated.
+
+    Raises:
+        SubmissionError: an entry is refused.
+    """
+    content = read_content(root, published=published, progress=progress)
+    files = {path.as_posix(): text for path, text in _site(content, []).items()}
+    return {**files, README: _readme(content, root)}
+
+
 def _site(content: Content, docs: list[tuple[str, str]]) -> dict[Path, str]:
     files = site_files(content, CARDS, [*docs, *repository_link()])
-    files["data/leaderboard.csv"] = csv_text(content.boards)
+    files[ROWS] = csv_text(content.boards)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in content.boards:
         files[f"data/latex/{board.cell.slug}.tex"] = latex_text(tables_of(board))
@@ -101,16 +119,17 @@ def _site(content: Content, docs: list[tuple[str, str]]) -> dict[Path, str]:
 
 
 def _readme(content: Content, root: Path) -> str:
-    return with_tables(_text(root) or _TITLE, tables(content), rows_sha256(root))
+    return with_tables(readme(root) or _TITLE, tables(content), rows_sha256(root))
 
 
-def _text(root: Path) -> str:
+def readme(root: Path) -> str:
+    """Text of README.md; empty if there is none."""
     path = root / README
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _behind(root: Path) -> bool:
-    return rows_in(_text(root)) != rows_sha256(root)
+    return rows_in(readme(root)) != rows_sha256(root)
 
 
 def rows_sha256(root: Path) -> str:

@@ -167,29 +167,59 @@ def table(
 def diff(
     base: Annotated[Path, typer.Argument(help="Leaderboard folder to compare with.")],
     root: Root = ROOT,
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            help="Site that the change's own code built (default: this code evaluates both folders)."
+        ),
+    ] = None,
     only_new: Annotated[
-        bool, typer.Option("--only-new", help="Fail if an existing result was changed or removed.")
+        bool, typer.Option("--only-new", help="Fail if an existing result was changed, moved or removed.")
     ] = False,
     changed_files: Annotated[
         Path | None,
-        typer.Option(help="Text file with changed paths; fail if they include both results and code."),
+        typer.Option(
+            help="Text file with changed paths: names the code; with --only-new, data and code must come separately."
+        ),
+    ] = None,
+    author: Annotated[
+        str | None,
+        typer.Option(
+            help="GitHub account of the change's author, who may add seeds to rows that name @ACCOUNT."
+        ),
     ] = None,
 ) -> None:
     """Print the changes between another leaderboard and this one as Markdown.
 
     Example: ncl-bench leaderboard diff ../main/leaderboard
     """
-    from leaderboard.diff import diff as run
-    from leaderboard.gate import refuse_mixed, refuse_touched
+    require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
+    from leaderboard import gate
+    from leaderboard.additions import additions_text
+    from leaderboard.diff import moves, shown
+    from ncl_bench.schema import read_short
 
     _require(root)
-    if changed_files is not None:
-        from ncl_bench.schema import read_short
-
-        refuse_mixed(read_short(changed_files, largest=10_000_000).decode(errors="replace").splitlines())
+    gate.refuse_links(root)
+    listed = read_short(changed_files, largest=10_000_000).decode(errors="replace") if changed_files else ""
+    changed = [path for path in listed.split("\n") if path]
+    code = gate.code_in(changed)
     if only_new:
-        refuse_touched(base, root)
-    typer.echo(run(base, root), nl=False)
+        gate.refuse_mixed(changed)
+    if code and site is None:
+        raise SubmissionError(
+            f"{changed_files} names code ({code[0]}), which only the change itself can run; build its site there and "
+            "give it with --site"
+        )
+    found = moves(base, root, site)
+    try:
+        new = additions_text(base, root, author)
+    except SubmissionError as error:  # of a correction that this code cannot read
+        new = f"The results cannot be read by the base's code: {shown(str(error))}\n"
+    typer.echo("\n".join(filter(None, (new, found.markdown(code)))), nl=False)
+    if only_new:
+        gate.refuse_touched(base, root, author)
+        gate.refuse_moved_by_code(found, code)
 
 
 @board.command()

@@ -1,107 +1,221 @@
-"""Compare two leaderboards, as Markdown for reviewers of a change."""
+"""Compare two leaderboards, as Markdown for reviewers of a change.
 
-from collections.abc import Iterable
+The published files are compared: the table of all rows by row, every other file of the site by its bytes. A site that
+other code built is read as data, and its texts cannot act as Markdown.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from leaderboard.board import read_content
-from leaderboard.entries import Entry
-from leaderboard.exports import escape
+from leaderboard.build import ROWS, built
 from ncl_bench.errors import SubmissionError
+from ncl_bench.progress import Progress, silent
+from ncl_bench.schema import read_short
 
+Row = dict[str, str]
+"""A line of the table of all rows: column to text."""
 Key = tuple[str, ...]
-Row = tuple[int | None, Entry]
-"""Rank and entry."""
-_TEXTS = ("status", "paper", "code", "recipe", "budget", "cost", "extra", "selection", "notes", "doubts")
+_CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
+_PRINTED = ("source", "table", "method", "backbone", *_CELL)
+_NAMED = ("rank", "r_sum", "seeds", "status", "selection", "extra", "encoder", "notes", "doubts")
+"""What is said of a new row, also where it is empty."""
+_MOST_LINES, _MOST_LETTERS, _MOST_FILES = 200, 300, 5_000
+_LARGEST = 50_000_000
+_PLAIN = re.compile(r"[\w ]*|-?[\d.]+", re.ASCII)
 
 
-def row_key(entry: Entry) -> Key:
-    """Identity of a row when its numbers change: cell file and protocol, or the place of a printed number."""
-    if entry.file:
-        return (entry.file, entry.cell.protocol)
-    return (entry.source, entry.table, entry.method, entry.backbone, entry.cell.slug)
+@dataclass(frozen=True)
+class Moves:
+    """What differs between two leaderboards.
+
+    Attributes:
+        new, removed: rows that only one of them has.
+        changed: row, and the columns that differ, with both texts.
+        files: paths of the other published files that differ.
+    """
+
+    new: list[Row]
+    removed: list[Row]
+    changed: list[tuple[Row, dict[str, tuple[str, str]]]]
+    files: list[str]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows that moved."""
+        return [*self.removed, *(row for row, _ in self.changed), *self.new]
+
+    def markdown(self, code: Sequence[str] = ()) -> str:
+        """List the moves.
+
+        Args:
+            code: changed files of the code, which are named where rows moved.
+        """
+        ranks = [(row, facts["rank"]) for row, facts in self.changed if facts.keys() == {"rank"}]
+        others = [(row, facts) for row, facts in self.changed if facts.keys() != {"rank"}]
+        parts = [
+            section("Removed rows", [_described(row) for row in self.removed]),
+            section("Changed rows", [f"{place(row)}: {_changes(facts)}" for row, facts in others]),
+            section("New rows", [_described(row) for row in self.new]),
+            section("Ranks that moved", [f"{place(row)}: {_arrow(*both)}" for row, both in ranks]),
+        ]
+        if not self.rows:
+            parts.insert(0, "No row of the leaderboard moved.\n")
+        elif code:
+            parts.insert(0, f"Rows moved, and the change touches code: {_listed(code)}.\n")
+        if self.files and (code or not self.rows):  # new rows alone change most pages
+            parts.append(section("Other files of the site that differ", [shown(name) for name in self.files]))
+        return "\n".join(part for part in parts if part)
 
 
 def diff(base: Path, root: Path, *, published: bool = True) -> str:
-    """List new, removed and changed rows, and ranks that moved because of them.
-
-    Args:
-        base: folder of a leaderboard.
-        root: folder of the leaderboard after the change.
-        published: whether to include published rows.
+    """List new, removed and changed rows and moved ranks of two leaderboards, both evaluated by this code.
 
     Raises:
-        SubmissionError: a folder is not a leaderboard, or a row is refused.
+        SubmissionError: see :func:`moves`.
     """
-    before, after = (_rows(folder, published) for folder in (base, root))
-    changes = {key: _changes(before[key][1], row[1]) for key, row in after.items() if key in before}
-    changed = {key: moves for key, moves in changes.items() if moves}
-    new = [after[key] for key in after if key not in before]
-    removed = [before[key] for key in before if key not in after]
-    if not (new or removed or changed):
-        return "No row of the leaderboard moved.\n"
-    moved = [key for key in changes if key not in changed and before[key][0] != after[key][0]]
-    parts = [
-        _section("New rows", [_new(*row) for row in new]),
-        _section("Removed rows", [_described(entry) for _, entry in removed]),
-        _section("Changed rows", [f"{_place(after[key][1])}: {moves}" for key, moves in changed.items()]),
-        _section(
-            "Ranks that moved",
-            [f"{_place(after[key][1])}: {before[key][0] or '–'} → {after[key][0] or '–'}" for key in moved],
-        ),
-    ]
-    return "\n".join(part for part in parts if part)
+    return moves(base, root, published=published).markdown()
 
 
-def _rows(folder: Path, published: bool) -> dict[Key, Row]:
-    if not (folder / "results").is_dir():
-        raise SubmissionError(f"{folder} is no leaderboard; give a folder that holds results/")
-    boards = read_content(folder, published=published).boards
-    return {row_key(entry): (rank, entry) for board in boards for rank, entry in board.ranks}
+def moves(
+    base: Path,
+    root: Path,
+    site: Path | None = None,
+    *,
+    published: bool = True,
+    progress: Progress = silent,
+) -> Moves:
+    """Compare two leaderboards.
+
+    Args:
+        base: folder of a leaderboard, evaluated by this code.
+        root: folder of the leaderboard after the change.
+        site: what the change's own code built from ``root``; by default this code evaluates ``root``.
+        published: whether to include published rows.
+        progress: reports the rows read and evaluated.
+
+    Raises:
+        SubmissionError: a folder is not a leaderboard or no site, or a row is refused.
+    """
+    for folder in (base, root):
+        if not (folder / "results").is_dir():
+            raise SubmissionError(f"{folder} is no leaderboard; give a folder that holds results/")
+    before = built(base, published=published, progress=progress)
+    after = read_site(site) if site else built(root, published=published, progress=progress)
+    old, new = rows_in(before[ROWS], base), rows_in(after[ROWS], site or root)
+    names = sorted(name for name in before.keys() | after.keys() if name != ROWS)
+    changed = [(row, _differing(old[key], row)) for key, row in new.items() if key in old]
+    return Moves(
+        [row for key, row in new.items() if key not in old],
+        [row for key, row in old.items() if key not in new],
+        [(row, facts) for row, facts in changed if facts],
+        [name for name in names if before.get(name) != after.get(name)],
+    )
 
 
-def _changes(before: Entry, after: Entry) -> str:
+def read_site(folder: Path) -> dict[str, str]:
+    """Read a built site as data: text by path.
+
+    Raises:
+        SubmissionError: it holds no table of all rows, a link, or more than a site has.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    if folder / ROWS not in paths:
+        raise SubmissionError(
+            f"{folder} holds no {ROWS}; build the site with `ncl-bench leaderboard build --to {folder}`"
+        )
+    if len(paths) > _MOST_FILES:
+        raise SubmissionError(f"{folder} holds {len(paths):,} files, a site has at most {_MOST_FILES:,}")
+    files = {}
+    left = _LARGEST
+    for path in paths:
+        if path.is_symlink():
+            raise SubmissionError(f"{path} is a link; put the file itself there")
+        content = read_short(path, largest=left)
+        left -= len(content)
+        files[path.relative_to(folder).as_posix()] = content.decode("utf-8", errors="replace")
+    return files
+
+
+def rows_in(text: str, where: Path) -> dict[Key, Row]:
+    """Rows of the table of all rows by their identity, which stays when numbers change.
+
+    A measured row is known by its cell file and protocol, a printed one by its place in the paper. Further rows of the
+    same identity are numbered, so that none stands for another.
+
+    Raises:
+        SubmissionError: the text is no such table.
+    """
+    rows: dict[Key, Row] = {}
+    try:
+        for line in csv.DictReader(io.StringIO(text), restkey="more", restval=""):
+            row = {name: value if isinstance(value, str) else ",".join(value) for name, value in line.items()}
+            key = tuple(row.get(name, "") for name in (("file", "protocol") if row.get("file") else _PRINTED))
+            again = 1
+            while (*key, str(again)) in rows:
+                again += 1
+            rows[*key, str(again)] = row
+    except csv.Error as error:
+        raise SubmissionError(f"{where}: {ROWS} is no table ({error}); build the site again") from None
+    return rows
+
+
+def _differing(old: Row, new: Row) -> dict[str, tuple[str, str]]:
+    """Columns whose texts differ, also where only one side has the column."""
+    pairs = {name: (old.get(name, ""), new.get(name, "")) for name in {**old, **new}}
+    return {name: both for name, both in pairs.items() if both[0] != both[1]}
+
+
+def shown(text: str) -> str:
+    """A stranger's text in Markdown: one line of bounded length that links, calls and renders nothing."""
+    line = " ".join(text.split())
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+    line = line if len(line) <= _MOST_LETTERS else f"{line[:_MOST_LETTERS]}…"
+    if _PLAIN.fullmatch(line):
+        return line
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more
+
+
+def _changes(facts: Mapping[str, tuple[str, str]]) -> str:
     """Facts that differ, such as ``r_sum 480.1 → 481.3; seeds 0 1 → 0 1 2``."""
-    old, new = _facts(before), _facts(after)
-    return "; ".join(
-        f"{escape(name)} {_shown(old[name])} → {_shown(new[name])}" for name in old if old[name] != new[name]
-    )
+    return "; ".join(f"{shown(name)} {_arrow(*both)}" for name, both in facts.items())
 
 
-def _facts(entry: Entry) -> dict[str, str]:
-    numbers = entry.recalls.values | {"r_sum": entry.r_sum}
-    texts = {name: _words(getattr(entry, name)) for name in _TEXTS}
-    return {
-        **{name: "" if value is None else f"{round(value, 2):g}" for name, value in numbers.items()},
-        "seeds": _words(entry.runs),
-        **texts,
-    }
+def _arrow(old: str, new: str) -> str:
+    return f"{shown(old) or 'nothing'} → {shown(new) or 'nothing'}"
 
 
-def _words(value: object) -> str:
-    parts: Iterable[object] = value if isinstance(value, tuple) else (() if value is None else (value,))
-    return " ".join(" ".join(map(str, parts)).split())
+def section(title: str, items: Iterable[str]) -> str:
+    """A Markdown list below a heading with its length; empty without items, and cut where it is long."""
+    lines = [f"- {item}" for item in items]
+    if not lines:
+        return ""
+    more = [f"- and {len(lines) - _MOST_LINES:,} more"] if len(lines) > _MOST_LINES else []
+    return f"### {title} ({len(lines):,})\n\n" + "\n".join([*lines[:_MOST_LINES], *more]) + "\n"
 
 
-def _shown(text: str) -> str:
-    return escape(text) or "nothing"
+def place(row: Row) -> str:
+    """Method, backbone and cell of a row, and its file or source, as Markdown."""
+    cell = shown(" ".join(filter(None, (row.get(name, "") for name in _CELL))))
+    source = " ".join(filter(None, (row.get("source", ""), row.get("table", ""))))
+    names = [
+        shown(row.get("method", "")),
+        shown(row.get("backbone", "")),
+        cell,
+        shown(row.get("file") or source),
+    ]
+    return ", ".join(filter(None, names))
 
 
-def _section(title: str, items: list[str]) -> str:
-    return (
-        f"### {title} ({len(items)})\n\n" + "\n".join(f"- {item}" for item in items) + "\n" if items else ""
-    )
-
-
-def _place(entry: Entry) -> str:
-    backbone = f" ({entry.backbone})" if entry.backbone and entry.backbone not in entry.method else ""
-    return f"**{escape(entry.label + backbone)}**, {entry.cell.title}"
-
-
-def _described(entry: Entry) -> str:
-    seeds = f", seeds {_words(entry.runs)}" if entry.runs else ""
-    return f"{_place(entry)}: rSum {_facts(entry)['r_sum']}{seeds}, {entry.status}"
-
-
-def _new(rank: int | None, entry: Entry) -> str:
-    remarks = "; doubtful: " * bool(entry.doubts) + escape(_words(entry.doubts))
-    return f"{_described(entry)}, {f'rank {rank}' if rank else 'no rank'}{remarks}"
+def _described(row: Row) -> str:
+    return f"{place(row)}: " + "; ".join(f"{name} {shown(row.get(name, '')) or 'none'}" for name in _NAMED)

@@ -39,7 +39,7 @@ _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 def csv_text(boards: Iterable[Board]) -> str:
     """One line per entry: its cell, its facts, six recalls, rSum, rank, seeds and remarks."""
     sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
-    columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes")
+    columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes", "file")
     return as_csv([columns, *(_csv_line(rank, entry) for board in boards for rank, entry in board.ranks)])
 
 
@@ -57,6 +57,7 @@ def _csv_line(rank: int | None, entry: Entry) -> list[str]:
         " ".join(map(str, entry.seeds)),
         " ".join(entry.doubts),
         " ".join(entry.notes),
+        entry.file,
     ]
 
 
@@ -124,6 +125,11 @@ def rows_in(text: str) -> str:
     """Hash of the entries that a page's tables were written from; empty if the page has no tables."""
     found = _ROWS.search(text)
     return found[1] if found else ""
+
+
+def tables_in(text: str) -> str:
+    """The part of a page between the markers; empty without them."""
+    return text.partition(BEGIN)[2].partition(END)[0]
 
 
 def with_tables(text: str, tables: str, sha256: str) -> str:

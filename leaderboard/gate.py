@@ -1,6 +1,7 @@
-"""Check a pull request with results: it may only add cells and seeds under its submitter's name.
+"""Check a pull request: it may add cells, seeds and printed rows, and what stands stays unless a maintainer agrees.
 
-Files are compared after parsing, by cell and seed, so that no edit of an existing result passes as layout.
+Every changed file is of one kind (:func:`kind_of`). Data is read by the base's code and compared after parsing, by
+cell, seed and row, so that no edit of an existing result passes as layout. Code is judged by the rows that it moves.
 """
 
 from collections.abc import Iterable
@@ -8,23 +9,50 @@ from pathlib import Path
 
 import numpy as np
 
+from leaderboard.additions import additions
 from leaderboard.board import published_folder
-from leaderboard.cells import REPRODUCED, CellFile, read_results
-from leaderboard.diff import row_key
+from leaderboard.build import README, readme
+from leaderboard.cells import REPRODUCED, CellFile, Results, read_results
+from leaderboard.diff import Moves, place
 from leaderboard.entries import Entry
 from leaderboard.evidence import arrays_of, read_ranks
+from leaderboard.exports import tables_in
 from leaderboard.methods import read_families
-from leaderboard.published import DISAGREEMENT, read_papers, read_published
+from leaderboard.published import (
+    DISAGREEMENT,
+    PrintedDetection,
+    read_papers,
+    read_printed_detection,
+    read_published,
+)
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.schema import Record
 
 RESULTS = ("leaderboard/results/", f"leaderboard/{REPRODUCED}")
+PUBLISHED_FILES = ("results.csv", "detection.csv", "notes.yaml", "sources.yaml")
 _ALLOWED = "a change may add cells and seeds of its own, and maintainers label a correction"
 
 
+def kind_of(path: str) -> str:
+    """What a changed file of the repository is: ``results``, ``printed numbers``, ``pages`` or ``code``.
+
+    Pages are Markdown. Whatever is nothing else is code, so that no file is of no kind.
+    """
+    if path.startswith(RESULTS):
+        return "results"
+    if path.startswith("leaderboard/published/"):
+        return "printed numbers"
+    return "pages" if path.endswith(".md") else "code"
+
+
+def code_in(changed: Iterable[str]) -> list[str]:
+    """Changed files that are code."""
+    return [path for path in changed if kind_of(path) == "code"]
+
+
 def refuse_mixed(changed: Iterable[str]) -> None:
-    """Refuse a change of both results and code, because unreviewed code would then check the results.
+    """Refuse a change of both data and code, because unreviewed code would then check the data.
 
     Args:
         changed: paths of the changed files in the repository; Markdown does not count as code.
@@ -32,48 +60,86 @@ def refuse_mixed(changed: Iterable[str]) -> None:
     Raises:
         SubmissionError: names a file of each kind.
     """
-    paths = [path for path in changed if path]
-    results = [path for path in paths if path.startswith(RESULTS)]
-    code = [path for path in paths if not path.startswith(RESULTS) and not path.endswith(".md")]
-    if results and code:
+    first: dict[str, str] = {}
+    for path in changed:
+        first.setdefault(kind_of(path), path)
+    data = next((kind for kind in ("results", "printed numbers") if kind in first), None)
+    other = [path for kind, path in first.items() if kind not in (data, "pages")]
+    if data and other:
         raise SubmissionError(
-            f"the change touches results ({results[0]}) and other files ({code[0]}); open two pull requests, one "
-            "with the results and one with the rest"
+            f"the change touches {data} ({first[data]}) and other files ({other[0]}); open two pull requests, one "
+            f"with the {data} and one with the rest"
         )
 
 
-def refuse_touched(base: Path, root: Path) -> None:
-    """Refuse a leaderboard in which an existing result is changed or gone.
-
-    Args:
-        base: folder of the leaderboard before the change.
-        root: folder of the leaderboard after the change.
+def refuse_moved_by_code(moves: Moves, code: list[str]) -> None:
+    """Refuse code that moves a row; its own build of the same data is compared with the base's.
 
     Raises:
-        SubmissionError: names the first changed file and field, or a file that cannot be read.
+        SubmissionError: names a file of the code and a row.
+    """
+    if code and moves.rows:
+        others = f" and {len(code) - 1:,} other files" if len(code) > 1 else ""
+        raise SubmissionError(
+            f"the code of the change ({code[0]}{others}) moves {len(moves.rows):,} rows, such as "
+            f"{place(moves.rows[0])}; {_ALLOWED}"
+        )
+
+
+def refuse_links(root: Path) -> None:
+    """Refuse a leaderboard folder with links, which lead its reader elsewhere.
+
+    Raises:
+        SubmissionError: names the first link.
     """
     link = next((path for path in (root, *root.rglob("*")) if path.is_symlink()), None)
     if link is not None:
         raise SubmissionError(f"{link} is a link; put the file itself there")
+
+
+def refuse_touched(base: Path, root: Path, author: str | None = None) -> None:
+    """Refuse a leaderboard in which existing data is changed or gone.
+
+    Args:
+        base: folder of the leaderboard before the change.
+        root: folder of the leaderboard after the change.
+        author: GitHub account that brings the change; by default unknown. Only an account that the submitter's name
+            holds may add a seed to a standing cell, because anybody can write a name.
+
+    Raises:
+        SubmissionError: names the first changed file and field, or a file that cannot be read.
+    """
+    refuse_links(root)
     before, after = read_results(base), read_results(root)
     for name, standing in before.cells.items():
         path = root / "results" / f"{name}.yaml"
         if name not in after.cells:
             raise SubmissionError(f"{path} is gone; {_ALLOWED}")
         _compare_cell(standing, after.cells[name], base / "results" / f"{name}.yaml", path)
-    for name, cell in after.cells.items():
-        known = {record.key for record in before.cells[name].seeds} if name in before.cells else set()
-        new = next((record.key for record in cell.seeds if record.key not in known), None)
-        if new is not None and not cell.header.submitter:  # it would count as the maintainers' own result
-            raise SubmissionError(
-                f"{root / 'results' / name}.yaml: seed {new} is new and names no submitter; add it with "
-                "`ncl-bench leaderboard add DIR --submitter NAME`"
-            )
+    _check_additions(before, after, root, author)
     if after.reproduced != before.reproduced:
         raise SubmissionError(
             f"{root / REPRODUCED} is changed; only maintainers change it, with a correction"
         )
     _compare_published(base, root)
+    if tables_in(readme(base)) != tables_in(readme(root)):
+        raise SubmissionError(
+            f"{root / README}: the tables are changed; leave them, they are written after merging"
+        )
+
+
+def _check_additions(before: Results, after: Results, root: Path, author: str | None) -> None:
+    for one in additions(before.cells, after.cells):
+        where = f"{root / 'results' / one.name}.yaml: seed {one.record.key} is new and"
+        if not one.header.submitter:  # it would count as the maintainers' own result
+            raise SubmissionError(
+                f"{where} names no submitter; add it with `ncl-bench leaderboard add DIR --submitter NAME`"
+            )
+        if one.joins and author is not None and not one.is_by(author):
+            raise SubmissionError(
+                f"{where} joins the row of {one.header.submitter}, a name that does not hold @{author}; add it under "
+                "a name of your own, or ask a maintainer for the label correction"
+            )
 
 
 def _compare_cell(standing: CellFile, now: CellFile, base: Path, path: Path) -> None:
@@ -94,30 +160,70 @@ def _compare_cell(standing: CellFile, now: CellFile, base: Path, path: Path) -> 
             )
 
 
-def _compare(before: Record, after: Record, where: str) -> None:
-    changed = [name for name, value in before if value != getattr(after, name)]
+def _compare_published(base: Path, root: Path) -> None:
+    before, after = published_folder(base), root / "published"
+    if before != base / "published" and not after.exists():
+        return  # neither has printed numbers of its own
+    strange = min((path for path in after.rglob("*") if path.name not in PUBLISHED_FILES), default=None)
+    if strange is not None:
+        raise SubmissionError(f"{strange} belongs to no printed numbers; remove it")
+    standing, now = _printed(before), _printed(after)
+    for key, record in standing.items():
+        what = f"{after}: the {' '.join(filter(None, key))}"
+        if key not in now:
+            raise SubmissionError(f"{what} is gone; {_ALLOWED}")
+        _compare(record, now[key], what)
+
+
+def _printed(folder: Path) -> dict[tuple[str, ...], Record | PrintedDetection]:
+    """Everything that is printed in papers, by what it is and where it stands.
+
+    Raises:
+        SubmissionError: a file is refused, or two lines stand for one place.
+    """
+    found: dict[tuple[str, ...], Record | PrintedDetection] = {}
+    records: list[tuple[tuple[str, ...], Record | PrintedDetection]] = [
+        *((("source", name), paper) for name, paper in read_papers(folder).items()),
+        *(
+            (_place_of_row(entry), _without_remark(entry))
+            for entry in read_published(read_families(), folder)
+        ),
+        *((_place_of_detection(line), line) for line in read_printed_detection(folder)),
+    ]
+    for key, record in records:
+        if key in found:
+            raise SubmissionError(
+                f"{folder}: the {' '.join(filter(None, key))} stands twice; remove one of the two"
+            )
+        found[key] = record
+    return found
+
+
+def _place_of_row(entry: Entry) -> tuple[str, ...]:
+    return "row", entry.method, entry.backbone, "of", entry.source, entry.table, "in", entry.cell.slug
+
+
+def _place_of_detection(line: PrintedDetection) -> tuple[str, ...]:
+    return (
+        "detection row",
+        line.method,
+        line.backbone,
+        "of",
+        line.paper,
+        line.table,
+        "on",
+        line.dataset,
+        line.noise,
+    )
+
+
+def _without_remark(entry: Entry) -> Entry:
+    """A row without the remark on other papers, which a new row may add to an existing one."""
+    notes = tuple(note for note in entry.notes if not note.startswith(DISAGREEMENT))
+    return entry.model_copy(update={"notes": notes})
+
+
+def _compare(before: Record | PrintedDetection, after: Record | PrintedDetection, where: str) -> None:
+    changed = [name for name, value in vars(before).items() if value != getattr(after, name)]
     if changed:
         raise SubmissionError(f"{where}: {changed[0]} is changed; {_ALLOWED}")
-
-
-def _compare_published(base: Path, root: Path) -> None:
-    folders = published_folder(base), published_folder(root)
-    before, after = ({row_key(entry): entry for entry in _printed(folder)} for folder in folders)
-    for key, entry in before.items():
-        what = f"{folders[1]}: the row {entry.method} of {entry.source}, {entry.table}, in {entry.cell.title}"
-        if key not in after:
-            raise SubmissionError(f"{what} is gone; {_ALLOWED}")
-        _compare(entry, after[key], what)
-    papers, now = (read_papers(folder) for folder in folders)
-    for name, paper in papers.items():
-        if now.get(name) != paper:
-            raise SubmissionError(f"{folders[1]}: the source {name} is changed; {_ALLOWED}")
-
-
-def _printed(folder: Path) -> list[Entry]:
-    """Rows without the remark on other papers, which a new row may add to an existing one."""
-    entries = read_published(read_families(), folder)
-    kept = ([note for note in entry.notes if not note.startswith(DISAGREEMENT)] for entry in entries)
-    return [
-        entry.model_copy(update={"notes": tuple(notes)}) for entry, notes in zip(entries, kept, strict=True)
-    ]

@@ -1,5 +1,7 @@
 """What moved between two leaderboards."""
 
+import csv
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,9 @@ import pytest
 
 from leaderboard.add import add
 from leaderboard.board import Content
-from leaderboard.diff import diff, row_key
+from leaderboard.build import ROWS, build
+from leaderboard.diff import diff, moves, read_site, rows_in, shown
+from leaderboard.exports import csv_text
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
@@ -21,9 +25,15 @@ def cell_file(board: Path, words: str) -> Path:
 
 def test_every_row_has_a_key_of_its_own(whole_board: Content) -> None:
     """Rows were keyed without link, paper, recipe and steps: 98 of 1,287 stood for others, and were not compared."""
-    keys = [row_key(entry) for board in whole_board.boards for _, entry in board.ranks]
-    assert len(keys) > 1200
-    assert len(set(keys)) == len(keys)
+    keys = list(rows_in(csv_text(whole_board.boards), Path("board")))
+    assert len(keys) == sum(len(board.ranks) for board in whole_board.boards) > 1200
+    assert {again for *_, again in keys} == {"1"}
+
+
+def test_rows_of_one_place_do_not_hide_each_other() -> None:
+    line = "ncr2021,Table 1,SCAN,{}\n"
+    text = "source,table,method,r_sum\n" + line.format("430.1") + line.format("480.1")
+    assert [row["r_sum"] for row in rows_in(text, Path("board")).values()] == ["430.1", "480.1"]
 
 
 def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
@@ -40,16 +50,16 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     removed.with_suffix(".npz").unlink()
     text = diff(small_board, board, published=False)
     assert re.search(
-        r"### New rows \(1\)\n\n- \*\*Better \(VSE∞\)\*\*, Digits, 200 test images, 40 % caption noise: "
-        r"rSum [\d.]+, seeds 0, submitted, rank 1\n",
+        r"### New rows \(1\)\n\n- Better, `VSE∞`, `digits 200 caption 0\.4`, `digits/better/\S+`: "
+        r"rank 1; r_sum [\d.]+; seeds 0; status submitted; selection dev; extra none; encoder none; notes none; "
+        r"doubts none\n",
         text,
     )
-    assert "### Removed rows (1)\n\n- **Triplet (hardest) (VSE∞)**" in text
+    assert "### Removed rows (1)\n\n- `Triplet (hardest)`, `VSE∞`, `digits 200 caption 0.6`" in text
     assert re.search(
-        r"### Changed rows \(1\)\n\n- \*\*CRCL \(VSE∞\)\*\*.*r\\_sum [\d.]+ → [\d.]+.*; seeds 0 1 → 0 1 2",
-        text,
+        r"### Changed rows \(1\)\n\n- CRCL, .*r_sum [\d.]+ → [\d.]+; .*seeds 0 1 → 0 1 2\n", text
     )
-    assert re.search(r"### Ranks that moved \(2\)\n\n- \*\*CRCL.*: 1 → 2", text)
+    assert re.search(r"### Ranks that moved \(2\)\n\n- CRCL.*: 1 → 2", text)
 
 
 def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
@@ -58,7 +68,7 @@ def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
     """It had the key of the standing row, which it could pass on the board without a line in the difference."""
     add(make(tmp_path / "new", difficulty=1.0, seed=7, code="https://example.org/mine"), board)
     text = diff(small_board, board, published=False)
-    assert "### New rows (1)\n\n- **CRCL (VSE∞)**" in text
+    assert "### New rows (1)\n\n- CRCL, `VSE∞`" in text
     assert "Changed rows" not in text
 
 
@@ -66,7 +76,117 @@ def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("  noise:", '  notes: "*a*\\n### b"\n  noise:', 1), encoding="utf-8")
-    assert "notes nothing → \\*a\\* ### b\n" in diff(small_board, board, published=False)
+    assert "notes nothing → `*a* ### b`\n" in diff(small_board, board, published=False)
+
+
+@pytest.fixture(scope="module")
+def built_site(small_board: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("built_site")
+    build(small_board, place, published=False)
+    return read_site(place)
+
+
+def site_of(files: dict[str, str], folder: Path) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    return folder
+
+
+def with_five_points_more(text: str, method: str) -> str:
+    """The table of all rows as a change of code writes it that adds 5 to the rSum of a method."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    for row in rows:
+        if row["method"] == method:
+            row["r_sum"] = f"{float(row['r_sum']) + 5:g}"
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def test_a_row_that_the_code_of_the_change_moves_is_shown_with_the_code(
+    small_board: Path, built_site: dict[str, str], tmp_path: Path
+) -> None:
+    """Both sides were evaluated by the base's code: five points more for a method were "No row moved"."""
+    files = {**built_site, ROWS: with_five_points_more(built_site[ROWS], "CRCL"), "README.md": ""}
+    found = moves(small_board, small_board, site_of(files, tmp_path), published=False)
+    assert [(row["method"], list(facts)) for row, facts in found.changed] == [("CRCL", ["r_sum"])] * 2
+    text = found.markdown(["leaderboard/significance.py"])
+    assert text.startswith(
+        "Rows moved, and the change touches code: `leaderboard/significance.py`.\n\n### Changed"
+    )
+    (old, new) = re.findall(r"- CRCL, .*caption 0\.4.*: r_sum ([\d.]+) → ([\d.]+)\n", text)[0]
+    assert float(new) - float(old) == pytest.approx(5, abs=1e-3)
+
+
+def test_pages_that_the_code_of_the_change_writes_otherwise_are_named(
+    small_board: Path, built_site: dict[str, str], tmp_path: Path
+) -> None:
+    """A number can be changed in a template alone; then no row moves."""
+    files = {**built_site, "index.html": built_site["index.html"].replace("CRCL", "GSC"), "extra.js": "0"}
+    text = moves(small_board, small_board, site_of(files, tmp_path), published=False).markdown()
+    assert text.startswith(
+        "No row of the leaderboard moved.\n\n### Other files of the site that differ (3)\n"
+    )
+    assert re.findall("- `(.*)`", text) == ["README.md", "extra.js", "index.html"]
+
+
+def test_a_column_that_the_code_of_the_change_drops_moves_every_row(
+    small_board: Path, built_site: dict[str, str], tmp_path: Path
+) -> None:
+    files = {**built_site, ROWS: built_site[ROWS].replace("r_sum,", "sum,", 1)}
+    found = moves(small_board, small_board, site_of(files, tmp_path), published=False)
+    assert [sorted(facts) for _, facts in found.changed] == [["r_sum", "sum"]] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("CRCL 2", "CRCL 2"),
+        ("@team, see #1", "`@team, see #1`"),
+        ("https://example.org", "`https://example.org`"),
+        ("<img src=x>", "`<img src=x>`"),
+        ("a `b` c", "``a `b` c``"),
+        ("`", "`` ` ``"),
+        ("a\u202eb\x1b[1m", "`a\ufffdb\ufffd[1m`"),
+        ("-\n# a", "`- # a`"),
+        ("x" * 400, "`" + "x" * 300 + "…`"),
+    ],
+)
+def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text: str, markdown: str) -> None:
+    assert shown(text) == markdown
+
+
+def test_a_long_list_is_cut(small_board: Path, built_site: dict[str, str], tmp_path: Path) -> None:
+    lines = "".join(f"m{n},submission,c{n}\n" for n in range(1000))
+    files = {**built_site, ROWS: f"method,source,file\n{lines}"}
+    text = moves(small_board, small_board, site_of(files, tmp_path), published=False).markdown()
+    assert "### New rows (1,000)\n" in text
+    assert "- and 800 more\n" in text
+    assert text.count("\n- m") == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (ROWS, None, r"holds no data/leaderboard\.csv; build the site with"),
+        (ROWS, "a\n" + '"' + "b" * 200_000, r"leaderboard\.csv is no table \(field larger than"),
+        ("index.html", "x" * 50_000_001, r"index\.html has 50,000,001 bytes, expected at most"),
+    ],
+)
+def test_a_site_that_is_none_is_refused(
+    small_board: Path,
+    built_site: dict[str, str],
+    tmp_path: Path,
+    name: str,
+    content: str | None,
+    message: str,
+) -> None:
+    files = {name: text for name, text in {**built_site, name: content}.items() if text is not None}
+    with pytest.raises(SubmissionError, match=message):
+        moves(small_board, small_board, site_of(files, tmp_path), published=False)
 
 
 def test_a_folder_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:

@@ -136,3 +136,11 @@ def shorten(value: object) -> str:
     except ValueError:  # Python writes no integer of more than 4,300 digits
         return "a number of thousands of digits"
     return got if len(got) <= 80 else f"{got[:77]}..."
+
+
+def as_size(n_bytes: float) -> str:
+    """Format a size in a unit that leaves at least one digit of it: ``4.6 GB``, ``81.2 kB``, ``12 bytes``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:,.1f} {unit}"
+    return f"{n_bytes:.0f} bytes"

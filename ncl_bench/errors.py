@@ -158,3 +158,11 @@ def listed(values: Iterable[str], most: int = 8) -> str:
     every = [shown(value) for value in values]
     others = [f"{len(every) - most:,} more"] if len(every) > most else []
     return ", ".join([*every[:most], *others]) or "none"
+
+
+def as_size(n_bytes: float) -> str:
+    """Format a size in a unit that leaves at least one digit of it: ``4.6 GB``, ``81.2 kB``, ``12 bytes``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:,.1f} {unit}"
+    return f"{n_bytes:.0f} bytes"

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from baselines.kit.randomness import derive_seed
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, as_size
 from ncl_bench.processes import ctrl_c_ignored
 
 Ids = NDArray[np.int64]
@@ -311,8 +311,8 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
     needed, free = size_of_features(dataset), free_memory(device)
     if free is not None and needed > free:
         raise TrainingError(
-            f"--features gpu needs {needed / 1e9:.1f} GB for the features of {dataset.name}, but {device} has "
-            f"{free / 1e9:.1f} GB free; use --features mapped"
+            f"--features gpu needs {as_size(needed)} for the features of {dataset.name}, but {device} has "
+            f"{as_size(free)} free, {as_size(needed - free)} too little; use --features mapped"
         )
     resident = torch.empty(features.shape, dtype=dtype, device=device)
     for start in range(0, dataset.n_images, IMAGES_AT_ONCE):

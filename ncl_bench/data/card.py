@@ -6,6 +6,7 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.layout import Manifest
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Origin
 from ncl_bench.data.verify import how_to_get
+from ncl_bench.errors import as_size
 
 _USE = """## Open it
 
@@ -122,7 +123,7 @@ def describe(name: str) -> str:
         DataError: the name is not in ``DATASETS``.
     """
     spec, origin = dataset_spec(name), dataset_spec(name).origin
-    total = sum(feature_gigabytes(spec, split) for split in SPLITS)
+    total = sum(feature_gigabytes(spec, split) for split in SPLITS) * 1e9
     uploads = f"{' and '.join(origin.upload)} only" if len(origin.upload) == 1 else "everything"
     lines = [
         f"{spec.title} ({name})",
@@ -137,7 +138,7 @@ def describe(name: str) -> str:
         f"Noise: {origin.noise}",
         f"Upload: {uploads if origin.upload else 'refused'}; {origin.upload_reason}.",
         "",
-        f"Prepared: {total:.2f} GB as float32, {total / 2:.2f} GB as float16 "
+        f"Prepared: {as_size(total)} as float32, {as_size(total / 2)} as float16 "
         f"({spec.n_regions} regions of {spec.feature_dim} numbers per image).",
         *(
             f"  {split:<6}{spec.images[split]:>9,} images {spec.n_captions(split):>9,} captions"

@@ -38,7 +38,7 @@ from ncl_bench.data.verify import (
     vocabulary_warning,
 )
 from ncl_bench.data.vocabulary import load_vocabulary
-from ncl_bench.errors import DataError
+from ncl_bench.errors import DataError, as_size
 from ncl_bench.files import Journal, readable, sha256_of_file, sole_owner, write_text
 from ncl_bench.progress import Advance, Progress, silent
 
@@ -226,11 +226,12 @@ def _check_space(work: Path, spec: DatasetSpec, dtype: Dtype) -> None:
     work.parent.mkdir(parents=True, exist_ok=True)
     done = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
     free = shutil.disk_usage(work.parent).free
-    if free < needed - done:
+    missing = needed - done - free
+    if missing > 0:
+        smaller = " or use --dtype float16" if dtype == "float32" else ""
         raise DataError(
-            f"{work.parent} has {free / 1e9:.1f} GB free, "
-            f"{spec.name} as {dtype} needs {needed / 1e9:.1f} GB; "
-            "free space, choose another --to or use --dtype float16"
+            f"{work.parent} has {as_size(free)} free, {spec.name} as {dtype} needs {as_size(needed)}, "
+            f"{as_size(missing)} more; free space, choose another --to{smaller}"
         )
 
 

@@ -19,6 +19,8 @@ from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, clean_pairing, n
 from ncl_bench.npy import map_npy, read_header
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
+DTYPES = (np.dtype("<i8"), np.dtype("<i4"))
+"""Number types of noise files; numpy before 2.0 writes int32 on Windows."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
     """Read the noise of a dataset's train split.
 
     Args:
-        path: an ``.npy`` file of int64: the image of every caption. For the image unit: the image of every image, or of
-            every caption if all captions of an image agree.
+        path: an ``.npy`` file of int64 or int32: the image of every caption. For the image unit: the image of every
+            image, or of every caption if all captions of an image agree.
         spec: the dataset.
         unit: unit that the file is expected to move.
 
@@ -186,12 +188,12 @@ def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> 
 
 
 def read_index(path: Path) -> NDArray[np.int64]:
-    """Read a one-dimensional int64 array from an ``.npy`` file; nothing in it is executed.
+    """Read a one-dimensional array of int64 or int32 from an ``.npy`` file as int64; nothing in it is executed.
 
     Raises:
         NoiseError: the file is missing, cut short, not a plain npy file, or has the wrong dtype or shape.
     """
-    suffixed = path.with_name(path.name + ".npy")
+    suffixed = Path(f"{path}.npy")
     if suffixed.exists() and not path.exists():
         raise NoiseError(
             f"noise file {path} does not exist, and no noise is drawn instead; did you mean {suffixed.name}?"
@@ -200,9 +202,9 @@ def read_index(path: Path) -> NDArray[np.int64]:
         header = read_header(path)
     except ScoresError as error:
         raise NoiseError(f"noise file {error}") from None
-    if header.dtype != np.dtype("<i8") or len(header.shape) != 1:
+    if header.dtype not in DTYPES or len(header.shape) != 1:
         raise NoiseError(
-            f"noise file {path} holds {header.dtype} of shape {header.shape}; "
-            "give a file that numpy.save wrote from a one-dimensional int64 array"
+            f"noise file {path} holds {header.dtype} of shape {header.shape}, expected one dimension of int64 or "
+            "int32; save it so with numpy.save"
         )
     return np.array(map_npy(path, header), np.int64)

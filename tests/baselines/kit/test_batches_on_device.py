@@ -66,7 +66,7 @@ def test_features_that_do_not_fit_are_refused_with_both_sizes(monkeypatch: pytes
     data = dataset(n_images=10)
     object.__setattr__(data, "image_features", np.broadcast_to(np.float32(0), (29_000, 36, 2048)))
     with pytest.raises(
-        TrainingError, match=r"needs 8\.6 GB .* of toy, but cpu has 0\.1 GB free; use --features mapped"
+        TrainingError, match=r"needs 8\.6 GB .* of toy, but cpu has 100\.0 MB free, 8\.5 GB too little; use"
     ):
         TrainingBatches(data, batch_size=2, seed=0, device=CPU, features="gpu")
 

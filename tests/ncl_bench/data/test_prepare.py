@@ -383,7 +383,9 @@ def test_too_little_space_is_refused_before_writing(tmp_path, monkeypatch):
     source = miniatures.make_scan(tmp_path / "from", "flickr30k")
     usage = shutil.disk_usage(tmp_path)._replace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match=r"0\.0 GB free, flickr30k as float32 needs"):
+    with pytest.raises(
+        DataError, match=r"has 100 bytes free, flickr30k as float32 needs 912 bytes, 812 bytes more; free"
+    ):
         prepare("flickr30k", source, tmp_path / "root")
     assert not (tmp_path / "root").exists()
 

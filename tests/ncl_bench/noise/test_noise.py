@@ -167,6 +167,19 @@ def test_a_drawn_file_reads_back(tmp_path: Path, unit: NoiseUnit, ratio: float) 
         assert record.realised_ratio == drawn.realised_ratio
 
 
+def test_int32_of_an_older_numpy_on_windows_reads_as_the_same_noise(tmp_path: Path) -> None:
+    noisy, drawn = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")
+    read, record = read_noise_file(save(tmp_path, noisy.astype(np.int32)), DIGITS, "caption")
+    np.testing.assert_array_equal(read, noisy)
+    assert (read.dtype, record.sha256) == (np.int64, drawn.sha256)
+
+
+@pytest.mark.parametrize("path", ["", "/", "."])
+def test_a_folder_is_no_noise_file(path: str) -> None:
+    with pytest.raises(NoiseError, match="is a folder, expected"):
+        read_noise_file(Path(path), DIGITS, "caption")
+
+
 def test_an_index_of_the_other_unit_is_refused(tmp_path: Path) -> None:
     of_images, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="image")
     of_captions, _ = DIGITS.draw_noise(noise_ratio=0.4, noise_unit="caption")
@@ -189,7 +202,8 @@ CLEAN = clean_pairing(2000, 5)
         (CLEAN[:-1], "has 9999 entries, digits/train has 10000 captions; rebuild it"),
         (np.append(CLEAN[:-1], 2000), "holds 2000 at entry 9999, digits/train has images 0 to 1999"),
         (np.append(-1, CLEAN[1:]), "holds -1 at entry 0, digits/train has images 0 to 1999"),
-        (CLEAN.astype(np.int32), "holds int32 of shape"),
+        (CLEAN.astype(np.int16), "holds int16 of shape .*, expected one dimension of int64 or int32; save"),
+        (CLEAN.astype(np.uint32), "holds uint32 of shape"),
         (CLEAN.astype(float), "holds float64 of shape"),
         (CLEAN.astype(">i8"), "holds >i8 of shape"),
         (CLEAN.reshape(-1, 5), r"holds int64 of shape \(2000, 5\)"),

@@ -180,7 +180,11 @@ def test_ids_skips_empty_fields():
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
-        ("wrod", None, "unknown tokenizer 'wrod'; choose one of: bert, bpe, char, ids, jieba, word, word-punkt"),
+        (
+            "wrod",
+            None,
+            "unknown tokenizer 'wrod'; choose one of: bert, bpe, char, ids, jieba, word, word-punkt",
+        ),
         ("word", Path("x.json"), r"takes no file, got x\.json"),
         ("bert", None, "needs a tokenizer.json"),
         ("bert", Path("absent.json"), "absent.json does not exist, expected a tokenizer.json"),

@@ -210,7 +210,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of the cell's folders."""
-        recipes = ("-".join(Path(name).with_suffix("").parts[-2:]) for name in self.recipe.split(AND))
+        recipes = ("-".join(Path(name.removesuffix(".yaml")).parts[-2:]) for name in self.recipe.split(AND))
         variant = re.sub("[^a-z0-9]+", "-", self.variant.lower()).strip("-")
         return "-".join(filter(None, ("+".join(recipes), variant, str(self.noise), f"seed{self.seed}")))
 

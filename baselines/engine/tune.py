@@ -91,7 +91,7 @@ class Trial(Cell):
 
 def short_name(recipe: str) -> str:
     """Return method and name of a recipe or its file, such as ``ncr/digits_vse_infinity``."""
-    return "/".join(Path(recipe).with_suffix("").parts[-2:])
+    return "/".join(Path(recipe.removesuffix(".yaml")).parts[-2:])
 
 
 def drawn(among: Between | OneOf, seed: int, number: int, name: str) -> Any:

@@ -63,6 +63,16 @@ def test_any_bytes_are_a_listing_of_clean_names_or_one_sentence(rows: bytes, kin
             assert sorted(chain(*found.splits.values())) == sorted(found.names)
 
 
+def test_names_are_those_of_the_composed_unicode_form(tmp_path):
+    photos = touched(tmp_path / "photos", "cafe\u0301.jpg", "b.jpg", "c.jpg")
+    assert list_images(photos).names == ["b.jpg", "c.jpg", "caf\u00e9.jpg"]
+    rows = "image,split\ncafe\u0301.jpg,train\nb.jpg,dev\nc.jpg,test\n"
+    assert list_images(table(photos, rows)).names[0] == "caf\u00e9.jpg"
+    names = {"train": "cafe\u0301.jpg", "dev": "b.jpg", "test": "c.jpg"}
+    lists = [f"{split}={table(tmp_path, name, f'{split}.txt')}" for split, name in names.items()]
+    assert list_images(photos, lists).splits["train"] == ["caf\u00e9.jpg"]
+
+
 def test_lists_split_a_folder_and_leave_the_rest_out(tmp_path):
     photos = touched(tmp_path / "photos", *"abcd")
     lists = []

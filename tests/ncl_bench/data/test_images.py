@@ -80,6 +80,30 @@ def test_a_table_may_say_which_file_is_which(root: Path, photos: dict[str, bytes
     assert [test.images[row] for row in range(3)] == [photos[str(image_id)] for image_id in test.image_ids]
 
 
+def test_a_file_is_found_whatever_its_unicode_form_and_serves_one_image(
+    root: Path, photos: dict[str, bytes], tmp_path: Path
+) -> None:
+    source, (first, second, *_), names = tmp_path / "photos", photos, tmp_path / "names.csv"
+    (source / f"{first}.png").rename(source / "cafe\u0301.png")
+    files = {image: f"{image}.png" for image in photos} | {first: "caf\u00e9.png"}
+
+    def add(changed: dict[str, str]) -> None:
+        rows = [f"{image},{file}" for image, file in {**files, **changed}.items()]
+        names.write_text("\n".join(["image_id,file", *rows]), "utf-8")
+        add_images(SPEC, source, root, names=names)
+
+    with pytest.raises(DataError, match=rf"would be the image of {first} and of {second}; name every"):
+        add({second: "cafe\u0301.png"})
+    with pytest.raises(DataError, match=r"photos holds no \.\./names\.csv; fetch"):
+        add({second: "../names.csv"})
+    (source / "caf\u00e9.png").write_bytes(photos[second])
+    with pytest.raises(DataError, match=r"2 files that are named café\.png in different Unicode forms"):
+        add({})
+    (source / "caf\u00e9.png").unlink()
+    add({})
+    assert load_dataset("flickr30k", split="train", root=root).images[0] == photos[first]
+
+
 def test_a_stopped_copy_goes_on_where_it_was(
     root: Path, photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

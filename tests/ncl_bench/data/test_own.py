@@ -1,12 +1,14 @@
 """``ncl-bench datasets new``: from a folder of features and a table of captions to a dataset that loads and trains."""
 
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from ncl_bench import load_dataset
@@ -281,3 +283,134 @@ def test_a_protocol_of_another_size_is_refused() -> None:
     wrong = replace(DATASETS["pets"], name="others", protocols=("1k",))
     with pytest.raises(DataError, match="protocol 1k of others ranks among 1,000 images, and test has 4"):
         register(wrong)
+
+
+def command(*options: str) -> Result:
+    arguments = ["datasets", "new", "pets", "--features", "features", "--captions", "captions.csv"]
+    return CliRunner().invoke(app, [*arguments, "--to", "data", *options])
+
+
+PETS = ("一只小狗在公园里奔跑", "一只小猫在公园里睡觉", "一只小狗在床上睡觉")
+
+
+@pytest.mark.parametrize(("column", "tag"), [("zh-cn", "zh-CN"), ("cn", "zh"), ("Chinese", "zh")])
+def test_chinese_under_any_of_its_names_is_cut_into_words(column: str, tag: str) -> None:
+    split_files(arrays(4))
+    table(f"image,{column}", lambda image, c: f"{image},{PETS[c]}")
+    new()
+    train = load_dataset("pets", root="data")
+    assert DATASETS["pets"].languages == (tag,)
+    assert "Chinese" in DATASETS["pets"].origin.summary
+    assert [word for word in ("小狗", "公园", "睡觉") if word in train.vocabulary.words] == [
+        "小狗",
+        "公园",
+        "睡觉",
+    ]
+
+
+def test_a_vocabulary_that_covers_nothing_is_refused_and_another_tokenizer_is_taken() -> None:
+    split_files(arrays(4))
+    # every caption is another sentence without blanks, so `word` sees each once
+    table("image,en", lambda image, c: f"{image},{PETS[c]}{image[-5]}只")
+    refused = command()
+    assert isinstance(refused.exception, DataError)
+    assert "100.0% of the words of train (language en) are unknown to the" in str(refused.exception)
+    assert list(Path("data").glob("*")) == []
+    taken = command("--tokenizer", "en=jieba")
+    assert taken.exit_code == 0, taken.output
+    assert DATASETS["pets"].tokenizers == {"en": "jieba"}
+    assert "小狗" in load_dataset("pets", root="data").vocabulary.words
+
+
+def test_unknown_words_of_dev_and_equal_rows_across_splits_are_printed() -> None:
+    features = arrays(4)
+    features["test"][2] = features["train"][5]
+    features["dev"][1] = features["dev"][0]
+    split_files(features)
+    strange = "quokka numbat bilby dingo"
+    table("image,en", lambda image, c: f"{image},{strange if image.startswith('dev') else 'a dog on a bed'}")
+    printed = command().stderr
+    assert "100.0% of the words of dev (language en) are unknown" in printed
+    assert "1 of 4 images have exactly the features of an image of another split" in printed
+    assert "test/2.jpg (row 2) is train/5.jpg of train" in printed
+    assert "1 of 3 images have exactly the features of an earlier one (row 1 is row 0)" in printed
+    assert "words of test" not in printed
+
+
+def test_features_of_zeros_and_ones_that_differ_are_not_called_equal() -> None:
+    bits = np.unpackbits(np.arange(1, 2001, dtype=">u2").view(np.uint8)).reshape(-1, 16)
+    cuts = {"train": bits[:1800], "dev": bits[1800:1900], "test": bits[1900:]}
+    Path("features").mkdir()
+    rows = ["image,en,split"]
+    for split, part in cuts.items():
+        np.save(f"features/{split}.npy", part.astype(np.float32))
+        rows += [f"{split}{n},a dog,{split}" for n in range(len(part))]
+    Path("captions.csv").write_text("\n".join(rows) + "\n")
+    assert "exactly the features" not in command().output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--tokenizer", "wrod"), "unknown tokenizer 'wrod'"),
+        (("--tokenizer", "zh=jieba"), "unknown language 'zh'; choose one of: en"),
+        (("--tokenizer", "word", "--tokenizer", "bpe"), "--tokenizer gives word and bpe for en; give one"),
+        (("--tokenizer", "bert"), "needs a tokenizer.json"),
+        (("--tokenizer", "ids"), "has text; choose another"),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_refused(options: tuple[str, ...], words: str) -> None:
+    split_files(arrays(4))
+    table("image,caption", english)
+    found = command(*options)
+    assert isinstance(found.exception, DataError)
+    assert words in str(found.exception)
+    assert list(Path("data").glob("*")) == []
+
+
+def one_file_per_image(images: Sequence[str], files: Sequence[str]) -> None:
+    Path("features").mkdir()
+    for number, name in enumerate(files):
+        np.save(f"features/{name}.npy", np.full(4, number + 1, np.float32))
+    Path("captions.csv").write_text("\n".join(["image,en", *(f"{image},a dog" for image in images)]), "utf-8")
+
+
+VERSIONS = [f"v1.{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("images", "files", "words"),
+    [
+        (VERSIONS, ["v1"], "no file for 20 of 20 images"),
+        (VERSIONS, [*VERSIONS[1:], "v1"], "no file for 1 of 20 images"),
+        (["rex.jpg", "rex.png", *VERSIONS], ["rex", *VERSIONS], r"to rex\.jpg and to rex\.png; name every"),
+        (["rex", "rex.jpg", *VERSIONS], ["rex", *VERSIONS], r"to rex and to rex\.jpg; name every"),
+    ],
+)
+def test_one_file_serves_one_image(images: list[str], files: list[str], words: str) -> None:
+    one_file_per_image(images, files)
+    with pytest.raises(DataError, match=words):
+        new()
+
+
+def test_the_whole_id_finds_its_file_whatever_its_unicode_form() -> None:
+    composed = [*VERSIONS[1:], "caf\u00e9.jpg"]
+    one_file_per_image(composed, [*VERSIONS[1:], "cafe\u0301"])
+    new(dev=2, test=2)
+    splits = [load_dataset("pets", split=split, root="data") for split in SIZES]
+    found = {
+        str(i): each.image_features[np.array([n])][0, 0, 0]
+        for each in splits
+        for n, i in enumerate(each.image_ids)
+    }
+    assert found == {image: number + 1 for number, image in enumerate(composed)}
+
+
+def test_ids_and_captions_are_matched_in_one_unicode_form() -> None:
+    split_files(arrays(4))
+    for split, ids in IDS.items():
+        text = "\n".join(unicodedata.normalize("NFD", f"é{i}") for i in ids)
+        Path(f"features/{split}_ids.txt").write_text(text, "utf-8")
+    table("image,en", lambda image, c: f"é{image},a dog")
+    new()
+    assert load_dataset("pets", split="dev", root="data").image_ids.tolist() == [f"é{i}" for i in IDS["dev"]]

@@ -72,14 +72,14 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stay
     shutil.rmtree(tmp_path)
 
 
-@pytest.mark.parametrize("name", [f".a.json.{os.getpid()}.tmp", f".a.json.{os.getpid()}-00ff.tmp"])
+@pytest.mark.parametrize("name", [".a.json.{pid}.tmp", ".a.json.{pid}-00ff.tmp"])
 def test_a_link_where_a_temporary_file_would_lie_is_not_written_through(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     victim, folder = tmp_path / "victim", tmp_path / "folder"
     victim.write_text("mine")
     folder.mkdir()
-    (folder / name).symlink_to(victim)
+    (folder / name.format(pid=os.getpid())).symlink_to(victim)
     write_text(folder / "a.json", "{}")
     assert ((folder / "a.json").read_text(), victim.read_text()) == ("{}", "mine")
     monkeypatch.setattr("ncl_bench.files.secrets.token_hex", lambda _: "00ff")  # even if the name is guessed

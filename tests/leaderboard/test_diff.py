@@ -127,7 +127,9 @@ def test_pages_that_the_code_of_the_change_writes_otherwise_are_named(
     """A number can be changed in a template alone; then no row moves."""
     files = {**built_site, "index.html": built_site["index.html"].replace("CRCL", "GSC"), "extra.js": "0"}
     text = moves(small_board, small_board, site_of(files, tmp_path), published=False).markdown()
-    assert text.startswith("No row of the leaderboard moved.\n\n### Other files of the site that differ (3)\n")
+    assert text.startswith(
+        "No row of the leaderboard moved.\n\n### Other files of the site that differ (3)\n"
+    )
     assert re.findall("- `(.*)`", text) == ["README.md", "extra.js", "index.html"]
 
 

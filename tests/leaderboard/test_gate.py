@@ -1,5 +1,6 @@
 """What a pull request with results may not do; the docstrings say what the gate let through before."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -10,8 +11,14 @@ import pytest
 
 from leaderboard import cli
 from leaderboard.add import add
-from leaderboard.gate import refuse_mixed, refuse_touched
+from leaderboard.additions import additions_text, near_copies
+from leaderboard.build import build
+from leaderboard.cells import read_cell
+from leaderboard.evidence import read_ranks
+from leaderboard.exports import BEGIN, END
+from leaderboard.gate import kind_of, refuse_mixed, refuse_touched
 from leaderboard.published import PUBLISHED
+from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]
@@ -21,7 +28,12 @@ CELL = "digits/crcl/*caption-40*"
 @pytest.fixture
 def base(small_board: Path, tmp_path: Path) -> Path:
     root = Path(shutil.copytree(small_board, tmp_path / "base"))
-    shutil.copytree(PUBLISHED, root / "published")
+    place = Path(shutil.copytree(PUBLISHED, root / "published"))
+    lines = (place / "results.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (place / "results.csv").write_text("".join(lines[:3]), encoding="utf-8")  # all would take seconds
+    (place / "notes.yaml").write_text(
+        "rules:\n  - {where: {source: ncr2021}, note: A note.}\n", encoding="utf-8"
+    )
     return root
 
 
@@ -119,16 +131,41 @@ def test_only_maintainers_say_what_they_reproduced(base: Path, change: Path) -> 
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("results.csv", "67.4,90.3", "67.5,90.3", "the row SCAN of ncr2021, Table 1, .* recalls is changed"),
-        ("results.csv", "ncr2021,Table 1,SCAN.*\n", "", "the row SCAN of ncr2021, Table 1, .* is gone"),
+        (
+            "results.csv",
+            "67.4,90.3",
+            "67.5,90.3",
+            "the row SCAN SCAN of ncr2021 Table 1 .* recalls is changed",
+        ),
+        ("results.csv", "ncr2021,Table 1,SCAN.*\n", "", "the row SCAN SCAN of ncr2021 Table 1 .* is gone"),
         ("notes.yaml", "rules:", "rules:\n  - {where: {source: ncr2021}, doubt: No.}", "doubts is changed"),
         ("sources.yaml", "2021-NeurIPS-NCR", "mine", "the source ncr2021.* is changed"),
+        (
+            "detection.csv",
+            r"0\.803",
+            "0.999",
+            "the detection row LLaVA .* auroc is changed; a change may add",
+        ),
+        (
+            "detection.csv",
+            "threshold not",
+            "all",
+            "the detection row GSC, cross-modal weight .* remark is changed",
+        ),
+        ("detection.csv", ".*GSC, both.*\n", "", "the detection row GSC, both .* is gone"),
+        ("detection.csv", "\n", ",rank\n", "detection.csv has other columns"),
+        (
+            "results.csv",
+            "(ncr2021,Table 1,SCAN,.*)(67.4)(.*\n)",
+            r"\g<1>99.9\3\1\2\3",
+            "the row SCAN SCAN of ncr2021 Table 1 in flickr30k-1k-none-0 stands twice; remove",
+        ),
     ],
 )
 def test_printed_rows_their_remarks_and_their_sources_may_not_change(
     base: Path, change: Path, file: str, old: str, new: str, message: str
 ) -> None:
-    """A rule of notes.yaml that took a rank from other rows was no change of theirs."""
+    """A rule of notes.yaml took a rank from other rows, detection.csv was never compared, and a line above hid one."""
     replace(change / "published" / file, old, new)
     with pytest.raises(SubmissionError, match=message):
         refuse_touched(base, change)
@@ -144,6 +181,42 @@ def test_a_printed_row_may_be_added(base: Path, change: Path) -> None:
     refuse_touched(base, change)
 
 
+@pytest.mark.parametrize("name", ["results.csv", "detection.csv", "notes.yaml", "sources.yaml", ""])
+def test_a_file_of_printed_numbers_may_not_go(base: Path, change: Path, name: str) -> None:
+    """Without the folder, the change was compared with the numbers of the installed package."""
+    path = change / "published" / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(SubmissionError, match=r"is gone|does not exist"):
+        refuse_touched(base, change)
+
+
+@pytest.mark.parametrize("name", ["published/more.csv", "published/old/results.csv", "results/digits/a.txt"])
+def test_a_file_that_nothing_reads_is_refused(base: Path, change: Path, name: str) -> None:
+    """A file beside the compared ones passed."""
+    (change / name).parent.mkdir(exist_ok=True)
+    (change / name).write_text("GSC,600\n", encoding="utf-8")
+    with pytest.raises(SubmissionError, match=r"(more\.csv|old|a\.txt) belongs to no .*; remove it"):
+        refuse_touched(base, change)
+
+
+def test_a_printed_detection_may_be_added(base: Path, change: Path) -> None:
+    path = change / "published" / "detection.csv"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(f"{text}A paper,Table 1,Mine,SGRAF,MS-COCO,40 %,0.9,,,,\n", encoding="utf-8")
+    refuse_touched(base, change)
+
+
+def test_the_tables_of_the_readme_may_not_change(base: Path, change: Path) -> None:
+    """Tables of other rows than the standing ones were not compared."""
+    tables = "# Leaderboard\n\n{}\n<!-- rows: 0 -->\n\n| GSC | {} |\n{}\n"
+    for root, number in ((base, 500), (change, 505)):
+        (root / "README.md").write_text(tables.format(BEGIN, number, END), encoding="utf-8")
+    with pytest.raises(SubmissionError, match=r"README\.md: the tables are changed; leave them"):
+        refuse_touched(base, change)
+    (change / "README.md").write_text(f"More.\n{tables.format(BEGIN, 500, END)}", encoding="utf-8")
+    refuse_touched(base, change)
+
+
 @pytest.mark.parametrize("name", ["published/notes.yaml", "README.md"])
 def test_links_are_refused(base: Path, change: Path, tmp_path: Path, name: str) -> None:
     """A link led the check, and the build that writes the tables, to a file elsewhere."""
@@ -155,7 +228,152 @@ def test_links_are_refused(base: Path, change: Path, tmp_path: Path, name: str) 
         refuse_touched(base, change)
 
 
+@pytest.mark.parametrize(
+    ("submitter", "author", "joins"),
+    [
+        ("Ada (@ada)", "ada", True),
+        ("Ada (@ada)", "Ada", True),
+        ("Ada (@ada) and Bo (@bo)", "bo", True),
+        ("Ada (@ada)", "mallory", False),
+        ("Ada", "ada", False),  # anybody can register the account "ada"
+        ("Ada (@ada-lovelace)", "ada", False),
+        ("Ada (x@ada)", "ada", False),
+    ],
+)
+def test_a_seed_joins_a_row_only_by_its_account(
+    base: Path, make: Maker, tmp_path: Path, submitter: str, author: str, joins: bool
+) -> None:
+    """A third party's seed joined somebody's row under the same name and moved its mean."""
+    add(make(tmp_path / "first", seed=2), base, submitter=submitter)
+    change = Path(shutil.copytree(base, tmp_path / "change"))
+    add(make(tmp_path / "own", method="Mine", difficulty=1.2), change, submitter="Mallory")
+    refuse_touched(base, change, author)
+    add(make(tmp_path / "second", seed=3, difficulty=4.0), change, submitter=submitter)
+    if joins:
+        refuse_touched(base, change, author)
+        return
+    message = (
+        rf"seed 3 is new and joins the row of {re.escape(submitter)}, a name that does not hold @{author};"
+    )
+    with pytest.raises(SubmissionError, match=message):
+        refuse_touched(base, change, author)
+
+
+def test_new_seeds_are_described(base: Path, make: Maker, tmp_path: Path) -> None:
+    """The difference named neither submitter nor selection, extra data, encoder and notes of a new seed."""
+    add(make(tmp_path / "first", seed=2), base, submitter="Ada (@ada)")
+    change = Path(shutil.copytree(base, tmp_path / "change"))
+    add(make(tmp_path / "joining", seed=3), change, submitter="Ada (@ada)")
+    fields = {
+        "selection_split": "test",
+        "extra_clean_data": "3,000 pairs",
+        "pretrained_encoder": "CLIP",
+        "notes": "# mine\n\n@all see https://example.org",
+    }
+    add(make(tmp_path / "new", method="Mine", difficulty=1.2, **fields), change, submitter="Bo")
+    text = additions_text(base, change, "ada")
+    assert text.startswith("### New seeds (2)\n\n- `digits/crcl/")
+    joining, new = text.splitlines()[2:]
+    assert (
+        ", seed 3: **joins the standing row of `Ada (@ada)`**; submitter `Ada (@ada)`; selection dev;"
+        in joining
+    )
+    assert "brought by" not in joining
+    assert "submitter Bo; **brought by ada, an account that the submitter's name does not hold**" in new
+    assert "selection test; extra clean data `3,000 pairs`; encoder CLIP;" in new
+    assert new.endswith("notes `# mine @all see https://example.org`")
+    assert additions_text(base, base) == ""
+
+
+def improved(ranks: np.ndarray, share: float) -> np.ndarray:
+    return np.where(np.random.RandomState(1).rand(len(ranks)) < share, 1, ranks)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda ranks: improved(ranks, 0.1),
+        lambda ranks: improved(ranks, 0.3),
+        lambda ranks: np.rint(ranks * np.random.RandomState(1).uniform(0.97, 1.03, len(ranks))).astype(int),
+        lambda ranks: np.maximum(1, ranks - (np.arange(len(ranks)) % 3 == 0)),
+    ],
+)
+def test_a_near_copy_of_a_row_is_named(copy: Callable[[np.ndarray], np.ndarray]) -> None:
+    """A copy with one changed rank was another result."""
+    random = np.random.RandomState(0)
+    row, other = (np.rint(random.lognormal(3, 1.5, 2000)).astype(int).clip(1, 1000) for _ in range(2))
+    found = near_copies({"row": row, "other": other, "mine": copy(row)}, "mine")
+    assert list(found) == ["row"]
+    assert found["row"] > 0.6
+    assert near_copies({"row": row, "other": other}, "other") == {}
+
+
+def test_a_near_copy_is_named_in_the_description(
+    base: Path, change: Path, make: Maker, tmp_path: Path
+) -> None:
+    path = add(make(tmp_path / "new", method="Mine", difficulty=2.0), change, submitter="Bo").with_suffix(
+        ".npz"
+    )
+    standing = cell(base).with_suffix(".npz")
+    with np.load(standing) as archive:
+        arrays = {name: improved(archive[name], 0.1) for name in archive if re.fullmatch("s0_whole_...", name)}
+    np.savez_compressed(path, **arrays)
+    name = cell(base).relative_to(base / "results").with_suffix("").as_posix()
+    assert re.search(
+        rf"\*\*(8|9)\d% of its ranks are near those of `{name}, seed 0`\*\*", additions_text(base, change)
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("pictograms/gsc-plus/vse-infinity-2net-caption-40-600steps", "-30c6f5a5"),
+        (
+            "digits/gsc-plus/vse-infinity-2net-caption-40-tuned-1500steps",
+            "/../vse-infinity-2net-none-tuned-1500steps",
+        ),
+        (
+            "pictograms-web/cream/vse-infinity-2net-natural-600steps",
+            "/../../sps/vse-infinity-2net-natural-600steps",
+        ),
+    ],
+)
+def test_the_nearest_results_of_the_repository_are_no_copies(names: tuple[str, str]) -> None:
+    """The nearest pairs on each dataset, of all 454,692."""
+    root, (first, rest) = PUBLISHED.parent, names
+    cells = [first, os.path.normpath(first + rest)]
+    ranks = {}
+    for name in cells:
+        file = read_cell(root / "results" / f"{name}.yaml")
+        keys, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
+        for key, counted in read_ranks(root / "results" / f"{name}.npz", keys, spec).items():
+            ranks[f"{name} {key}"] = np.concatenate([counted.whole.i2t, counted.whole.t2i])
+    assert [near_copies(ranks, run) for run in ranks] == [{}] * len(ranks)
+
+
 RESULT = "leaderboard/results/digits/ncr/a.yaml"
+PRINTED = "leaderboard/published/detection.csv"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (RESULT, "results"),
+        ("leaderboard/results/README.md", "results"),
+        ("leaderboard/reproduced.yaml", "results"),
+        (PRINTED, "printed numbers"),
+        ("leaderboard/published/anything", "printed numbers"),
+        ("leaderboard/README.md", "pages"),
+        ("leaderboard/methods.yaml", "code"),
+        ("leaderboard/templates/macros.html", "code"),
+        ("leaderboard/new.csv", "code"),
+        ("pyproject.toml", "code"),
+        (".gitattributes", "code"),
+        ('"leaderboard/results/\\303\\244.yaml"', "code"),  # git quotes an unusual name
+    ],
+)
+def test_every_file_is_of_one_kind(path: str, kind: str) -> None:
+    assert kind_of(path) == kind
 
 
 @pytest.mark.parametrize(
@@ -165,17 +383,19 @@ RESULT = "leaderboard/results/digits/ncr/a.yaml"
         (["ncl_bench/evaluation/ranks.py", "leaderboard/reproduced.yaml"], "ncl_bench/evaluation/ranks.py"),
         ([RESULT, ".github/workflows/leaderboard.yml"], ".github/workflows/leaderboard.yml"),
         ([RESULT, "leaderboard/published/notes.yaml"], "leaderboard/published/notes.yaml"),
+        (["leaderboard/methods.yaml", PRINTED], "leaderboard/methods.yaml"),
     ],
 )
-def test_results_and_code_come_in_two_changes(changed: list[str], code: str) -> None:
+def test_data_and_code_come_in_two_changes(changed: list[str], code: str) -> None:
     """A change of both was judged by its own code."""
-    message = rf"touches results \(.*\) and other files \({re.escape(code)}\); open two"
+    message = rf"touches (results|printed numbers) \(.*\) and other files \({re.escape(code)}\); open two"
     with pytest.raises(SubmissionError, match=message):
         refuse_mixed(changed)
 
 
 def test_results_alone_code_alone_and_pages_pass() -> None:
-    refuse_mixed([RESULT, "leaderboard/reproduced.yaml", "leaderboard/README.md", ""])
+    refuse_mixed([RESULT, "leaderboard/reproduced.yaml", "leaderboard/README.md"])
+    refuse_mixed([PRINTED, "leaderboard/published/notes.yaml", "docs/faq.md"])
     refuse_mixed(["leaderboard/significance.py", "tests/test_security.py"])
 
 
@@ -188,4 +408,28 @@ def test_the_command_reads_the_list_of_changed_files(
     assert capsys.readouterr().out == "No row of the leaderboard moved.\n"
     listed.write_text(f"{RESULT}\nMakefile\n", encoding="utf-8")
     with pytest.raises(SubmissionError, match="other files \\(Makefile\\)"):
+        cli.diff(base, change, only_new=True, changed_files=listed)
+    listed.write_text("ncl_bench/evaluation/ranks.py\n", encoding="utf-8")
+    with pytest.raises(SubmissionError, match=r"names code \(ncl_bench/evaluation/ranks.py\), .* --site"):
         cli.diff(base, change, changed_files=listed)
+
+
+def test_code_that_moves_a_row_needs_a_correction(
+    base: Path, change: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both boards came from one code, so a change of code moved no row; it passed."""
+    listed, site = tmp_path / "changed.txt", tmp_path / "site"
+    listed.write_text("leaderboard/significance.py\ntests/a.py\n", encoding="utf-8")
+    its_own = Path(shutil.copytree(change, tmp_path / "its_own"))
+    build(its_own, site, tables=True)
+    shutil.copy(its_own / "README.md", site)
+    cli.diff(base, change, site, only_new=True, changed_files=listed)
+    replace(site / "data" / "leaderboard.csv", r"(?m)^1(,digits,200,caption,0\.4,,CRCL,)", r"2\1")
+    message = (
+        r"the code of the change \(leaderboard/significance\.py and 1 other files\) moves 1 rows, such as CRCL, "
+        r".* `digits/crcl/.*maintainers label a correction"
+    )
+    with pytest.raises(SubmissionError, match=message):
+        cli.diff(base, change, site, only_new=True, changed_files=listed)
+    cli.diff(base, change, site, changed_files=listed)  # with the label
+    assert "touches code: `leaderboard/significance.py`, `tests/a.py`" in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
 def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -> None:
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("  noise:", '  notes: "*a*\\n### b"\n  noise:', 1), encoding="utf-8")
+    path.write_text(text.replace("  noise:", '  notes: "*a* ### b"\n  noise:', 1), encoding="utf-8")
     assert "notes nothing → `*a* ### b`\n" in diff(small_board, board, published=False)
 
 

@@ -252,7 +252,7 @@ def test_a_file_without_rows_overwrites_nothing(tmp_path: Path) -> None:
 
 def test_a_line_of_another_length_is_named(tmp_path: Path) -> None:
     for line in (f"{CLEAN},more", "only,two"):
-        with pytest.raises(SubmissionError, match=r"collected\.csv:2 has more or fewer cells"):
+        with pytest.raises(SubmissionError, match=r"collected\.csv line 2: it has (more|fewer) cells"):
             import_published(collected(tmp_path, HEAD, line), tmp_path / "results.csv")
 
 

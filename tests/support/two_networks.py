@@ -66,5 +66,5 @@ def assert_similarities(method: Any, batch: Batch, stored: Arrays, name: str) ->
     """Compare the similarities of either network after its steps in double precision."""
     for network, letter in zip(method.networks, "AB", strict=True):
         with torch.no_grad():
-            found = network.eval()(batch)
+            found = network.eval()(batch).similarities
         assert_near(found, stored[f"{name}.sims_{letter}__f64"], 1e-6, scale=1)

@@ -131,8 +131,10 @@ def test_unrelated_images_and_captions_are_drawn_where_a_network_reads_images() 
     for faults in ("repaired", "published"):
         made = OSA(OSAConfig(faults=faults), Setting(6, 16, WORDS, tiny_clip))
         made.prepare(StoredBatches(clip_batch(6)))
-        cosines = made.networks[0].eval()(
-            random_pairs(clip_batch(6), derive_seed(StoredBatches.seed, "shift"))
+        cosines = (
+            made.networks[0]
+            .eval()(random_pairs(clip_batch(6), derive_seed(StoredBatches.seed, "shift")))
+            .similarities
         )
         shifts.append(cosines.mean() if faults == "published" else cosines.diagonal().mean())
         assert_near(made.shift, shifts[-1], scale=1)

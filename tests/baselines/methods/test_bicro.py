@@ -256,7 +256,7 @@ def test_one_step_on_a_network_matches_the_published_code(
     else:
         key = "n_y" if mode == "unlabelled" else "c_y"
         given = tensor(stored[f"B.predict.{key}{suffix}"], dtype)
-        step(own, bicro_triplet(own.train()(batch), given, method.config).sum(), batch)
+        step(own, bicro_triplet(own.train()(batch).similarities, given, method.config).sum(), batch)
     assert_stored(seen[0].detach(), stored, f"A.{mode}.sims{suffix}", near, scale=1)
     assert step.losses[0] == pytest.approx(float(stored[f"A.{mode}.loss{suffix}"]), rel=value)
     assert step.norms[0] == pytest.approx(

@@ -3,18 +3,22 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tracemalloc
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import miniatures
+from tokenizers import Tokenizer, models
 
 from ncl_bench.data import DATASETS, digits, flickr30k, now
 from ncl_bench.data import prepare as preparing
 from ncl_bench.data.download import open_download
+from ncl_bench.data.embedded import embedded_material
 from ncl_bench.data.features import SCAN_ROWS, open_features, scan
 from ncl_bench.data.layout import FileRecord, read_manifest
 from ncl_bench.data.prepare import PrepareOptions, check, prepare
@@ -24,6 +28,7 @@ from ncl_bench.data.tokenize import TextOptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
 from ncl_bench.errors import DataError
+from ncl_bench.files import normalized
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -307,6 +312,52 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     assert not read_manifest(
         prepare("flickr30k", source, tmp_path / "jieba", PrepareOptions(text=TextOptions(("jieba",))))
     ).warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("flickr30k", "vocabulary", "of the tokenizer word, expected at most a third; the vocabulary that"),
+        (
+            "flickr30k",
+            "bert",
+            "100.0% of the words of train (language en) are unknown to the vocabulary of the",
+        ),
+        (
+            "now",
+            "shipped",
+            "of the tokenizer bert, expected at most a third; the files do not belong together",
+        ),
+    ],
+)
+def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, options, words, tmp_path):
+    source, file, text = miniatures.make(tmp_path / "from", name), tmp_path / "v.json", TextOptions()
+    if options == "vocabulary":
+        file.write_text(vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog"), 5)))
+        text = TextOptions(vocabulary=file)
+    elif options == "bert":
+        pieces = Tokenizer(models.WordLevel({"[UNK]": 0, "犬": 1}, unk_token="[UNK]"))
+        file.write_text(pieces.to_str())
+        text = TextOptions(("bert",), tokenizer_file=file)
+    else:
+        for path in source.rglob("*_caps_bert.txt"):
+            path.write_text("3,3,3,4\n" * len(path.read_text().splitlines()))
+    with pytest.raises(DataError, match=re.escape(words)):
+        prepare(name, source, tmp_path / "root", PrepareOptions(text=text))
+    assert not (tmp_path / "root" / name).exists()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in DATASETS.items() if spec.embedded))
+def test_embedded_datasets_are_in_one_unicode_form_and_share_no_features_across_splits(name):
+    """So that their token ids stay those of every version before."""
+    material = embedded_material(DATASETS[name])
+    splits_of: dict[bytes, set[str]] = {}
+    for split, captions in material.captions.items():
+        texts = [*captions.image_ids, *chain(*captions.texts.values())]
+        assert all(normalized(text) == text for text in texts)
+        for row in chain(*material.features[split].blocks(0, 128)):
+            splits_of.setdefault(hashlib.sha256(row.tobytes()).digest(), set()).add(split)
+    assert {len(splits) for splits in splits_of.values()} == {1}
 
 
 def test_the_same_download_with_another_vocabulary_is_another_preparation(published_vocabulary, tmp_path):

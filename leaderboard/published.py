@@ -142,7 +142,7 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
-    rows = read_table(path, SubmissionError, expected="a CSV file")[1]
+    rows = read_table(path, SubmissionError, expected="a CSV file", filled=False)[1]
     return [{name: from_csv_cell(cell) for name, cell in row.items()} for _, row in rows]
 
 

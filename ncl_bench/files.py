@@ -141,7 +141,12 @@ def _text(content: bytes, name: str, error: type[NclBenchError]) -> str:
 
 
 def read_table(
-    path: Path, error: type[NclBenchError], needed: Collection[str] = (), *, expected: str = "a table"
+    path: Path,
+    error: type[NclBenchError],
+    needed: Collection[str] = (),
+    *,
+    expected: str = "a table",
+    filled: bool = True,
 ) -> tuple[list[str], Rows]:
     """Read a table in UTF-8 whose first line names its columns; blanks around a name do not count.
 
@@ -154,6 +159,7 @@ def read_table(
         error: class of what is raised, also while rows are read.
         needed: columns that the table must have.
         expected: what the file should be.
+        filled: whether missing cells at the end of a row are empty; otherwise the row is refused.
 
     Returns:
         The columns, and an iterator over the rows.
@@ -184,11 +190,17 @@ def read_table(
     if len(set(named)) < len(named):
         twice = next(name for name in named if named.count(name) > 1)
         raise error(f"{path} has two columns {shown(twice)}; rename one of them")
-    return columns, _as_dicts(columns, rows, error)
+    return columns, _as_dicts(columns, rows, error, filled)
 
 
-def _as_dicts(columns: list[str], rows: Iterator[tuple[str, list[str]]], error: type[NclBenchError]) -> Rows:
+def _as_dicts(
+    columns: list[str], rows: Iterator[tuple[str, list[str]]], error: type[NclBenchError], filled: bool
+) -> Rows:
     for where, cells in rows:
+        if len(cells) < len(columns) and not filled:
+            raise error(
+                f"{where}: it has fewer cells than the first line ({len(cells)}, not {len(columns)}); complete it"
+            )
         if len(cells) > len(columns):
             raise error(
                 f"{where}: it has more cells than the first line ({len(cells)}, not {len(columns)}); quote a cell that "

@@ -153,7 +153,7 @@ def test_only_maintainers_say_what_they_reproduced(base: Path, change: Path) -> 
             "the detection row GSC, cross-modal weight .* remark is changed",
         ),
         ("detection.csv", ".*GSC, both.*\n", "", "the detection row GSC, both .* is gone"),
-        ("detection.csv", "\n", ",rank\n", "detection.csv has other columns"),
+        ("detection.csv", "\n", ",rank\n", "detection.csv: row 1: unknown key 'rank'"),
         (
             "results.csv",
             "(ncr2021,Table 1,SCAN,.*)(67.4)(.*\n)",
@@ -268,7 +268,7 @@ def test_new_seeds_are_described(base: Path, make: Maker, tmp_path: Path) -> Non
         "selection_split": "test",
         "extra_clean_data": "3,000 pairs",
         "pretrained_encoder": "CLIP",
-        "notes": "# mine\n\n@all see https://example.org",
+        "notes": "# mine @all see https://example.org",
     }
     add(make(tmp_path / "new", method="Mine", difficulty=1.2, **fields), change, submitter="Bo")
     text = additions_text(base, change, "ada")

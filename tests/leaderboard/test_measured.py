@@ -184,7 +184,7 @@ def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path)
 
 def test_other_columns_of_printed_detection_are_refused(tmp_path: Path) -> None:
     (tmp_path / "detection.csv").write_text("paper,auroc\nNCR,0.9\n")
-    with pytest.raises(SubmissionError, match=r"detection\.csv has other columns, expected paper, table"):
+    with pytest.raises(SubmissionError, match=r"detection\.csv: row 1: key 'table' is missing"):
         read_printed_detection(tmp_path)
 
 

@@ -4,8 +4,9 @@
     python -m tools.labels merge FIRST.csv SECOND.csv --to merged.csv       # kappa, and the pairs to look at again
 
 The pairs are those of ``pictograms-web`` unless ``--dataset`` and ``--root`` name others. A prepared dataset needs its
-images (``ncl-bench add-images``), and ``pictograms-web`` the package ``openclipart`` (``python -m tools.pictograms
-packages``), which ``--from`` names. The page downloads the labels as CSV: ``pair_id,image_id,label``.
+images (``ncl-bench add-images``). ``pictograms-web`` has thumbnails; ``--from`` draws them larger, from the package
+``openclipart`` (``python -m tools.pictograms packages``). The page downloads the labels as CSV:
+``pair_id,image_id,label``.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def pictures(train: PairedDataset, pairs: Sequence[int], packages: Path | None) 
     Args:
         train: the split.
         pairs: their ``pair_id``.
-        packages: folder of the package that ``pictograms-web`` is drawn from; None for prepared images.
+        packages: folder of the package that ``pictograms-web`` is drawn from; None for thumbnails and prepared images.
 
     Raises:
         DataError: a picture or the package is missing, or the package has another version.
@@ -75,8 +76,7 @@ def pictures(train: PairedDataset, pairs: Sequence[int], packages: Path | None) 
         if "" in found:
             missing = train.image_ids[train.caption_to_image[pairs[found.index("")]]]
             raise DataError(
-                f"{train.name} has no picture of image {missing}; add the images (ncl-bench add-images), or give "
-                "--from for pictograms-web"
+                f"{train.name} has no picture of image {missing}; add the images (ncl-bench add-images)"
             )
         return found
     from PIL import Image
@@ -201,7 +201,10 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("page", help="Write the labelling page.")
     making.add_argument(
-        "--from", dest="packages", type=Path, help="Folder of the package, for pictograms-web."
+        "--from",
+        dest="packages",
+        type=Path,
+        help="Folder of the package, to draw pictograms-web larger (default: its thumbnails).",
     )
     making.add_argument("--n", type=int, default=600, help="Number of pairs (default: 600).")
     making.add_argument("--order", type=int, default=1, help="Seed of the order on the page (default: 1).")

@@ -10,7 +10,7 @@ import pytest
 from ncl_bench.data import load_dataset
 from ncl_bench.data.pair_labels import LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.pictograms import WEB, png
+from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import DataError
 from tools import labels
 
@@ -146,9 +146,12 @@ def test_pairs_of_another_dataset_are_shown_with_its_pictures() -> None:
     assert len(labels.sample(digits, 20)) == 20
 
 
-def test_missing_pictures_and_captions_are_named(train: PairedDataset) -> None:
-    bare = next(row for row, image in enumerate(train.image_ids) if png(str(image)) is None)
-    with pytest.raises(DataError, match=f"no picture of image {train.image_ids[bare]}; add the images"):
-        labels.pictures(train, [bare], None)
+def test_missing_pictures_and_captions_are_named(
+    train: PairedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncl_bench.data.pictograms.png", lambda image_id: None)
+    bare = replace(train, images=None)
+    with pytest.raises(DataError, match=f"no picture of image {train.image_ids[3]}; add the images"):
+        labels.pictures(bare, [3], None)
     with pytest.raises(DataError, match="has token ids instead of captions"):
         labels.sample(replace(train, captions=None), 20)

@@ -6,16 +6,18 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncl_bench.data.pictograms import FILES, rows
+from ncl_bench.data.pictograms import FILES, NEAR_PAIRS, rows
 from ncl_bench.errors import DataError
 from tools.pictograms import items as texts
 from tools.pictograms.__main__ import main
 from tools.pictograms.build import Projection, fit_projection, read_projection
 from tools.pictograms.items import Reading, caption
+from tools.pictograms.near import near_pairs_table
 from tools.pictograms.packages import PACKAGES, read_package
 from tools.pictograms.pictures import draw, encode, encoder, make_blocks, read_block
 from tools.pictograms.split import KINDS, clusters, concept, near_pairs
@@ -167,6 +169,17 @@ def test_a_cluster_is_what_names_and_pictures_connect() -> None:
     labels = clusters(["pear", "", "pear", "apple", ""], [(1, 2)]).tolist()
     assert labels[0] == labels[1] == labels[2]
     assert len({labels[0], labels[3], labels[4]}) == 3
+
+
+def test_the_table_of_near_pairs_is_that_of_the_shipped_features() -> None:
+    assert near_pairs_table() == NEAR_PAIRS.read_text(encoding="utf-8")
+    near = pd.read_csv(NEAR_PAIRS)
+    found = near[near.split == "test"].groupby("dataset").image_id.nunique()
+    assert found.to_dict() == {"pictograms": 61, "pictograms-emoji": 14, "pictograms-web": 24}
+    named = set(zip(near.image_id, near.train_image_id, strict=True))
+    assert {("phosphor/lifebuoy", "lucide/life-buoy"), ("noto/merperson", "noto/merman")} <= named
+    assert not {row.split for row in rows() if row.id in set(near.train_image_id)} & {"dev", "test"}
+    assert {row.split for row in rows() if row.id in set(near.image_id)} == {"dev", "test"}
 
 
 # Pictures

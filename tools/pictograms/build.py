@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ncl_bench.data.spec import SPLITS
+from ncl_bench.data.pictograms import SHEETS
 from ncl_bench.errors import DataError
 from ncl_bench.files import text_lines, write_bytes, write_text
 from ncl_bench.progress import Progress, silent
@@ -116,8 +116,8 @@ def build(packages: Path, work: Path, to: Path, progress: Progress = silent) -> 
     _write_array(to / "features.npy", features)
     _write_array(to / "scales.npy", projection.scales)
     write_text(to / "items.tsv", table(kept, splits.checked, splits.web))
-    for split, pictures in thumbnails.items():
-        write_bytes(to / f"thumbnails_{split}.webp", sheet(pictures))
+    for name, pictures in thumbnails.items():
+        write_bytes(to / f"thumbnails_{name}.webp", sheet(pictures))
     write_text(to / "LICENSES.txt", notices(packages))
     stream = io.BytesIO()
     np.savez(stream, mean=projection.mean, axes=projection.axes, scales=projection.scales)
@@ -219,17 +219,17 @@ def _grids(paths: Sequence[Path], ids: set[str]) -> Iterable[NDArray[np.float32]
 def _project(
     paths: Sequence[Path], items: Sequence[Item], projection: Projection, checked: Mapping[str, str]
 ) -> tuple[NDArray[np.int8], dict[str, list[NDArray[np.uint8]]]]:
+    """Features of the items, and the pictures of each sheet."""
     rows = {item.id: row for row, item in enumerate(items)}
     features = np.empty((len(items), GRID * GRID, DIM), np.int8)
-    pictures: dict[str, dict[int, NDArray[np.uint8]]] = {split: {} for split in SPLITS}
+    pictures: dict[str, dict[int, NDArray[np.uint8]]] = {sheet: {} for sheet in SHEETS}
     for path in paths:
         block = read_block(path)
         for name, numbers, pixels in zip(block.ids, projection(block.grids), block.pictures, strict=True):
             if name in rows:
                 features[rows[name]] = numbers
-                if name in checked:
-                    pictures[checked[name]][rows[name]] = pixels
-    return features, {split: [found[row] for row in sorted(found)] for split, found in pictures.items()}
+                pictures[checked.get(name, "web")][rows[name]] = pixels
+    return features, {sheet: [found[row] for row in sorted(found)] for sheet, found in pictures.items()}
 
 
 def _write_array(path: Path, array: NDArray[np.int8] | NDArray[np.float32]) -> None:

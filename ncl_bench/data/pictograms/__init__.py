@@ -24,9 +24,14 @@ from ncl_bench.errors import DataError
 from ncl_bench.files import read_table
 
 FILES = Path(__file__).parent
+NEAR_PAIRS = FILES / "near_pairs.csv"
+"""Pictures of dev and test beside training pictures that look alike: ``dataset``, ``split``, ``image_id``,
+``train_image_id`` and ``cosine`` of the two pictures' mean features, above 0.95."""
 REGIONS, DIM = 16, 64
 THUMBNAIL, COLUMNS = 64, 40
 """Thumbnail size in pixels, and thumbnails per line of the sheet."""
+SHEETS = (*SPLITS, "web")
+"""Sheets of thumbnails: one per split of ``pictograms``, and one of clip art that only ``pictograms-web`` holds."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,11 @@ class Row:
     web_split: str
     as_it_comes: str
 
+    @property
+    def sheet(self) -> str:
+        """Name in ``SHEETS`` of the sheet with its thumbnail."""
+        return self.split or "web"
+
 
 @lru_cache
 def rows() -> tuple[Row, ...]:
@@ -60,25 +70,25 @@ def rows() -> tuple[Row, ...]:
 
 
 @lru_cache
-def splits() -> dict[str, str]:
-    """Split of ``pictograms`` by id, of the pictures that it holds."""
-    return {row.id: row.split for row in rows() if row.split}
+def sheets() -> dict[str, str]:
+    """Sheet of every picture, by id, in the order of the features."""
+    return {row.id: row.sheet for row in rows()}
 
 
 @lru_cache
 def pictured() -> frozenset[str]:
-    """Splits of ``pictograms`` whose thumbnails are at hand; an installed wheel has none of train, to stay small."""
-    return frozenset(split for split in SPLITS if (FILES / f"thumbnails_{split}.webp").is_file())
+    """Sheets that are at hand; an installed wheel has neither ``train`` nor ``web``, to stay small."""
+    return frozenset(sheet for sheet in SHEETS if (FILES / f"thumbnails_{sheet}.webp").is_file())
 
 
-@lru_cache(maxsize=len(SPLITS))
-def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
-    """Pictures of a split of ``pictograms`` by id, uint8 ``(64, 64, 3)``."""
-    shown = [name for name, its_split in splits().items() if its_split == split]
-    with open_picture(FILES / f"thumbnails_{split}.webp") as picture:
-        sheet = np.asarray(picture.convert("RGB"))
+@lru_cache(maxsize=len(SHEETS))
+def thumbnails(sheet: str) -> dict[str, NDArray[np.uint8]]:
+    """Pictures of a sheet by id, uint8 ``(64, 64, 3)``."""
+    shown = [name for name, its_sheet in sheets().items() if its_sheet == sheet]
+    with open_picture(FILES / f"thumbnails_{sheet}.webp") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
     tiles = (
-        sheet.reshape(-1, THUMBNAIL, COLUMNS, THUMBNAIL, 3)
+        pixels.reshape(-1, THUMBNAIL, COLUMNS, THUMBNAIL, 3)
         .swapaxes(1, 2)
         .reshape(-1, THUMBNAIL, THUMBNAIL, 3)
     )
@@ -87,14 +97,14 @@ def thumbnails(split: str) -> dict[str, NDArray[np.uint8]]:
 
 @lru_cache(maxsize=1_000)
 def png(image_id: str) -> bytes | None:
-    """The thumbnail of a picture; None for clip art whose own text is of no use, and outside :func:`pictured`."""
+    """The thumbnail of a picture; None outside :func:`pictured`."""
     from PIL import Image
 
-    split = splits().get(image_id)
-    if split is None or split not in pictured():
+    sheet = sheets().get(image_id)
+    if sheet is None or sheet not in pictured():
         return None
     stream = BytesIO()
-    Image.fromarray(thumbnails(split)[image_id]).save(stream, "PNG")
+    Image.fromarray(thumbnails(sheet)[image_id]).save(stream, "PNG")
     return stream.getvalue()
 
 
@@ -137,9 +147,11 @@ class Pictograms(EmbeddedDataset):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The table of pictures, their features, and the thumbnails that are at hand."""
-        thumbnails = (f"thumbnails_{split}.webp" for split in SPLITS if split in pictured())
-        return tuple(FILES / name for name in ("items.tsv", "features.npy", "scales.npy", *thumbnails))
+        """The table of pictures, their features, near pairs across splits, and the thumbnails that are at hand."""
+        used = {row.sheet for row in rows() if self.split_of(row)} & pictured()
+        thumbnails = (f"thumbnails_{sheet}.webp" for sheet in SHEETS if sheet in used)
+        tables = ("items.tsv", "features.npy", "scales.npy", NEAR_PAIRS.name)
+        return tuple(FILES / name for name in (*tables, *thumbnails))
 
     def split_of(self, row: Row) -> str:
         """Split of a picture in this dataset, or an empty string."""
@@ -159,7 +171,7 @@ class Pictograms(EmbeddedDataset):
         """With thumbnails as images, where every picture of the split has one; see the base class."""
         dataset = super().load_embedded(split, language, tokenizer)
         ids = tuple(self.content(split).image_ids.tolist())
-        whole = pictured() >= {splits().get(each) for each in ids}
+        whole = pictured() >= {sheets().get(each) for each in ids}
         return replace(dataset, images=Thumbnails(ids)) if whole else dataset
 
     def picture(self, image_id: str, features: FloatArray) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Pictograms: what is shipped is what was built, splits share no concept, and every dataset opens without files."""
+"""Pictograms: what is shipped is what was built, splits share no picture, and every dataset opens without files."""
 
 import io
 import subprocess
@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from ncl_bench import load_dataset
-from ncl_bench.data.pictograms import EMOJI, SPEC, THUMBNAIL, WEB, Pictograms, rows, thumbnails
+from ncl_bench.data.pictograms import EMOJI, SHEETS, SPEC, THUMBNAIL, WEB, Pictograms, rows, thumbnails
 from ncl_bench.data.spec import SPLITS
 
 ALL = (SPEC, EMOJI, WEB)
@@ -78,15 +80,31 @@ def test_every_picture_of_a_split_is_an_image(split: str) -> None:
     assert all(np.ptp(pixels) > 8 for pixels in thumbnails(split).values())
 
 
-def test_clip_art_whose_text_is_of_no_use_has_no_picture() -> None:
-    told, untold = (next(row for row in rows() if bool(row.split) is wanted) for wanted in (True, False))
-    assert SPEC.picture(told.id, np.zeros(0)) is not None
-    assert WEB.picture(untold.id, np.zeros(0)) is None
-    assert load_dataset("pictograms-web").images is None
-    assert load_dataset("pictograms-web", split="test").images is not None
+def test_every_picture_has_a_thumbnail_also_clip_art_whose_text_is_of_no_use() -> None:
+    for sheet in SHEETS:
+        assert set(thumbnails(sheet)) == {row.id for row in rows() if row.sheet == sheet}
+    images = load_dataset("pictograms-web").images
+    assert images is not None
+    assert len(images) == WEB.images["train"]
+    assert SPEC.picture("noto/nothing", np.zeros(0)) is None
+
+
+def test_every_labelled_pair_can_be_looked_at() -> None:
+    assert WEB.pair_labels is not None
+    labelled = pd.read_csv(WEB.pair_labels)
+    drawn = pd.Series({name: np.ptp(png_of(name)) for name in labelled.image_id})
+    assert len(drawn) == 1_200
+    assert drawn.min() > 8  # a drawing, not a white tile
+
+
+def png_of(image_id: str) -> NDArray[np.uint8]:
+    content = WEB.picture(image_id, np.zeros(0))
+    assert content is not None, f"{image_id} has no thumbnail"
+    return np.asarray(Image.open(io.BytesIO(content)))
 
 
 def test_an_installation_has_no_pictures_of_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncl_bench.data.pictograms.pictured", lambda: frozenset({"dev", "test"}))
     assert load_dataset("pictograms").images is None
+    assert load_dataset("pictograms-web").images is None
     assert load_dataset("pictograms", split="test").images is not None

@@ -83,5 +83,7 @@ def _line(
     if full is None or entry is None or full == entry or not full.r_sum:
         return AblationLine(row, printed, entry, interval, None, None)
     difference = told_apart.difference(full, entry)
-    of_full = None if difference is None else (100 * difference[0] / full.r_sum, 100 * difference[1] / full.r_sum)
+    of_full = (
+        None if difference is None else (100 * difference[0] / full.r_sum, 100 * difference[1] / full.r_sum)
+    )
     return AblationLine(row, printed, entry, interval, drop(full, entry), of_full)

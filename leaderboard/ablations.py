@@ -18,15 +18,23 @@ class AblationLine:
         row: the paper's.
         printed_drop: what it loses of the full method's printed rSum, in percent.
         entry: ours; None where it was not trained.
+        interval: 95 % interval of our mean rSum, over seeds and images; None where ours is missing.
         drop: what ours loses of our full method's rSum, in percent; None where one of the two is missing.
-        differs: whether ours differs significantly from our full method; None where one of the two is missing.
+        drop_interval: 95 % interval of the drop, in percent of our full method's mean rSum; None likewise. The two rows
+            differ significantly if it excludes 0.
     """
 
     row: Row
     printed_drop: float
     entry: Entry | None
+    interval: tuple[float, float] | None
     drop: float | None
-    differs: bool | None
+    drop_interval: tuple[float, float] | None
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether ours differs significantly from our full method; None where one of the two is missing."""
+        return None if self.drop_interval is None else self.drop_interval[0] > 0 or self.drop_interval[1] < 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,11 @@ def ablation_tables(entries: Sequence[Entry], told_apart: ToldApart) -> list[Abl
 def _line(
     table: Ablation, row: Row, full: Entry | None, entry: Entry | None, told_apart: ToldApart
 ) -> AblationLine:
-    if full is None or entry is None or full == entry:
-        return AblationLine(row, table.printed_drop(row), entry, None, None)
-    differs = bool(told_apart([full, entry])[0, 1])
-    return AblationLine(row, table.printed_drop(row), entry, drop(full, entry), differs)
+    printed, interval = table.printed_drop(row), None if entry is None else told_apart.interval(entry)
+    if full is None or entry is None or full == entry or not full.r_sum:
+        return AblationLine(row, printed, entry, interval, None, None)
+    difference = told_apart.difference(full, entry)
+    of_full = (
+        None if difference is None else (100 * difference[0] / full.r_sum, 100 * difference[1] / full.r_sum)
+    )
+    return AblationLine(row, printed, entry, interval, drop(full, entry), of_full)

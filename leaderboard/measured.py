@@ -1,4 +1,4 @@
-"""Measured tables: rows that this project trained at equal compute (docs/measured-tables.md).
+"""Measured tables: rows that this project trained at equal steps (docs/measured-tables.md).
 
 A table holds one dataset, backbone and number of steps. It quotes one number from papers: the share of its clean score
 that a method loses under noise.
@@ -174,7 +174,7 @@ class MeasuredTable:
 
 
 def measured_tables(content: Content) -> list[MeasuredTable]:
-    """All measured tables, sorted by dataset; empty if nothing was trained at equal compute."""
+    """All measured tables, sorted by dataset; empty if nothing was trained at equal steps."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for entry in content.entries:
         if entry.budget is not None and entry.status != "reported" and entry.kind != "ablation":

@@ -53,6 +53,14 @@ class ToldApart:
         parts = np.stack([model.parts() for model in models])
         return difference_interval(parts, np.zeros((2, parts.shape[1])), models[0].images_per_fold)
 
+    def difference(self, first: Entry, second: Entry) -> tuple[float, float] | None:
+        """95 % interval of the difference of two mean rSums of one cell; None without evidence of both."""
+        mine, theirs = self._models(first), self._models(second)
+        if not mine or not theirs:
+            return None
+        parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
+        return difference_interval(parts, others, mine[0].images_per_fold)
+
     def _models(self, entry: Entry) -> Sequence[Hits]:
         found = [self.hits.get((entry.file, run, entry.cell.protocol)) for run in entry.runs]
         known = [hits for hits in found if hits is not None]

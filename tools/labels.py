@@ -5,8 +5,7 @@
 
 The pairs are those of ``pictograms-web`` unless ``--dataset`` and ``--root`` name others. A prepared dataset needs its
 images (``ncl-bench add-images``). ``pictograms-web`` has thumbnails; ``--from`` draws them larger, from the package
-``openclipart`` (``python -m tools.pictograms packages``). The page downloads the labels as CSV:
-``pair_id,image_id,label``.
+``openclipart`` (``python -m tools.pictograms packages``). The page downloads a CSV file: ``pair_id,image_id,label``.
 """
 
 import argparse

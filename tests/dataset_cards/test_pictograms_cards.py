@@ -1,13 +1,16 @@
 """The cards of the pictograms: their numbers are those of the shipped files, and every source has its notice."""
 
 import json
+import re
+from hashlib import sha256
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from ncl_bench import load_dataset
-from ncl_bench.data.pictograms import EMOJI, FILES, SPEC, WEB, Pictograms, rows, thumbnails
+from ncl_bench.data.pictograms import EMOJI, FILES, NEAR_PAIRS, SPEC, WEB, Pictograms, rows, thumbnails
 from ncl_bench.data.spec import SPLITS
 from tools.pictograms.build import DROPPED_BY_HAND, HERE, REPORT
 from tools.pictograms.packages import PACKAGES
@@ -31,6 +34,45 @@ def test_the_card_says_what_is_shipped(spec: Pictograms) -> None:
             assert f"| {language} | {split} | {facts} | {dataset.vocabulary.size:,} |" in text
     for fact in (spec.origin.licence, spec.origin.homepage, *spec.origin.citation.splitlines()):
         assert fact in text
+
+
+def test_the_cards_count_near_pairs_shared_names_and_shared_captions() -> None:
+    cards = {
+        spec.name: (CARDS / f"{spec.name}.md").read_text(encoding="utf-8") for spec in (SPEC, EMOJI, WEB)
+    }
+    cards = {name: " ".join(card.split()) for name, card in cards.items()}
+    near = pd.read_csv(NEAR_PAIRS).groupby(["dataset", "split"]).image_id.nunique()
+    for name, card in cards.items():
+        assert f"{near[name, 'dev']} dev and {near[name, 'test']} test" in card
+    keywords = {part for row in rows() if row.split == "train" for part in row.caption.split(", ")}
+    named = sum(row.caption.split(", ")[0] in keywords for row in rows() if row.split == "test")
+    assert f"the names of {named} test pictures are keywords of training captions" in cards["pictograms"]
+    for name, others in (
+        ("pictograms", "pictograms: {} % of the pairs"),
+        ("pictograms-web", "{} % of the pairs share"),
+    ):
+        count = pd.Series(load_dataset(name).captions).value_counts()
+        pairs = count.sum()
+        # no other of the 127 has the caption: each is drawn from the rest
+        alone = [np.prod(1 - (n - 1) / (pairs - 1 - np.arange(127))) for n in count]
+        alone = np.maximum(alone, 0)
+        assert others.format(f"{100 * ((1 - alone) * count).sum() / pairs:.0f}") in cards["pictograms-web"]
+
+
+def test_the_sample_that_was_looked_at_is_the_one_on_the_card() -> None:
+    text = (CARDS / "pictograms.md").read_text(encoding="utf-8")
+    sample = text.split("## A sample that was looked at")[1].split("2 pictures were dropped")[0]
+    doubtful = set(re.findall(r"^\| `([^`]+)` \|", sample, re.MULTILINE))
+    ids = sorted(SPEC.content("test").image_ids.tolist(), key=lambda one: sha256(one.encode()).hexdigest())[
+        :200
+    ]
+    assert len(doubtful) == 19
+    assert doubtful <= {name for name in ids if name.startswith("openclipart/")}
+    assert f"{sum(name.startswith('openclipart/') for name in ids)} of them are clip art" in " ".join(
+        sample.split()
+    )
+    for spec in (SPEC, WEB):
+        assert "19 are doubtful" in spec.origin.noise
 
 
 def test_the_card_counts_what_the_last_build_reported() -> None:

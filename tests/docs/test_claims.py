@@ -15,10 +15,14 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import leaderboard
+from baselines.engine.cost import hollow
 from baselines.engine.printed import PUBLISHED
+from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
-from leaderboard.board import read_content
-from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate
+from leaderboard.ablations import ablation_tables
+from leaderboard.board import Content, read_content
+from leaderboard.entries import Entry
+from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
@@ -110,10 +114,24 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
 def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = [block for block in blocks_of(DOCS / "noise.md") if block.language in ("python", "text")]
     shown = [(one.text, two.text) for one, two in pairwise(blocks) if two.language == "text"]
-    assert len(shown) == 3
+    assert len(shown) == 4
     for example, printed in shown:
         exec(example, {})
         assert capsys.readouterr().out == printed
+
+
+def test_the_rows_without_near_pairs_are_as_the_page_of_measured_tables_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocks = blocks_of(DOCS / "measured-tables.md")
+    example, printed = next(
+        (one.text, two.text)
+        for one, two in pairwise(blocks)
+        if two.language == "text" and "NEAR_PAIRS" in one.text
+    )
+    exec(example, {})
+    assert capsys.readouterr().out == printed
+    assert all(line.endswith("change place, 0 significantly") for line in printed.splitlines()[1:])
 
 
 @pytest.mark.parametrize(("ratio", "most"), [(0.4, 69), (0.6, 65)])
@@ -131,25 +149,142 @@ def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(rati
     assert (mean.idxmin() == oracle) == (mean[oracle] < mean[same_loss]) == (ratio == 0.6)
 
 
-def test_tuning_gains_what_the_noise_page_says() -> None:
-    rows = leaderboard.load_results().query("method == 'SPS' and dataset == 'pictograms' and budget == 600")
-    mean = rows.pivot_table("r_sum", ["noise_unit", "noise_ratio"], "recipe")
-    gain = mean.tuned - mean.default
-    assert gain["caption"].between(7, 9).all()
-    assert gain["similar"].between(-3, -2).all()
+@pytest.fixture(scope="module")
+def content() -> Content:
+    return read_content(LEADERBOARD, published=False)
 
 
-def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says() -> None:
-    rows = leaderboard.load_results().query("dataset == 'pictograms' and budget == 600")
-    found = rows[rows.ablation.map(len) > 0].groupby("ablation").r_sum.agg(["mean", "count"])
-    wanted = {(name, row.title) for name, table in ablations().items() for row in table.rows}
-    assert wanted <= set(found.index)
-    assert found.loc[sorted(wanted), "count"].min() >= 3
-    mean = {title: value for (_, title), value in found["mean"].items() if title != "full"}
-    full_ncr = found.loc[[("ablation_ncr", "full")], "mean"].item()
-    assert mean["without co-divide"] >= full_ncr
-    assert min(mean["P-Cls"], mean["P-Cls + CR"]) >= mean["P-Cls + P-Cap + CR (full)"]
-    assert mean["L_r, q = 0"] >= mean["L_r with SCC"]
+Rows = dict[tuple[str, str, str, float], Entry]
+
+
+def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
+    """Measured rows of a dataset by method, recipe, noise unit and ratio."""
+    return {
+        (one.method, one.recipe, one.cell.noise_unit, one.cell.noise_ratio): one
+        for one in content.entries
+        if one.budget and one.kind != "ablation" and (one.cell.dataset, one.backbone) == (dataset, backbone)
+    }
+
+
+def difference(content: Content, first: Entry, second: Entry) -> tuple[float, float]:
+    """Difference of two mean rSums, and half the width of its 95 % interval."""
+    interval = content.told_apart.difference(first, second)
+    assert interval is not None
+    return sum(interval) / 2, (interval[1] - interval[0]) / 2
+
+
+def test_tuning_of_sps_gains_what_the_noise_page_says(content: Content) -> None:
+    rows, page = rows_of(content, "pictograms"), " ".join(text("docs/noise.md").split())
+    said = {("caption", 0.6): True, ("caption", 0.4): False, ("similar", 0.6): False, ("similar", 0.4): False}
+    for noise, significant in said.items():
+        gain, margin = difference(content, rows["SPS", "tuned", *noise], rows["SPS", "default", *noise])
+        assert f"{gain:.1f} ± {margin:.1f}" in page
+        assert (abs(gain) > margin) == significant
+
+
+@pytest.mark.parametrize(
+    ("unit", "ratio", "gain", "lose"), [("caption", 0.6, 9, 1), ("caption", 0.4, 6, 2), ("none", 0.0, 3, 6)]
+)
+def test_tuned_options_gain_and_lose_as_the_faq_says(
+    content: Content, unit: str, ratio: float, gain: int, lose: int
+) -> None:
+    rows = rows_of(content, "pictograms")
+    tuned = [key for key in rows if key[1:] == ("tuned", unit, ratio)]
+    found = [difference(content, rows[key], rows[key[0], "default", unit, ratio]) for key in tuned]
+    assert len(found) == 16
+    assert (sum(x > margin for x, margin in found), sum(-x > margin for x, margin in found)) == (gain, lose)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "lower"),
+    [("pictograms", {"DECL", "RINCE", "OSA (after a warm-up)"}), ("digits", {"CRCL", "RINCE", "InfoNCE"})],
+)
+def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: str, lower: set[str]) -> None:
+    rows = {key[:2]: one for key, one in rows_of(content, dataset).items() if key[2:] == ("caption", 0.6)}
+    methods = [one for one in rows.values() if one.kind == "method"]
+    for recipe in ("default", "tuned"):
+        above = {"GSC+", "GSC", "RCL", "CRCL", "L2RM"} | ({"NCR", "PC2"} if recipe == "tuned" else set())
+        for method in above:
+            gap, margin = difference(content, rows[method, recipe], rows["InfoNCE", recipe])
+            assert (gap > margin) == ((dataset, method, recipe) != ("digits", "CRCL", "tuned"))
+            assert gap > 0
+        assert max((one for one in methods if one.recipe == recipe), key=lambda x: x.r_sum).method == "GSC+"
+    assert max(rows["NCR", "default"].r_sum, rows["PC2", "default"].r_sum) < rows["InfoNCE", "default"].r_sum
+    tuned = {method for method, recipe in rows if recipe == "tuned"}
+    assert {m for m in tuned if rows[m, "tuned"].r_sum < rows[m, "default"].r_sum} == lower
+
+
+def test_costs_are_as_the_page_of_measured_tables_says(content: Content) -> None:
+    ranges = {"VSE∞": (0.8, 6.1), "SGR": (0.9, 16.7)}
+    for backbone, (least, most) in ranges.items():
+        costs = [one.cost for one in content.unmerged if one.backbone == backbone and one.cost]
+        assert (round(min(costs), 1), round(max(costs), 1)) == (least, most)
+    page = " ".join(text("docs/measured-tables.md").split())
+    assert "0.8 to 6.1 times the plain steps on VSE∞, and up to 16.7 times on SGR" in page
+
+
+@pytest.mark.parametrize(
+    ("recipe", "times"),
+    [("pictograms_vse_infinity", 15), ("digits_vse_infinity", 195), ("pictograms_sgr", 41)],
+)
+def test_networks_are_as_small_as_the_faq_says(recipe: str, times: int) -> None:
+    dataset, backbone = recipe.split("_", 1)
+    published = n_parameters(f"flickr30k_{backbone}", 8_481)  # the published vocabulary
+    assert int(published / n_parameters(recipe, load_dataset(dataset).vocabulary.size)) == times
+    page = " ".join(text("docs/faq.md").split())
+    assert f"{published / 1e6:.1f} million" in page
+    assert f"{times} times as many as on {dataset}" in page
+
+
+def n_parameters(recipe: str, words: int) -> int:
+    loaded = Recipe.load(f"triplet/{recipe}")
+    spec = DATASETS[loaded.dataset]
+    options = loaded.backbone_config.model_dump()
+    network = hollow(loaded.backbone["name"], spec.n_regions, spec.feature_dim, words, **options)
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(content: Content) -> None:
+    gsc = rows_of(content, "pictograms")["GSC", "default", "caption", 0.6]
+    for curve in gsc.curves[:3]:
+        assert 0.82 <= max(curve.auroc) <= 0.835
+        assert curve.auroc.index(max(curve.auroc)) < 6
+    assert "it peaks at 0.82 to 0.83 within the first six epochs" in " ".join(text("docs/audit.md").split())
+
+
+def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(content: Content) -> None:
+    tables = ablation_tables(content.entries, content.told_apart)
+    lines = {line.row.title: line for table in tables for line in table.lines[1:]}
+    assert {row.title for table in ablations().values() for row in table.rows[1:]} == set(lines)
+    assert min(len(line.entry.seeds) for line in lines.values()) >= 3
+    page = " ".join(text("docs/measured-tables.md").split())
+    widths = {title: (line.drop_interval[1] - line.drop_interval[0]) / 2 for title, line in lines.items()}
+    assert f"{widths.pop('L_r, q = 1'):.0f} % for CRCL's L_r at q = 1" in page
+    assert f"standard deviation of {lines['L_r, q = 1'].entry.spread['r_sum']:.0f})" in page
+    assert f"{min(widths.values()):.0f} to {max(widths.values()):.0f} % of the full method's rSum" in page
+    small = sum(line.printed_drop < 6 for line in lines.values())
+    assert f"{small} of the {len(lines)} printed drops are below 6 %" in page
+    above = {title for title, line in lines.items() if line.drop < 0}
+    significant = {"P-Cls", "L_d, the label is the prediction"}
+    unsure = {"without co-divide", "without co-rectify", "P-Cls + CR", "P-Cls + P-Cap", "L_r, q = 0"}
+    assert above == significant | unsure | {"captions by the nearest embedding, without P-Cls"}
+    assert {title for title in above if lines[title].differs} == significant
+
+
+def test_default_ncr_divides_clip_art_as_little_as_the_page_of_measured_tables_says(content: Content) -> None:
+    page = " ".join(text("docs/measured-tables.md").split())
+    ncr = next(
+        one for one in content.entries if one.ablation == ("ablation_ncr", "full") and one.kind == "ablation"
+    )
+    found = np.mean([curve.auroc[-1] for curve in ncr.curves])
+    assert f"AUROC is {found:.2f} after the last epoch" in page
+    rows = rows_of(content, "pictograms")
+    full, control = (rows[name, "default", "caption", 0.4] for name in ("NCR", "Triplet (warm-up, hardest)"))
+    assert f"it scores {full.r_sum:.1f}, and its control, the hardest triplet, {control.r_sum:.1f}" in page
+    gap, margin = difference(content, full, control)
+    assert abs(gap) < margin
+    options = Recipe.load("ncr/pictograms_vse_infinity").method
+    assert options["warmup_learning_rate"] == 4 * options["learning_rate"]
 
 
 def test_own_images_take_fourteen_commands() -> None:

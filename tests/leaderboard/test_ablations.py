@@ -59,6 +59,12 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_pat
     assert table.lines[1].drop == pytest.approx(100 * (sums[0] - sums[1]) / sums[0])
     assert [round(line.printed_drop, 1) for line in table.lines] == [0.0, 0.8, 60.0, 99.2]
     assert table.lines[2].differs is True
+    apart = content.told_apart([line.entry for line in table.lines if line.entry])
+    assert [line.differs for line in table.lines[1:3]] == apart[0, 1:].tolist()
+    for line in table.lines[1:3]:
+        assert sum(line.drop_interval) / 2 == pytest.approx(line.drop)
+    assert sum(table.lines[0].interval) / 2 == pytest.approx(sums[0])
+    assert table.lines[3].drop_interval is None
     ranked = [one for board in content.boards for one in board.ranks]
     ranks = {(entry.cell.percent, entry.settings): rank for rank, entry in ranked}
     without = ("method.co_divide=false",)
@@ -70,6 +76,9 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_pat
     build(root, tmp_path, published=False)
     page = (tmp_path / "ablations.html").read_text(encoding="utf-8")
     assert "without co-divide" in page
+    for low, high in (table.lines[0].interval, table.lines[1].drop_interval, table.lines[2].drop_interval):
+        assert f"{low:.1f} to {high:.1f}" in page
+    assert "A drop whose interval contains 0 proves nothing" in page
     assert "ncl-bench sweep --table ablation_ncr --dataset digits --to ablation_ncr" in page
 
 

@@ -19,8 +19,8 @@ from tools.pictograms.split import NEAR
 def near_training_pictures(spec: Pictograms) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield dataset, split, image, training image and cosine of every near pair, in the order of the split.
 
-    The vector of a picture is the mean of its 16 shipped regions. A pair is near if the cosine of its two vectors is
-    above ``NEAR``; the vectors are not centred again.
+    The vector of a picture is the mean of its 16 shipped regions; vectors are not centred again. A pair is near if the
+    cosine of its two vectors is above ``NEAR``.
     """
     train = spec.content("train")
     directions = _directions(train.image_features)
@@ -55,8 +55,7 @@ def write_near_pairs() -> str:
     write_text(NEAR_PAIRS, table)
     held_out = {tuple(line.split(",")[:3]) for line in table.splitlines()[1:]}
     lines = [
-        f"{spec.name}: {sum(one[:2] == (spec.name, split) for one in held_out)} of {spec.images[split]:,} "
-        f"{split} pictures"
+        f"{spec.name}: {sum(one[:2] == (spec.name, split) for one in held_out)} of {spec.images[split]:,} in {split}"
         for spec in (SPEC, EMOJI, WEB)
         for split in ("dev", "test")
     ]

@@ -136,7 +136,7 @@ def _features(chosen: list[Row]) -> NDArray[np.float32]:
 
 
 class Pictograms(EmbeddedDataset):
-    """The checked part: every text describes its picture."""
+    """The pictures whose text passed the rules of ``tools/pictograms``."""
 
     word_threshold: ClassVar[int] = 2
     columns: ClassVar[Mapping[str, str]] = {
@@ -273,9 +273,9 @@ def _origin(summary: str, noise: str) -> Origin:
     )
 
 
-_CLEAN = (
-    "The pairs are clean. The benchmark corrupts only train, by exchanging the images of captions. With one caption "
-    "per image, all units move the same number of pairs."
+_MOVED = (
+    "The benchmark corrupts only train, by exchanging the images of captions. With one caption per image, all units "
+    "move the same number of pairs."
 )
 
 SPEC = Pictograms(
@@ -296,7 +296,8 @@ SPEC = Pictograms(
     origin=_origin(
         "Clip art, emoji and icons with English names and keywords that people gave them. Each image has 16 region "
         "features of a small CNN.",
-        _CLEAN,
+        "The pairs count as clean; of 200 test pairs that were looked at, 19 are doubtful, all of them clip art. "
+        f"{_MOVED}",
     ),
 )
 
@@ -317,7 +318,7 @@ EMOJI = PictogramsEmoji(
     tokenizers={"zh": "jieba", "en": "word"},
     origin=_origin(
         "The emoji of Pictograms, in the same splits, with the names and keywords of Unicode in Chinese and English.",
-        _CLEAN,
+        f"The pairs count as clean. {_MOVED}",
     ),
 )
 
@@ -340,7 +341,9 @@ WEB = PictogramsWeb(
     origin=_origin(
         "The clip art of Pictograms with the original titles and keywords, many of which name a batch of pictures. Dev "
         "and test are the clip art of Pictograms, whose captions passed its rules.",
-        "Natural: some titles name a batch, an artist or another picture. Dev and test hold only captions that passed "
-        "the rules of Pictograms.",
+        "Natural: some titles name a batch, an artist or another picture. Few are wrong: 1.7 % of train by labels of a "
+        "sample. In a batch of 128, 52 % of the pairs share their caption with another pair. Dev and test hold only "
+        "captions that passed the rules of Pictograms; of 77 clip arts of Pictograms' test that were looked at, 19 are "
+        "doubtful.",
     ),
 )

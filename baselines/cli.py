@@ -389,7 +389,7 @@ def audit_runs(
             noise_file=noise_file,
             root=root,
         )
-        result = write_lemon((runs[0], runs[1]), to, train, labels=labels, device=device)
+        result = write_lemon((runs[0], runs[1]), to, train, root=root, labels=labels, device=device)
     for remark in result.remarks:
         typer.echo(remark)
     for column, found in result.detection.items():

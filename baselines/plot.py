@@ -102,7 +102,7 @@ class _Pairs:
         truth = None if known is None or known[rows].all() or not known[rows].any() else known[rows]
         (folder,), (outcome,) = audited.folders, audited.outcomes
         kept = [
-            {name: values[rows] for name, values in folder.read_division(epoch).items()}
+            {name: values[rows] for name, values in folder.read_division(epoch, len(audited.train)).items()}
             for epoch in range(outcome.epochs)
         ]
         return cls(audited, truth, own_values(audited, device=device, console=Console(stderr=True)), kept)

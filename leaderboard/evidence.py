@@ -6,7 +6,6 @@ known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Sizes are check
 
 import io
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,11 +19,9 @@ from ncl_bench.evaluation.metrics import hits_per_image
 from ncl_bench.evaluation.protocol import expected_shape, fold_size, ranks_under, split_fold_size
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.files import write_bytes
-from ncl_bench.npy import parse_header
+from ncl_bench.npy import NPZ_ERRORS, npz_bytes, read_npz_array
 
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
-_HEADER = 1_024
-"""Upper bound on the bytes of an array's header in the file."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Fixed time stamp, so that the same ranks give the same bytes."""
 _AGAIN = "add the submission again with `ncl-bench leaderboard add`"
@@ -84,7 +81,8 @@ def read_ranks(
     n_images, n_captions = expected_shape(spec, "test")
     n_queries = {"i2t": n_images, "t2i": n_captions}
     n_seeds = len({*seeds, *adding})
-    largest = n_seeds * len(kinds) * 2 * 4 * (n_images + n_captions) + 16 * _HEADER * (n_seeds + 1)
+    of_kind = 2 * sum(npz_bytes((n,), _DTYPES) for n in n_queries.values())  # ranks and ties
+    largest = n_seeds * len(kinds) * of_kind + npz_bytes((0,), _DTYPES)
     try:
         size = path.stat().st_size
         if size > largest:
@@ -99,7 +97,7 @@ def read_ranks(
                     _ranks(arrays, f"s{seed}_{kind}", kinds[kind], spec, n_queries) for kind in kinds
                 )
                 found[seed] = Counted(whole, within[0] if within else None, None, "")
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+    except NPZ_ERRORS as error:
         raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
     left = {name for name in arrays.left if name.partition("_")[0].removeprefix("s") not in adding}
     if left:
@@ -123,29 +121,15 @@ class _Arrays:
         return f"{name}.npy" in self.members
 
     def read(self, name: str, n: int) -> NDArray[np.int64]:
-        """Read unsigned integers ``(n,)`` as int64; decompress no more bytes than they can have."""
+        """Read unsigned integers ``(n,)`` as int64."""
         info = self.members.get(f"{name}.npy")
         if info is None:
             raise SubmissionError(f"{self.path} lacks {name}, the ranks of a seed of the YAML file; {_AGAIN}")
         self.left.discard(info.filename)
-        largest = n * 4 + _HEADER
-        if info.file_size > largest:
-            raise SubmissionError(
-                f"{self.path}: {name} declares {info.file_size:,} bytes, {n:,} ranks have at most {largest:,}; {_AGAIN}"
-            )
-        with self.archive.open(info) as stream:
-            content = io.BytesIO(stream.read(largest))
         try:
-            shape, _, dtype = parse_header(content)
+            return read_npz_array(self.archive, info, (n,), _DTYPES).astype(np.int64)
         except ValueError as error:
-            raise SubmissionError(f"{self.path}: {name} is no array ({error}); {_AGAIN}") from None
-        data = content.read()
-        if dtype not in _DTYPES or shape != (n,) or len(data) != n * dtype.itemsize:
-            raise SubmissionError(
-                f"{self.path}: {name} holds {dtype} of shape {shape} in {len(data):,} bytes, expected one unsigned "
-                f"integer of 16 or 32 bits per query, {(n,)}; {_AGAIN}"
-            )
-        return np.frombuffer(data, dtype).astype(np.int64)
+            raise SubmissionError(f"{self.path}: {name} {error}; {_AGAIN}") from None
 
 
 def _ranks(

@@ -326,6 +326,35 @@ def file_finder(folder: Path) -> Callable[[str], Path | None]:
     return find
 
 
+def refuse_larger(path: Path, largest: int, error: type[NclBenchError], fix: str) -> None:
+    """Refuse a file of more than ``largest`` bytes unread; see :func:`read_limited`."""
+    try:
+        size = path.stat().st_size
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror}; {fix}") from None
+    if size > largest:
+        raise error(f"{path} has {size:,} bytes, expected at most {largest:,}; {fix}")
+
+
+def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str) -> bytes:
+    """Read a whole file whose size is known; a larger one is refused unread.
+
+    Args:
+        path: of the file.
+        largest: number of bytes that it can have.
+        error: class of what is raised.
+        fix: what the user should do, in words that end the sentence.
+
+    Raises:
+        NclBenchError: of the given class.
+    """
+    refuse_larger(path, largest, error, fix)
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror}; {fix}") from None
+
+
 def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool = False) -> None:
     """Refuse files that ``torch.save`` cannot have written: archives of other files, or compressed entries.
 

@@ -1,11 +1,15 @@
-"""Open ``.npy`` files from strangers: the header is checked against the file before a byte of data is used.
+"""Open ``.npy`` and ``.npz`` files from strangers: headers and sizes are checked before a byte of data is used.
 
-Nothing is ever unpickled, unzipped or read as a whole.
+Nothing is ever unpickled. An ``.npy`` file is never read as a whole. Of an ``.npz`` file one array is decompressed at a
+time, and no more bytes than the caller expects of it.
 """
 
 import io
 import os
 import warnings
+import zipfile
+import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -115,6 +119,61 @@ def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
     if not whole or (0 in shape and prod(size or 1 for size in shape) > LARGEST_ARRAY):
         raise ValueError("no array has this shape")
     return shape, fortran_order, dtype
+
+
+NPZ_ERRORS = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a damaged ``.npz`` file can raise."""
+_NPZ_HEADER = 1_024
+"""Upper bound on the bytes of an array's header in an ``.npz`` file."""
+
+
+def npz_bytes(shape: tuple[int, ...], dtypes: Collection[np.dtype[Any]]) -> int:
+    """Largest number of bytes that an array of an ``.npz`` file can have, decompressed and with its header."""
+    return prod(shape) * max(dtype.itemsize for dtype in dtypes) + _NPZ_HEADER
+
+
+def read_npz_array(
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    shape: tuple[int, ...],
+    dtypes: Collection[np.dtype[Any]],
+) -> NDArray[Any]:
+    """Read one array of an ``.npz`` file; no more bytes are decompressed than this shape can have.
+
+    Args:
+        archive: the file.
+        member: entry of the array.
+        shape: that it must have.
+        dtypes: that it may have.
+
+    Raises:
+        ValueError: it has another shape or type, or declares more bytes. The message follows the array's name.
+        Exception: one of :data:`NPZ_ERRORS`, if the archive is damaged.
+    """
+    largest = npz_bytes(shape, dtypes)
+    if member.file_size > largest:
+        raise ValueError(f"declares {member.file_size:,} bytes, expected at most {largest:,}")
+    with archive.open(member) as stream:
+        content = io.BytesIO(stream.read(largest))
+    try:
+        found, _, dtype = parse_header(content)
+    except ValueError as error:
+        raise ValueError(f"is no array ({error})") from None
+    data = content.read()
+    if dtype not in dtypes or found != shape or len(data) != prod(shape) * dtype.itemsize:
+        expected = " or ".join(str(each) for each in dtypes)
+        raise ValueError(
+            f"holds {dtype} of shape {found} in {len(data):,} bytes, expected {expected} of shape {shape}"
+        )
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def map_npy(path: Path, header: NpyHeader) -> NDArray[Any]:

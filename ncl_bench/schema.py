@@ -10,7 +10,7 @@ from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
 from ncl_bench.errors import SubmissionError
-from ncl_bench.files import readable
+from ncl_bench.files import read_limited, readable
 from ncl_bench.shown import Matching, unseen
 
 LARGEST_YAML = 64 * 1024
@@ -102,15 +102,7 @@ def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
         SubmissionError: missing, no regular file, or larger than ``largest`` bytes; it is not read then.
     """
     readable(path, SubmissionError, "a short text")
-    try:
-        size = path.stat().st_size
-        if size > largest:
-            raise SubmissionError(
-                f"{path} has {size:,} bytes, expected at most {largest:,}; it should be a short text"
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise SubmissionError(f"cannot read {path}: {error.strerror}; give a readable file") from None
+    return read_limited(path, largest, SubmissionError, "give a short text")
 
 
 def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
 from baselines.kit.randomness import derive_seed
 from baselines.methods.ncr import matching_prediction
+from ncl_bench.data import refuse_damage
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
@@ -127,6 +128,7 @@ def open_runs(
 
     Raises:
         TrainingError: a run is unfinished, or runs or data do not match.
+        DataError: a file of the training split has changed since the dataset was prepared.
     """
     folders = [RunFolder(run) for run in runs]
     described = [folder.read_run() for folder in folders]
@@ -147,6 +149,7 @@ def open_runs(
                 f"{runs[0]} was trained on data with another {name} ({then[:16]} there, {now[:16]} here); give the "
                 f"{'--root' if name == 'fingerprint' else '--noise-file'} of the training"
             )
+    refuse_damage(train.name, root, "train", progress=bar)
     return AuditedRuns(folders, described, outcomes, jobs, train, jobs[0].kept_rows(train))
 
 
@@ -250,16 +253,14 @@ def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32
         epoch: epoch to read (default: the best epoch of each run).
 
     Raises:
-        TrainingError: a run's stored estimates belong to another number of pairs.
+        TrainingError: a run's stored estimates are damaged, or belong to another number of pairs.
     """
     found = []
     for folder, job, outcome in zip(audited.folders, audited.jobs, audited.outcomes, strict=True):
-        kept = folder.read_division(outcome.best_epoch if epoch is None else epoch)
+        kept = folder.read_division(outcome.best_epoch if epoch is None else epoch, len(audited.train))
         if CLEAN_PROBABILITY not in kept:
             continue
         values = kept[CLEAN_PROBABILITY]
-        if len(values) != len(audited.train):
-            raise TrainingError(f"{folder.path} keeps divisions of {len(values):,} pairs; train it again")
         unseen = np.setdiff1d(np.arange(len(values)), job.rows(audited.train), assume_unique=True)
         values[unseen] = np.nan  # pairs that were never trained on still have the initial value of the memory
         found.append(values[audited.rows])

@@ -6,6 +6,7 @@
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from baselines.engine.measures import Detection, detection, hidden_correspondenc
 from baselines.engine.scoring import embed
 from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.methods import METHODS
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import dataset_spec, refuse_damage
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import Kept, read_pair_ids, write_keep
 from ncl_bench.data.paired import PairedDataset
@@ -42,6 +43,8 @@ THRESHOLD = 0.5
 """Threshold of the posterior, and of methods that state none."""
 SUSPICIOUS, SUREST = 200, 50
 """Number of pairs on the page."""
+SHORTEST = 1e-12
+"""Length below which torch does not scale a vector to unit length."""
 SEED = 0
 """Seed of the draws of an audit without a run: what a rank is among, and the reference of more than 50,000 pairs."""
 
@@ -99,6 +102,7 @@ def write_lemon(
     to: Path,
     train: PairedDataset,
     *,
+    root: Path | None = None,
     labels: Path | None = None,
     device: str = "auto",
 ) -> AuditResult:
@@ -108,6 +112,7 @@ def write_lemon(
         embeddings: files of the images and of the captions, a vector each, in the order of the split.
         to: folder to write; it must not exist, or be empty.
         train: the training split with its noise.
+        root: folder of prepared datasets that it was loaded from.
         labels: as for :func:`write_audit`.
         device: ``auto``, ``cpu`` or ``cuda``.
 
@@ -116,6 +121,7 @@ def write_lemon(
         NclBenchError: embeddings or labels are missing or refused.
     """
     _refuse_existing(to)
+    refuse_damage(train.name, root, "train", progress=bar)
     images, captions = _embeddings(embeddings, train)
     known, rows = open_labels(labels, train), np.arange(len(train))
     with sole_owner(to):
@@ -139,7 +145,17 @@ def _embeddings(files: tuple[Path, Path], train: PairedDataset) -> list[NDArray[
                 f"and {len(train):,} captions to train on; expected a float vector of one length for each, images first"
             )
         check_embeddings(array, str(file), "cosine")
-    return [np.array(array, np.float32) for array in arrays]  # a mapped file would be read-only
+    with np.errstate(over="ignore"):
+        cast = [np.array(array, np.float32) for array in arrays]  # a mapped file would be read-only
+        lengths = [np.linalg.norm(array, axis=1) for array in cast]
+    for length, file in zip(lengths, files, strict=True):
+        bad = np.flatnonzero(~((length > SHORTEST) & np.isfinite(length)))
+        if len(bad):
+            raise ScoresError(
+                f"{file} holds {len(bad):,} vectors whose length is out of the range of float32, the first in row "
+                f"{bad[0]}; scale them to unit length"
+            )
+    return cast
 
 
 def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -> pd.DataFrame:
@@ -231,6 +247,8 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
         DataError: ``to`` exists, or the list cannot be read.
     """
     result = read_result(audit)
+    if threshold is not None and not math.isfinite(threshold):
+        raise TrainingError(f"threshold is {threshold}, expected a finite number, such as 0.5")
     if ids is None and threshold is None:
         if result.threshold is None:
             raise TrainingError(
@@ -240,10 +258,11 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
         threshold = THRESHOLD
     path = readable(audit / PAIRS, TrainingError, "the table of an audit")
     try:
+        _refuse_large(path, result)
         table = pd.read_parquet(path, columns=["pair_id", result.chosen_by])
         every = table["pair_id"].to_numpy(np.int64)
         values = table[result.chosen_by].to_numpy(np.float32, na_value=np.nan)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise TrainingError(f"{path} is damaged ({first_line(error)}); run `ncl-bench audit` again") from None
     if ids is not None:
         kept, others = _without(every, ids), f"are not in {ids}; list fewer"
@@ -267,6 +286,26 @@ def apply_audit(audit: Path, to: Path, *, threshold: float | None = None, ids: P
     )
     write_keep(to, kept, record)
     return record
+
+
+def _refuse_large(table: Path, result: AuditResult) -> None:
+    """Refuse a table with more pairs than its dataset, or than its summary says, before a column is decompressed."""
+    from pyarrow.parquet import read_metadata
+
+    facts = read_metadata(table)
+    columns = [
+        facts.row_group(group).column(number)
+        for group in range(facts.num_row_groups)
+        for number in range(facts.num_columns)
+    ]
+    read = sum(
+        each.total_uncompressed_size
+        for each in columns
+        if each.path_in_schema in ("pair_id", result.chosen_by)
+    )
+    n_pairs = dataset_spec(result.dataset).n_captions("train")
+    if not facts.num_rows == result.n_pairs <= n_pairs or read > 64 * (n_pairs + 1_000):
+        raise ValueError(f"{facts.num_rows:,} rows, {RESULT} states {result.n_pairs:,} of {n_pairs:,} pairs")
 
 
 def _without(pair_ids: Int64Array, file: Path) -> Int64Array:
@@ -304,7 +343,8 @@ def _runs(audited: AuditedRuns) -> list[AuditedRun]:
             backbone=job.backbone.title_of(job.recipe.backbone_config),
             seed=run.seed,
             best_epoch=None if run.imported else outcome.best_epoch,
-            has_clean_probability=CLEAN_PROBABILITY in folder.read_division(outcome.best_epoch),
+            has_clean_probability=CLEAN_PROBABILITY
+            in folder.read_division(outcome.best_epoch, len(audited.train)),
         )
         for folder, job, run, outcome in zip(
             audited.folders, audited.jobs, audited.described, audited.outcomes, strict=True

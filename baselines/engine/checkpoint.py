@@ -3,14 +3,16 @@
 import hashlib
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ncl_bench.errors import TrainingError
-from ncl_bench.files import atomic_path, sha256_of_file
+from ncl_bench.errors import TrainingError, first_line, shorten
+from ncl_bench.files import atomic_path, check_torch_file, sha256_of_file
 
 KEPT = 2
 _NAME = re.compile(r"epoch-(\d{6})\.([0-9a-f]{16})\.pt")
@@ -68,7 +70,7 @@ def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
         The state, or None if there is no checkpoint, and the damaged files that were skipped.
 
     Raises:
-        TrainingError: an intact file cannot be read by this version of torch.
+        TrainingError: an intact file is compressed, or cannot be read by this version of torch.
     """
     damaged: list[Path] = []
     for path in sorted(_checkpoints(folder), reverse=True):
@@ -79,7 +81,37 @@ def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     return None, damaged
 
 
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load an optimiser's state, which torch does not compare with the parameters.
+
+    Raises:
+        ValueError: it belongs to other parameters.
+    """
+    optimizer.load_state_dict(saved)
+    for parameter, kept in optimizer.state.items():
+        for name, values in kept.items():
+            if isinstance(values, torch.Tensor) and values.ndim and values.shape != parameter.shape:
+                raise ValueError(f"{name} of an optimizer has shape {tuple(values.shape)}")
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Use the content of a checkpoint; one that does not fit the run is refused in a sentence.
+
+    Raises:
+        TrainingError: the block could not use it.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise TrainingError(
+            f"the newest checkpoint in {folder} does not fit this run ({shorten(first_line(error))}); delete the "
+            "folder, or train into a new one"
+        ) from None
+
+
 def _parsed(path: Path) -> dict[str, Any]:
+    check_torch_file(path, TrainingError)
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
         if not isinstance(state, dict):

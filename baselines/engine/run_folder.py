@@ -26,15 +26,19 @@ from baselines.engine.measures import Epoch
 from baselines.engine.recipe import Recipe
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
-from ncl_bench.errors import RecipeError, TrainingError, first_problem
+from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, shorten
 from ncl_bench.files import write_bytes, write_text
 from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.npy import NPZ_ERRORS, read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.precision import Precision
 from ncl_bench.schema import Record
 
 OUTCOME_FILES = ("training.json", "result.json")
 """Files that mark a finished training; the second is of earlier versions."""
+
+MOST_ESTIMATES = 32
+"""Arrays in a file of ``divisions``, more than any method keeps."""
 
 Content = TypeVar("Content")
 
@@ -266,21 +270,31 @@ class RunFolder:
         """Where an epoch's estimates lie, see :meth:`write_division`."""
         return self.path / "divisions" / f"epoch-{epoch:06d}.npz"
 
-    def read_division(self, epoch: int) -> dict[str, NDArray[np.float32]]:
+    def read_division(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
         """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
 
+        Args:
+            epoch: from 0.
+            n_pairs: pairs of the training split.
+
         Raises:
-            TrainingError: the file is damaged.
+            TrainingError: the file is damaged, or holds estimates of another number of pairs.
         """
         path = self.division_file(epoch)
         if not path.is_file():
             return {}
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return {name: arrays[name].astype(np.float32) for name in arrays.files}
-        except (OSError, ValueError, zipfile.BadZipFile):
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+                if len(members) > MOST_ESTIMATES:
+                    raise ValueError(f"it holds {len(members):,} arrays, expected at most {MOST_ESTIMATES}")
+                return {
+                    member.filename.removesuffix(".npy"): _estimate(archive, member, n_pairs)
+                    for member in members
+                }
+        except NPZ_ERRORS as error:
             raise TrainingError(
-                f"{path} is damaged; delete it, and the audit does without this epoch"
+                f"{path} is damaged ({first_line(error)}); delete it, and the audit does without this epoch"
             ) from None
 
     def write_division(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
@@ -324,6 +338,13 @@ class RunFolder:
     def _write(self, name: str, content: Any) -> None:
         """Write JSON; non-finite numbers raise."""
         write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _estimate(archive: zipfile.ZipFile, member: zipfile.ZipInfo, n_pairs: int) -> NDArray[np.float32]:
+    try:
+        return read_npz_array(archive, member, (n_pairs,), (np.dtype("<f2"),)).astype(np.float32)
+    except ValueError as error:
+        raise ValueError(f"{shorten(member.filename)} {error}") from None
 
 
 def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:

@@ -234,12 +234,16 @@ def _compute(jobs: Sequence[TrainingJob], folders: Sequence[RunFolder]) -> dict[
 
 def _found(job: TrainingJob, folder: RunFolder, run: Run) -> FoundPairs | None:
     """Compare the last division of a run with the truth; None without a division, or if no seed draws the noise."""
-    kept = folder.read_division(folder.read_outcome().epochs - 1)
-    noise = run.noise
-    if CLEAN_PROBABILITY not in kept or noise.unit is None or noise.seed is None or run.keep is not None:
+    last, noise = folder.read_outcome().epochs - 1, run.noise
+    if noise.unit is None or noise.seed is None or run.keep is not None:
+        return None
+    if not folder.division_file(last).is_file():
         return None
     noisy = replace(job, noise_ratio=noise.ratio, noise_unit=noise.unit, noise_seed=noise.seed)
     train = noisy.load("train")
+    kept = folder.read_division(last, len(train))
+    if CLEAN_PROBABILITY not in kept:
+        return None
     method, config = METHODS[job.recipe.method["name"]], job.recipe.method_config
     trusted = trusted_rows(method, config, train, job.seed)
     truth = hidden_correspondence(with_own_images(train, trusted) if len(trusted) else train)

@@ -20,7 +20,7 @@ from safetensors.torch import load
 from torch import nn
 
 from baselines.backbones import BACKBONES
-from baselines.engine.checkpoint import latest_state
+from baselines.engine.checkpoint import fitting, latest_state
 from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob, build_method, initial_network
 from baselines.engine.run_folder import Run, RunFolder
@@ -29,7 +29,7 @@ from baselines.engine.statement import statement_of, statement_of_zero_shot
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.evaluation.protocol import evaluate
 from ncl_bench.evaluation.statement import ArrayFile
 from ncl_bench.evaluation.submission import (
@@ -40,9 +40,11 @@ from ncl_bench.evaluation.submission import (
     Submission,
     write_submission,
 )
-from ncl_bench.files import atomic_folder, sha256_of_file, sole_owner
+from ncl_bench.files import atomic_folder, read_limited, sha256_of_file, sole_owner
 from ncl_bench.progress import bar
 
+LONGEST_HEADER = 1_000_000
+"""Bytes of the header of a safetensors file, at most: some hundred for every tensor."""
 SCORES_FILE = "test.npy"
 EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
 
@@ -227,7 +229,8 @@ def _last_epoch(
         state, _ = latest_state(folder.checkpoints)
         if state is None:
             return None
-        method.load_state_dict(state["method"])
+        with fitting(folder.checkpoints):
+            method.load_state_dict(state["method"])
     matrix = _matrix("last epoch", networks, test, device, console)
     return _r_sum(matrix, test) if rank() == 0 else None
 
@@ -262,16 +265,15 @@ def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> 
     """
     method = build_method(job, job.load("train"), job.seed, pretrained=False)
     stated = folder.read_outcome().best_sha256 if folder.finished else None
+    fix = "train or import it again"
+    largest = LONGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
     try:
-        content = folder.best.read_bytes()
+        content = read_limited(folder.best, largest, TrainingError, fix)
         if stated not in (None, sha256(content).hexdigest()):
             raise SafetensorError("its sha256 differs from the one in training.json")
         method.networks.load_state_dict(load(content))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        problem = str(error).splitlines()[0]
-        raise TrainingError(
-            f"{folder.best} is missing or damaged ({problem}); train or import it again"
-        ) from None
+    except (SafetensorError, RuntimeError) as error:
+        raise TrainingError(f"{folder.best} is damaged ({first_line(error)}); {fix}") from None
     return method.eval().to(device)
 
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save
 
-from baselines.engine.checkpoint import latest_state, save_state
+from baselines.engine.checkpoint import fitting, latest_state, load_optimizer, save_state
 from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob, build_method, refuse_unselectable, trusted_rows, with_own_images
 from baselines.engine.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
@@ -316,23 +316,27 @@ class Trainer:
             print(f"{path} is damaged and was deleted; training resumes from an older checkpoint")
             path.unlink()
         if state is not None:
-            self.folder.write_history([Epoch.model_validate(entry) for entry in state["history"]])
+            with fitting(self.folder.checkpoints):
+                history = [Epoch.model_validate(entry) for entry in state["history"]]
+                self._ended(state["epochs"], state.get("taken", []))
+            self.folder.write_history(history)
         return state
 
     def _resume(self, state: dict[str, Any] | None) -> int:
         if state is None:
             return 0
-        self.method.load_state_dict(state["method"])
-        self._make_optimizers(self.plans[0])
-        for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):
-            self.step.optimizers[module].load_state_dict(saved)
-        self.history = [Epoch.model_validate(entry) for entry in state["history"]]
-        self.step.count = state["steps"]
-        self.step.taken = state.get("taken", self.step.taken)  # older checkpoints lack it
-        self.place = state.get("place", state["epochs"] - 1)
-        self.spent = Spent(**state.get("spent", {}))
-        self.best_sha256 = state.get("best_sha256")
-        return int(state["epochs"])
+        with fitting(self.folder.checkpoints):
+            self.method.load_state_dict(state["method"])
+            self._make_optimizers(self.plans[0])
+            for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):
+                load_optimizer(self.step.optimizers[module], saved)
+            self.history = [Epoch.model_validate(entry) for entry in state["history"]]
+            self.step.count = state["steps"]
+            self.step.taken = state.get("taken", self.step.taken)  # older checkpoints lack it
+            self.place = state.get("place", state["epochs"] - 1)
+            self.spent = Spent(**state.get("spent", {}))
+            self.best_sha256 = state.get("best_sha256")
+            return int(state["epochs"])
 
     def _conclude(self) -> Outcome:
         chosen = [entry for entry in self.history if entry.best]

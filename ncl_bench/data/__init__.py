@@ -20,13 +20,14 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.paired import collate as collate
-from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import load_similar
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
 from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.plugins import registered
+from ncl_bench.progress import Progress, silent
 
 ROOT_VARIABLE = "NCL_BENCH_DATA"
 DATASETS: dict[str, DatasetSpec] = {}
@@ -128,8 +129,7 @@ def load_dataset(
         raise DataError(
             f"preload is {preload!r}, expected 'ram' or None; leave it out to keep features on disk"
         )
-    root = root or os.environ.get(ROOT_VARIABLE) or None
-    root = None if root is None else Path(root).absolute()
+    root = _root(root)
     ratio = 0 if noise_ratio is None else noise_ratio
     unit: NoiseUnit = "caption" if noise_unit is None else noise_unit
     check_noise(ratio, unit, 0 if noise_seed is None else noise_seed)
@@ -169,6 +169,25 @@ def _load_again(given: tuple[str, ...], name: str, **options: Any) -> PairedData
     """Call :func:`load_dataset` in another process, with the plugins that may have registered the dataset."""
     plugins.load_plugins(given)
     return load_dataset(name, **options)
+
+
+def refuse_damage(name: str, root: str | Path | None, split: str, *, progress: Progress = silent) -> None:
+    """Compare the hash of every file that a split is read from with the manifest; reads all of its features once.
+
+    Args:
+        name: name of the dataset. An embedded one has no files of its own, and nothing is compared.
+        root: as for :func:`load_dataset`.
+        split: ``train``, ``dev`` or ``test``.
+        progress: shows the bytes read.
+
+    Raises:
+        DataError: a file has changed since the dataset was prepared.
+    """
+    spec, place = dataset_spec(name), _root(root)
+    if place is None or _is_embedded(spec, place):
+        return
+    for sentence in damage(prepared_folder(place, name), split=split, progress=progress):
+        raise DataError(sentence)
 
 
 def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
@@ -252,6 +271,15 @@ def _check_noise_allowed(spec: DatasetSpec, split: str) -> None:
         )
 
 
+def _root(given: str | Path | None) -> Path | None:
+    place = given or os.environ.get(ROOT_VARIABLE)
+    return Path(place).absolute() if place else None
+
+
+def _is_embedded(spec: DatasetSpec, root: Path | None) -> bool:
+    return spec.embedded and not (root and (root / spec.name / "manifest.json").exists())
+
+
 def _needed(root: Path | None, spec: DatasetSpec) -> Path:
     if not root:
         raise DataError(
@@ -269,7 +297,7 @@ def _open_clean(
     root: Path | None,
     preload: Literal["ram"] | None,
 ) -> PairedDataset:
-    if spec.embedded and not (root and (root / spec.name / "manifest.json").exists()):
+    if _is_embedded(spec, root):
         return spec.load_embedded(split, language, tokenizer)
     return load_prepared(
         _needed(root, spec), spec, split, language=language, tokenizer=tokenizer, preload=preload

@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
-from ncl_bench.files import as_csv, atomic_folder, read_table, readable, write_text
+from ncl_bench.files import as_csv, atomic_folder, read_table, readable, refuse_larger, write_text
 from ncl_bench.noise.draw import NoiseRecord, noise_sha256
 from ncl_bench.schema import Record
 
 KEEP_CSV, KEEP_JSON = "keep.csv", "keep.json"
+LONGEST_LINE = 21
+"""Bytes of a pair id and the end of its line."""
 _REMAKE = "write it again with `ncl-bench audit apply`"
 
 
@@ -28,7 +30,7 @@ class Kept(Record):
         dataset: dataset of the train split.
         fingerprint: fingerprint of the split, before noise.
         noise: noise of the split, without its source.
-        n_pairs: number of pairs of the split.
+        n_pairs: number of audited pairs.
         n_kept: number of kept pairs.
         sha256: hash (hex) of the kept ids in ascending order, little-endian int64.
         chosen_by: column of the audit that was compared with the threshold, or ``ids`` for a list of removed pairs.
@@ -98,10 +100,16 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
                 f"{folder} belongs to data with another {name} ({shorten(theirs)} there, {shorten(ours)} here); "
                 "give the noise and the dataset of the audited run"
             )
+    refuse_larger(listed, LONGEST_LINE * (1 + len(train)), DataError, _REMAKE)
     ids = read_pair_ids(listed, DataError, f"the list {expected}")
     if noise_sha256(ids) != kept.sha256:
         raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")
     rows = np.flatnonzero(np.isin(train.pair_ids, ids))
+    if not len(rows) == len(ids) == kept.n_kept <= kept.n_pairs <= len(train):
+        raise DataError(
+            f"{listed} holds {len(ids):,} pairs, {len(rows):,} of them of {train.name}/train, of {len(train):,}; "
+            f"{KEEP_JSON} states {kept.n_kept:,} of {kept.n_pairs:,}; {_REMAKE}"
+        )
     return rows, kept
 
 

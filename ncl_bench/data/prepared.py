@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from ncl_bench.data.layout import (
     read_manifest,
 )
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import SPLITS, DatasetSpec
 from ncl_bench.data.vocabulary import load_vocabulary
 from ncl_bench.errors import DataError, ScoresError, shorten, unknown_name
 from ncl_bench.files import sha256_of_file
@@ -55,7 +55,7 @@ def load_prepared(
     Raises:
         DataError: nothing is prepared there, it is damaged, or it lacks the split, language or tokenizer.
     """
-    folder = root if (root / MANIFEST).exists() else root / spec.name
+    folder = prepared_folder(root, spec.name)
     manifest = read_manifest(folder)
     _check_facts(manifest, spec, folder)
     check_sizes(folder, manifest.files, how_to_prepare(folder))
@@ -88,6 +88,11 @@ def load_prepared(
         images=TableColumn(parts, "image", range(n_images)) if parts else None,
     )
     return dataset if preload is None else dataset.in_ram()
+
+
+def prepared_folder(root: Path, name: str) -> Path:
+    """Folder of a prepared dataset: ``root/name``, or ``root`` if it is the dataset's own."""
+    return root if (root / MANIFEST).exists() else root / name
 
 
 def _check_facts(manifest: Manifest, spec: DatasetSpec, folder: Path) -> None:
@@ -159,11 +164,12 @@ def _tokens(folder: Path, tokenization: Tokenization, split: str, n: int, size: 
     return TokenTable(ids, offsets)
 
 
-def damage(folder: Path, *, progress: Progress = silent) -> Iterator[str]:
+def damage(folder: Path, *, split: str | None = None, progress: Progress = silent) -> Iterator[str]:
     """Read a whole prepared folder and report every file that has changed since it was written.
 
     Args:
         folder: folder of the dataset.
+        split: leave out the files of other splits (default: read all).
         progress: shows the bytes read.
 
     Yields:
@@ -172,16 +178,16 @@ def damage(folder: Path, *, progress: Progress = silent) -> Iterator[str]:
     Raises:
         DataError: a manifest cannot be read, or a file is missing or has another size.
     """
-    yield from _damage(folder, how_to_prepare(folder), lambda: read_manifest(folder).files, progress)
+    yield from _damage(folder, how_to_prepare(folder), lambda: read_manifest(folder).files, split, progress)
     place = folder / IMAGE_FILES
     if place.exists():
         command = f"{command_name()} add-images {folder.name} --from IMAGES --to {folder.parent}"
         remedy = f"delete {place} and run `{command}`"
-        yield from _damage(place, remedy, lambda: read_image_files(folder).files, progress)
+        yield from _damage(place, remedy, lambda: read_image_files(folder).files, split, progress)
 
 
 def _damage(
-    place: Path, remedy: str, files: Callable[[], Sequence[FileRecord]], progress: Progress
+    place: Path, remedy: str, files: Callable[[], Sequence[FileRecord]], split: str | None, progress: Progress
 ) -> Iterator[str]:
     sentence = "{} is not the file that was written (its sha256 differs); {}"
     own = place / f"{MANIFEST}.sha256"
@@ -190,6 +196,7 @@ def _damage(
         return  # a damaged manifest says nothing about the other files
     records = files()
     check_sizes(place, records, remedy)
+    records = [record for record in records if split is None or _belongs(record.name, split)]
     with progress(f"reading {place}", sum(record.bytes for record in records)) as advance:
         for record in records:
             digest = hashlib.sha256()
@@ -199,3 +206,8 @@ def _damage(
                     advance(len(block))
             if digest.hexdigest() != record.sha256:
                 yield sentence.format(place / record.name, remedy)
+
+
+def _belongs(name: str, split: str) -> bool:
+    """Whether a file, such as ``features/train.npy`` or ``tokens/train/word.npy``, is not of another split."""
+    return not {part.partition(".")[0] for part in PurePosixPath(name).parts} & {*SPLITS} - {split}

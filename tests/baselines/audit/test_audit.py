@@ -1,7 +1,9 @@
 """Audits of tiny runs on a thousand pairs of digits: the table, the folder, the pairs to keep, and what is refused."""
 
 import json
+import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +71,7 @@ def test_the_table_holds_every_pair_as_a_slow_loop_finds_it(
     assert table["pair_id"].tolist() == list(range(1000))
     assert table["caption"].tolist() == list(data.captions)
     assert table["image_id"].tolist() == [str(data.image_ids[image]) for image in data.caption_to_image]
-    best = folder.read_division(folder.read_outcome().best_epoch)["clean_probability"]
+    best = folder.read_division(folder.read_outcome().best_epoch, 1000)["clean_probability"]
     np.testing.assert_array_equal(table["clean_probability"], best)
 
     method = chosen_method(whole, folder, torch.device("cpu"))
@@ -252,7 +254,7 @@ def test_kept_pairs_are_a_subset_after_the_noise(
     run = train(digits_job(NCR, keep=tmp_path / "cleaned"), tmp_path / "run")
     described = RunFolder(run).read_run()
     assert described.keep == kept
-    seen = RunFolder(run).read_division(2)["clean_probability"]
+    seen = RunFolder(run).read_division(2, 1000)["clean_probability"]
     assert (np.delete(seen, expected) == 1).all()  # as memories begin
     with pytest.raises(TrainingError, match="was trained with --keep; give the same here"):
         audit(run, device="cpu", console=QUIET)
@@ -347,9 +349,61 @@ def test_a_damaged_division_is_named(runs: dict[str, Path], tmp_path: Path) -> N
     path = folder.division_file(folder.read_outcome().best_epoch)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(
-        TrainingError, match=r"npz is damaged; delete it, and the audit does without this epoch"
+        TrainingError, match=r"npz is damaged \(.*\); delete it, and the audit does without this epoch"
     ):
         audit(tmp_path / "run", device="cpu", console=QUIET)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        (
+            lambda: {"a": np.zeros(10**7, np.float16)},
+            "a.npy' declares 20,000,128 bytes, expected at most 3,024",
+        ),
+        (
+            lambda: {str(k): np.zeros(1000, np.float16) for k in range(33)},
+            "it holds 33 arrays, expected at most 32",
+        ),
+        (
+            lambda: {"a": np.zeros(999, np.float16)},
+            r"holds float16 of shape \(999,\) in 1,998 bytes, expected float16",
+        ),
+        (lambda: {"a": np.zeros(1000, np.int16)}, "holds int16 of shape"),
+        (lambda: {"a" * 5_000: np.zeros(9999, np.float16)}, r"'a{76}\.\.\. declares"),
+    ],
+)
+def test_a_division_is_not_decompressed_beyond_its_pairs(
+    arrays: Callable[[], dict[str, np.ndarray]], problem: str, tmp_path: Path
+) -> None:
+    path = RunFolder(tmp_path).division_file(0)
+    path.parent.mkdir()
+    np.savez_compressed(path, **arrays())
+    with pytest.raises(TrainingError, match=problem):
+        RunFolder(tmp_path).read_division(0, 1000)
+
+
+def test_a_table_of_more_pairs_than_the_summary_or_the_dataset_is_not_decompressed(
+    audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pd, "read_parquet", None)
+    for n_rows, stated in ((50_000, 1000), (50_000, 50_000), (999, 1000)):
+        shutil.copytree(audited, tmp_path / "audit", dirs_exist_ok=True)
+        table = pd.DataFrame({"pair_id": np.zeros(n_rows, np.int64), "clean_probability": np.zeros(n_rows)})
+        table.to_parquet(tmp_path / "audit" / "pairs.parquet", index=False)
+        said = json.loads((audited / "result.json").read_text()) | {"n_pairs": stated}
+        (tmp_path / "audit" / "result.json").write_text(json.dumps(said))
+        with pytest.raises(
+            TrainingError, match=rf"is damaged \({n_rows:,} rows, result.json states {stated:,} of 10,000"
+        ):
+            apply_audit(tmp_path / "audit", tmp_path / "cleaned")
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf, -math.inf])
+def test_a_threshold_that_is_no_number_is_refused(threshold: float, audited: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=f"threshold is {threshold}, expected a finite number"):
+        apply_audit(audited, tmp_path / "cleaned", threshold=threshold)
+    assert not (tmp_path / "cleaned").exists()
 
 
 def test_the_commands_say_what_was_found_and_what_comes_next(

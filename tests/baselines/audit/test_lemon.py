@@ -11,12 +11,13 @@ from support.rounding import assert_near
 from typer.testing import CliRunner
 
 import baselines.audit.lemon
-from baselines.audit import apply_audit
+import baselines.audit.report
+from baselines.audit import apply_audit, write_lemon
 from baselines.audit.lemon import FIXED, LemonScores, LemonSetting, lemon
 from baselines.audit.result import read_result
 from ncl_bench.cli import app
 from ncl_bench.data import dataset_spec, load_dataset, true_correspondence
-from ncl_bench.errors import NclBenchError, TrainingError
+from ncl_bench.errors import DataError, NclBenchError, ScoresError, TrainingError
 
 CASES, SETS = ("cosine", "euclidean", "subset"), ("train", "val", "test")
 SETTINGS = ("fixed", "zero", "only_beta", "only_gamma", "uneven")
@@ -144,3 +145,39 @@ def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:
         assert isinstance(done.exception, NclBenchError)
         assert problem in str(done.exception)
     assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("number", [1e300, 1e39, 3e19, 1e-13, 1e-39, 1e-300, -1e300])
+@pytest.mark.parametrize("side", ["images", "captions"])
+def test_vectors_that_float32_cannot_scale_are_refused(number: float, side: str, tmp_path: Path) -> None:
+    spec = dataset_spec("digits")
+    sizes = {"images": spec.images["train"], "captions": spec.n_captions("train")}
+    files = []
+    for name, n in sizes.items():
+        vectors = np.ones((n, 2))
+        if name == side:
+            vectors[[5, 7]] = number
+        files.append(tmp_path / f"{name}.npy")
+        np.save(files[-1], vectors)
+    train = load_dataset("digits", split="train")
+    with pytest.raises(
+        ScoresError, match=rf"{side}\.npy holds 2 vectors whose length .* the first in row 5; scale"
+    ):
+        write_lemon((files[0], files[1]), tmp_path / "to", train, device="cpu")
+    assert not (tmp_path / "to").exists()
+
+
+def test_an_audit_compares_the_files_of_the_training_split_with_their_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+
+    def refuse(name: str, root: Path | None, split: str, **_: object) -> None:
+        compared.append((name, root, split))
+        raise DataError("train.npy is not the file that was written")
+
+    monkeypatch.setattr(baselines.audit.report, "refuse_damage", refuse)
+    train = load_dataset("digits", split="train")
+    with pytest.raises(DataError, match="is not the file that was written"):
+        write_lemon((tmp_path, tmp_path), tmp_path / "to", train, root=tmp_path)
+    assert compared == [("digits", tmp_path, "train")]

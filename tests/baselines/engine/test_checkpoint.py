@@ -4,16 +4,17 @@ import hashlib
 import io
 import resource
 import tracemalloc
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from support.damaged import PICKLE, assert_damage_is_refused, assert_refused
 
-from baselines.engine.checkpoint import latest_state, save_state
-from ncl_bench.errors import NclBenchError
+from baselines.engine.checkpoint import latest_state, load_optimizer, save_state
+from ncl_bench.errors import NclBenchError, TrainingError
 
 PAIRS = 1_000_000
 
@@ -69,6 +70,39 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def named_by_hash(folder: Path, content: bytes) -> Path:
+    path = folder / f"epoch-000001.{hashlib.sha256(content).hexdigest()[:16]}.pt"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_compressed_checkpoint_is_not_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, packed = io.BytesIO(), io.BytesIO()
+    torch.save({"method": torch.zeros(1_000_000)}, plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    named_by_hash(tmp_path, packed.getvalue())
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(TrainingError, match=r"pt is compressed, which torch\.save never does"):
+        latest_state(tmp_path)
+
+
+def test_the_state_of_an_optimizer_belongs_to_its_parameters() -> None:
+    for size, fits in ((3, True), (4, False)):
+        module = torch.nn.Linear(size, 1)
+        optimizer = torch.optim.Adam(module.parameters())
+        module(torch.ones(1, size)).sum().backward()
+        optimizer.step()
+        fresh = torch.optim.Adam(torch.nn.Linear(3, 1).parameters())
+        with (
+            nullcontext()
+            if fits
+            else pytest.raises(ValueError, match=r"exp_avg of an optimizer has shape \(1, 4\)")
+        ):
+            load_optimizer(fresh, optimizer.state_dict())
+
+
 def test_damaged_checkpoints_are_read_or_refused(tmp_path: Path) -> None:
     """Each is named by the hash of its bytes, so that torch reads the damage."""
     state = {"epochs": 1, "method": {"w": torch.ones(3)}, "history": [{"loss": 0.5}], "optimizers": []}
@@ -76,8 +110,7 @@ def test_damaged_checkpoints_are_read_or_refused(tmp_path: Path) -> None:
     def read(content: bytes) -> None:
         for old in tmp_path.glob("epoch-*"):
             old.unlink()
-        digest = hashlib.sha256(content).hexdigest()[:16]
-        (tmp_path / f"epoch-000001.{digest}.pt").write_bytes(content)
+        named_by_hash(tmp_path, content)
         latest_state(tmp_path)
 
     assert_damage_is_refused([save_state(tmp_path, 1, state).read_bytes()], read, PICKLE)

@@ -96,7 +96,7 @@ def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the
     history = trainer.history
     assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
     assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
-    kept = trainer.folder.read_division(2)["clean_probability"]
+    kept = trainer.folder.read_division(2, 1000)["clean_probability"]
     wrong = detection(kept, hidden_correspondence(trainer.train_split), 0.5)
     assert training.found is not None
     assert training.found.f1 == round(wrong.own.f1, 4)
@@ -235,6 +235,16 @@ def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> Non
     with pytest.raises(TrainingError, match="its sha256 differs from"):
         submit([tmp_path / "run"], tmp_path / "to", device="cpu")
     assert not (tmp_path / "to").exists()
+
+
+def test_weights_larger_than_the_networks_are_not_read(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    with (tmp_path / "run" / "best.safetensors").open("r+b") as file:
+        file.truncate(10**12)  # without a byte on the disk
+    with pytest.raises(
+        TrainingError, match=r"safetensors has 1,000,000,000,000 bytes, expected at most .*; train or"
+    ):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
 
 
 def test_a_network_that_no_memory_holds_is_refused(runs: list[Path], tmp_path: Path) -> None:

@@ -114,6 +114,28 @@ def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_p
     assert [path.name for path in run.iterdir()] == [name]
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"epochs": 1},
+        {"epochs": 1, "history": [{}]},
+        {"epochs": "a", "history": []},
+        {"epochs": 0, "history": [], "method": {}},
+        {"epochs": 0, "history": [], "method": {"networks.0.x": torch.zeros(1)}},
+        {"epochs": 0, "history": [], "method": [], "optimizers": 3},
+    ],
+)
+def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path) -> None:
+    trainer = Trainer(digits_job(TRIPLET), RunFolder(tmp_path / "run"), "cpu")
+    trainer.folder.claim(trainer.job.record(trainer.train_split))
+    save_state(trainer.folder.checkpoints, 1, state)
+    with pytest.raises(
+        TrainingError, match=r"newest checkpoint in .*checkpoints does not fit this run \(.*\); delete"
+    ):
+        train(digits_job(TRIPLET), tmp_path / "run")
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_goes_on_with_the_same_bits_past_a_damaged_checkpoint(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,37 @@ def test_damaged_files_are_named(folder: Path, file: str, content: str | None, m
         load_dataset("digits", noise_ratio=0.4, keep=folder)
     assert message in str(refused.value)
     assert "audit apply" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("stated", "ids"),
+    [
+        ({"n_kept": 2}, IDS),
+        ({"n_kept": 9_000}, IDS),
+        ({"n_pairs": 2}, IDS),
+        ({"n_pairs": 10_001}, IDS),
+        ({}, [1, 4, 10_000]),
+        ({}, [1, 4, 4]),
+        ({"n_kept": 2}, [1, 4, 4]),
+    ],
+)
+def test_another_number_of_pairs_than_stated_is_refused(
+    folder: Path, stated: dict, ids: Sequence[int]
+) -> None:
+    said = json.loads((folder / "keep.json").read_text()) | {"sha256": noise_sha256(np.array(ids))} | stated
+    (folder / "keep.json").write_text(json.dumps(said))
+    (folder / "keep.csv").write_text("pair_id\n" + "".join(f"{pair}\n" for pair in ids))
+    n_kept, n_pairs = f"{said['n_kept']:,}", f"{said['n_pairs']:,}"
+    with pytest.raises(DataError, match=f"keep.csv holds 3 pairs, . of them .* states {n_kept} of {n_pairs}"):
+        load_dataset("digits", noise_ratio=0.4, keep=folder)
+
+
+def test_a_list_that_is_too_long_is_not_read(folder: Path) -> None:
+    (folder / "keep.csv").write_text("pair_id\n" + "1\n" * 200_000)
+    with pytest.raises(
+        DataError, match=r"keep\.csv has 400,008 bytes, expected at most 210,021; write it again"
+    ):
+        load_dataset("digits", noise_ratio=0.4, keep=folder)
 
 
 def test_another_fingerprint_is_refused(folder: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support import miniatures
 
+from ncl_bench.data import refuse_damage
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import damage, load_prepared
@@ -128,6 +129,27 @@ def test_a_flipped_bit_anywhere_is_found(root):
             assert str(folder / name.removesuffix(".sha256")) in sentence
             assert "ncl-bench prepare flickr30k --from DOWNLOADS" in sentence
         (folder / name).write_bytes(whole)
+
+
+def test_the_files_of_one_split_are_compared_alone(root):
+    folder = root / "flickr30k"
+    for name, belongs in (
+        ("features/train.npy", True),
+        ("captions/train/data-00000-of-00001.arrow", True),
+        ("tokens/train/word.npy", True),
+        ("vocab/word.json", True),
+        ("features/test.npy", False),
+        ("captions/dev/data-00000-of-00001.arrow", False),
+    ):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        if belongs:
+            with pytest.raises(DataError, match=f"{name} is not the file that was written"):
+                refuse_damage("flickr30k", root, "train")
+        else:
+            refuse_damage("flickr30k", root, "train")
+        (folder / name).write_bytes(whole)
+    refuse_damage("digits", None, "train")  # an embedded dataset
 
 
 def test_choices_that_were_not_prepared_are_refused(root):

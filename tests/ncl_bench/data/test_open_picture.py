@@ -104,3 +104,12 @@ def test_a_path_may_not_leave_its_folder(name: str, tmp_path: Path, monkeypatch:
     for folder in (tmp_path, Path(), Path("sub"), Path("../elsewhere")):
         with pytest.raises(DataError, match=r"t\.csv line 3 names .*, which is outside"):
             picture_path(folder, name, "t.csv line 3")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows gives links to administrators")
+def test_a_link_in_the_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(KINDS["PNG"])
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").symlink_to(tmp_path / "elsewhere")
+    with open_picture(picture_path(tmp_path / "photos", "a.png", "t.csv")) as picture:
+        assert picture.size == (120, 100)

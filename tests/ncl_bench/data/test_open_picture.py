@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,13 @@ def test_the_limit_counts_channels_before_it_decodes(
     monkeypatch.setattr(pictures, "LARGEST", 200 * 100 * channels - 1)
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)  # nothing is decoded
     refused(stream.getvalue(), r"it takes more than .* when decoded; save it smaller")
+
+
+def test_a_tile_larger_than_its_picture_counts_whole() -> None:
+    tags = {256: 64, 257: 64, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 134, 325: 0}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    tiff = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    refused(tiff, "it takes more than 300 MB")
 
 
 def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:

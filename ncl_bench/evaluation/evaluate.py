@@ -331,7 +331,7 @@ def evaluate_scores(
             raise ScoresError(
                 "t2i is a second matrix of similarities, but the first input is embeddings; leave t2i out"
             )
-        name = str(t2i) if isinstance(t2i, Path) else "t2i"
+        name = f"{t2i if isinstance(t2i, Path) else 't2i'}, with images as rows"
         source = two_matrices(source, matrix_source(t2i_matrix(t2i, spec, split), spec, split, name))
         n_images *= 2
     with bar("count ranks", n_images) as on_rows:

@@ -93,7 +93,11 @@ def evaluate(
     check_matrix(matrix.shape, matrix.dtype, spec, split, name)
     counted = count(ArrayRows(matrix), spec, split)
     if t2i is not None:
-        counted = per_direction(counted, count(ArrayRows(t2i_matrix(t2i, spec, split)), spec, split))
+        second = ArrayRows(t2i_matrix(t2i, spec, split))
+        try:
+            counted = per_direction(counted, count(second, spec, split))
+        except ScoresError as error:
+            raise ScoresError(f"t2i, with images as rows: {error}") from None
     return evaluate_counted(counted, spec, split, intervals=intervals)
 
 

@@ -182,6 +182,15 @@ def test_each_direction_may_have_its_matrix(run: Run, matrix: Path) -> None:
     assert "to turn it into a submission" not in ran.out
 
 
+def test_a_pair_without_a_finite_score_is_named_with_its_matrix() -> None:
+    bad = similarities().T.copy()
+    bad[8, 3] = -np.inf
+    with pytest.raises(
+        ScoresError, match=r"^t2i, .* in row 3, column 8; .* a number below all scores, such as -100"
+    ):
+        evaluate(similarities(), t2i=bad, dataset="digits")
+
+
 def test_square_matrices_have_queries_as_rows() -> None:
     scores = np.random.default_rng(0).normal(size=(1000, 1000)).astype(np.float32)
     scores[np.arange(1000), np.arange(1000)] += 3

@@ -41,6 +41,14 @@ def evaluate(
             "--split", help="Split of the scores (default: test); a submission folder names its own."
         ),
     ] = None,
+    t2i: Annotated[
+        Path | None,
+        typer.Option(
+            "--t2i",
+            help="File of similarities for the captions as queries, captions as rows, if they differ, as those of a "
+            "reranker do (default: one matrix for both directions).",
+        ),
+    ] = None,
     similarity: Annotated[
         Literal["cosine", "dot"] | None,
         typer.Option("--similarity", help="Similarity of two embeddings (default: cosine)."),
@@ -62,11 +70,14 @@ def evaluate(
 ) -> None:
     """Compute every metric of the protocol for a submission or for any matrix of similarities.
 
-    A matrix has images as rows and captions as columns, in the order of the split.
+    A matrix has images as rows and captions as columns, in the order of the split. A second matrix for the captions as
+    queries (--t2i) has captions as rows.
 
     A submission is checked first, and its metrics are written to result.json.
 
     Example: ncl-bench evaluate scores.npy --dataset coco
+
+    Example: ncl-bench evaluate i2t.npy --t2i t2i.npy --dataset flickr30k
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
@@ -74,7 +85,7 @@ def evaluate(
 
     first = scores[0]
     if first.is_dir() or dataset is None:
-        _refuse_beside_a_folder(scores, dataset=dataset, split=split, similarity=similarity)
+        _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
         result, written = evaluate_folder(first, to or first, root=root, plot=plot, examples=examples)
         _print_result(result, written)
         return
@@ -84,10 +95,10 @@ def evaluate(
             "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
     evaluation, written = evaluate_scores(
-        scores, dataset, split or "test", similarity=similarity or "cosine", root=root, pages=pages
+        scores, dataset, split or "test", t2i=t2i, similarity=similarity or "cosine", root=root, pages=pages
     )
     _print_evaluation(evaluation, written)
-    if evaluation.split == "test":
+    if evaluation.split == "test" and t2i is None:
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
         options += f" --similarity {similarity}" if similarity else ""
         typer.echo(
@@ -95,7 +106,7 @@ def evaluate(
         )
 
 
-def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
+def _refuse_beside_a_folder(scores: list[Path], t2i: Path | None, **options: str | None) -> None:
     """Refuse a file of scores without a dataset, and options that a submission folder sets itself."""
     first = scores[0]
     if not first.is_dir() and first.exists():
@@ -103,6 +114,10 @@ def _refuse_beside_a_folder(scores: list[Path], **options: str | None) -> None:
     if len(scores) > 1:
         raise SubmissionError(
             f"{len(scores)} inputs given, expected one submission folder; evaluate one submission at a time"
+        )
+    if t2i is not None:
+        raise SubmissionError(
+            f"--t2i {t2i} belongs to a file of similarities, not to a submission; leave it out"
         )
     for name, value in options.items():
         if value is not None:

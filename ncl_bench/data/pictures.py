@@ -51,7 +51,7 @@ def open_picture(
         with Image.open(file, formats=known) as picture:  # noqa: TID251 (the only place)
             if at_least is not None:
                 picture.draft(None, (at_least, at_least))
-            if picture.width * picture.height * _channels(picture) > LARGEST:
+            if _decoded_size(picture) > LARGEST:
                 raise Image.DecompressionBombError
             if picture.mode in ("I", "F"):
                 raise DataError(
@@ -74,9 +74,11 @@ def open_picture(
         raise DataError(f"{name} is damaged ({str(error) or type(error).__name__}); fetch it again") from None
 
 
-def _channels(picture: "Picture") -> int:
-    """Bytes per pixel of a picture once it has colours; transparency is a fourth channel."""
-    return 4 if picture.has_transparency_data else max(3, len(picture.getbands()))
+def _decoded_size(picture: "Picture") -> int:
+    """Bytes of a picture once it has colours; transparency is a fourth channel."""
+    tags: dict[int, int] = getattr(picture, "tag_v2", {})  # a TIFF may have tiles far larger than the picture
+    width, height = max(picture.width, tags.get(322, 0)), max(picture.height, tags.get(323, 0))
+    return width * height * (4 if picture.has_transparency_data else max(3, len(picture.getbands())))
 
 
 def with_8_bits(picture: "Picture") -> "Picture":

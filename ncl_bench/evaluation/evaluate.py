@@ -28,6 +28,7 @@ from ncl_bench.evaluation.protocol import (
     expected_shape,
     protocols_of,
     ranks_under,
+    t2i_matrix,
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Evaluation, Result, write_result
@@ -41,6 +42,7 @@ from ncl_bench.evaluation.submission_scores import (
     matrix_source,
     open_file,
     open_source,
+    two_matrices,
 )
 from ncl_bench.extras import install_command, require
 from ncl_bench.files import sha256_of_file, sole_owner, write_text
@@ -296,6 +298,7 @@ def evaluate_scores(
     dataset: str,
     split: str = "test",
     *,
+    t2i: Path | NDArray[Any] | None = None,
     similarity: Similarity = "cosine",
     root: Path | None = None,
     pages: Pages | None = None,
@@ -307,6 +310,8 @@ def evaluate_scores(
             :func:`ncl_bench.evaluation.scores.read_array` reads, or arrays.
         dataset: name of the dataset.
         split: ``test`` or ``dev``.
+        t2i: matrix of the captions as queries, if they have their own; see
+            :func:`ncl_bench.evaluation.protocol.t2i_matrix`.
         similarity: similarity of embeddings.
         root: folder of prepared datasets, for the image ids that labels of more true matches need.
         pages: what to write besides ``evaluation.json`` (default: write nothing at all).
@@ -320,12 +325,21 @@ def evaluate_scores(
     """
     spec = dataset_spec(dataset)
     source = open_scores_of(files, spec, split, similarity=similarity)
-    with bar("count ranks", expected_shape(spec, split)[0]) as on_rows:
+    n_images = expected_shape(spec, split)[0]
+    if t2i is not None:
+        if len(files) > 1:
+            raise ScoresError(
+                "t2i is a second matrix of similarities, but the first input is embeddings; leave t2i out"
+            )
+        name = f"{t2i if isinstance(t2i, Path) else 't2i'}, with images as rows"
+        source = two_matrices(source, matrix_source(t2i_matrix(t2i, spec, split), spec, split, name))
+        n_images *= 2
+    with bar("count ranks", n_images) as on_rows:
         counted = source.count(on_rows)
     evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)
-    said = (
-        square_note(spec) if len(files) == 1 else [f"{similarity} of the embeddings was taken as similarity"]
-    )
+    said = [] if t2i is not None else square_note(spec)
+    if len(files) > 1:
+        said = [f"{similarity} of the embeddings was taken as similarity"]
     evaluation = evaluation.model_copy(update={"notes": (*said, *evaluation.notes)})
     if pages is None:
         return evaluation, []
@@ -350,6 +364,11 @@ def open_scores_of(
     names = [str(given) if isinstance(given, Path) else "similarities" for given in files]
     arrays = [as_array(given) for given in files]
     if len(arrays) == 2:
+        shapes = (expected_shape(spec, split), expected_shape(spec, split)[::-1])
+        if shapes[0] != shapes[1] and all(array.shape in shapes for array in arrays):
+            raise ScoresError(
+                f"{names[0]} and {names[1]} are two matrices of similarities; give the one of the captions as --t2i"
+            )
         return embeddings_source(arrays, similarity, spec, split, names)
     check_matrix(arrays[0].shape, arrays[0].dtype, spec, split, names[0])
     return matrix_source(arrays[0], spec, split, names[0])

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from math import prod, sqrt
 
-from ncl_bench.evaluation.ranks import Counted
+import numpy as np
+
+from ncl_bench.evaluation.ranks import Counted, Unscored
 from ncl_bench.evaluation.results import Evaluation, ProtocolResult
 
 NEARLY_CONSTANT = 1e-6
@@ -24,13 +26,27 @@ def plausibility_notes(
         best_published: protocol to the highest published rSum on the same number of images, if known.
     """
     notes = [*_scores_notes(counted)]
+    first = next(iter(evaluation.protocols.values()))
+    if counted.directions:
+        square = first.images == first.captions
+        rows = (
+            ", taking the rows of the first as images and those of the second as captions" if square else ""
+        )
+        notes.append(
+            f"i2t and t2i come from two matrices{rows}; a submission holds one matrix, so this result cannot be "
+            "submitted"
+        )
+    for direction, part in counted.directions.items():
+        notes += [f"{direction}: {note}" for note in _scores_notes(part, direction)]
     for name, result in evaluation.protocols.items():
         best = best_published.get(name)
-        notes += [f"{name}: {note}" for note in _result_notes(result, counted.dtype, best)]
+        notes += [f"{name}: {note}" for note in _result_notes(result, counted, best)]
     return tuple(notes)
 
 
-def _scores_notes(counted: Counted) -> Iterator[str]:
+def _scores_notes(counted: Counted, direction: str | None = None) -> Iterator[str]:
+    if counted.unscored is not None:
+        yield _unscored_note(counted, counted.unscored, direction)
     if counted.range is None:
         return
     low, high = counted.range
@@ -43,7 +59,35 @@ def _scores_notes(counted: Counted) -> Iterator[str]:
         )
 
 
-def _result_notes(result: ProtocolResult, dtype: str, best: float | None) -> Iterator[str]:
+def _unscored_note(counted: Counted, unscored: Unscored, direction: str | None) -> str:
+    """Say how many pairs hold a value in place of a score, and for how many queries that concerns the true match."""
+    pairs = len(unscored.i2t) * len(unscored.t2i)
+    note = f"{unscored.pairs:,} of {pairs:,} pairs hold {unscored.value:g} and were not scored"
+    sides = {"i2t": ("images", unscored.i2t), "t2i": ("captions", unscored.t2i)}
+    chosen = [sides[direction]] if direction else [*sides.values()]
+    queries = " and ".join(f"{missed.sum():,} of {len(missed):,} {items}" for items, missed in chosen)
+    note += f"; no true match was scored for {queries}"
+    if counted.range is not None and counted.range[0] < unscored.value:
+        note += f"; some scores are lower: give pairs without a score a number below {counted.range[0]:g}"
+    elif direction is None:
+        note += "; they never outrank a true match, so give captions as queries their own matrix (t2i, --t2i)"
+    return note
+
+
+def _tied(result: ProtocolResult, counted: Counted) -> int:
+    """Number of ranks that depend on ties between scores, not on pairs without one."""
+    ranks, tied = counted.whole if result.folds == 1 else counted.folds, 0
+    for direction in ("i2t", "t2i"):
+        found, optimistic = (getattr(ranks, name) for name in (direction, f"{direction}_optimistic"))
+        if optimistic is None:
+            continue
+        unscored = counted.directions.get(direction, counted).unscored
+        missed = np.False_ if unscored is None else getattr(unscored, direction)
+        tied += int(np.count_nonzero((found != optimistic) & ~missed))
+    return tied
+
+
+def _result_notes(result: ProtocolResult, counted: Counted, best: float | None) -> Iterator[str]:
     if _reversed(result):
         yield "the true items rank near the end: are these distances? a larger score must mean more alike"
     elif _at_chance(result):
@@ -61,11 +105,12 @@ def _result_notes(result: ProtocolResult, dtype: str, best: float | None) -> Ite
             f"rSum {result.r_sum:.1f} is above every published one ({best:.1f}): "
             "were train and test kept apart?"
         )
-    tied = sum(side.tied_queries or 0 for side in (result.i2t, result.t2i))
+    tied = _tied(result, counted)
     queries = result.i2t.queries + result.t2i.queries
     if tied > MANY_TIES * queries and result.r_sum_optimistic is not None:
+        dtypes = {part.dtype for part in counted.directions.values()} or {counted.dtype}
         reason = (
-            "half precision is too coarse" if dtype == "float16" else "scores were rounded or items repeat"
+            "half precision is too coarse" if "float16" in dtypes else "scores were rounded or items repeat"
         )
         yield (
             f"{tied:,} of {queries:,} ranks depend on ties (rSum up to {result.r_sum_optimistic:.1f} if they "

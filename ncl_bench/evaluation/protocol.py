@@ -19,7 +19,7 @@ from ncl_bench.evaluation.metrics import (
     recall_at,
 )
 from ncl_bench.evaluation.metrics import intervals as bootstrap_intervals
-from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks
+from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
 from ncl_bench.evaluation.scores import ArrayRows, Rows, as_array
 
@@ -67,8 +67,10 @@ def expected_shape(spec: DatasetSpec, split: str) -> tuple[int, int]:
     return n_images, n_images * spec.captions_per_image
 
 
-def evaluate(similarities: Any, *, dataset: str, split: str = "test", intervals: bool = True) -> Evaluation:
-    """Compute every metric of every protocol of a split from one similarity matrix.
+def evaluate(
+    similarities: Any, *, dataset: str, split: str = "test", t2i: Any = None, intervals: bool = True
+) -> Evaluation:
+    """Compute every metric of every protocol of a split from one similarity matrix, or from one per direction.
 
     Args:
         similarities: float ``(n_images, n_captions)``, images as rows, larger for a better match. A numpy array, in
@@ -77,6 +79,8 @@ def evaluate(similarities: Any, *, dataset: str, split: str = "test", intervals:
             dev, give the images used for selection only.
         dataset: name of the dataset.
         split: ``test`` or ``dev``.
+        t2i: similarities of the captions as queries, ``(n_captions, n_images)``, if they differ, as those of a reranker
+            do; see :func:`t2i_matrix`. ``similarities`` then ranks captions for images alone.
         intervals: compute the bootstrap intervals.
 
     Raises:
@@ -87,7 +91,42 @@ def evaluate(similarities: Any, *, dataset: str, split: str = "test", intervals:
     name = str(similarities) if isinstance(similarities, str | PathLike) else "similarities"
     matrix = as_array(similarities)
     check_matrix(matrix.shape, matrix.dtype, spec, split, name)
-    return evaluate_counted(count(ArrayRows(matrix), spec, split), spec, split, intervals=intervals)
+    counted = count(ArrayRows(matrix), spec, split)
+    if t2i is not None:
+        second = ArrayRows(t2i_matrix(t2i, spec, split))
+        try:
+            counted = per_direction(counted, count(second, spec, split))
+        except ScoresError as error:
+            raise ScoresError(f"t2i, with images as rows: {error}") from None
+    return evaluate_counted(counted, spec, split, intervals=intervals)
+
+
+def t2i_matrix(given: Any, spec: DatasetSpec, split: str) -> NDArray[Any]:
+    """Read the similarities of the captions as queries.
+
+    Args:
+        given: captions as rows, ``(n_captions, n_images)``; images as rows are taken too if the shape tells. In the
+            forms of :func:`evaluate`.
+        spec: the dataset.
+        split: ``test`` or ``dev``.
+
+    Returns:
+        The matrix with images as rows.
+
+    Raises:
+        ScoresError: the file cannot be read, or dtype or shape is wrong.
+    """
+    name = str(given) if isinstance(given, str | PathLike) else "t2i"
+    matrix, expected = as_array(given), expected_shape(spec, split)
+    if matrix.shape not in (expected, expected[::-1]):
+        raise ScoresError(
+            f"{name} has shape {matrix.shape}, {spec.name}/{split} needs {expected[::-1]}; give one row per caption "
+            "and one column per image of the split, in its order"
+        )
+    if matrix.shape == expected[::-1]:
+        matrix = matrix.T
+    check_matrix(matrix.shape, matrix.dtype, spec, split, name)
+    return matrix
 
 
 def check_matrix(

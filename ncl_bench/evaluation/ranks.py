@@ -6,10 +6,9 @@ on ties. All counts are integers, so block size and threads cannot change a resu
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,20 +41,41 @@ class Ranks:
 
 
 @dataclass(frozen=True, eq=False)
+class Unscored:
+    """Pairs of a matrix that hold one value in place of a score, as a reranker leaves them.
+
+    Attributes:
+        value: that value.
+        pairs: number of these pairs.
+        i2t: bool ``(n_images,)``, whether the best true caption of an image is one of them.
+        t2i: bool ``(n_captions,)``, whether the true image of a caption is one of them.
+    """
+
+    value: float
+    pairs: int
+    i2t: NDArray[np.bool_]
+    t2i: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
 class Counted:
-    """Result of one pass.
+    """Result of one pass, or of one pass per direction.
 
     Attributes:
         whole: ranks among all items.
         folds: ranks among the items of the query's fold, or None.
         range: lowest and highest score, or None if the scores are unknown.
         dtype: name of the scores' dtype.
+        unscored: pairs that were not scored, or None.
+        directions: direction to the counts of its own matrix, if each direction has one.
     """
 
     whole: Ranks
     folds: Ranks | None
     range: tuple[float, float] | None
     dtype: str
+    unscored: Unscored | None = None
+    directions: Mapping[str, "Counted"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,13 +121,20 @@ class _Worker:
     """Counts of the blocks of one thread, with its own buffers, so that threads need no locks."""
 
     def __init__(
-        self, scores: Rows, own: FloatArray, geometry: Geometry, size: int, on_rows: OnRows | None
+        self,
+        scores: Rows,
+        own: FloatArray,
+        filler: float | None,
+        geometry: Geometry,
+        size: int,
+        on_rows: OnRows | None,
     ) -> None:
         self.scores, self.geometry, self.on_rows = scores, geometry, on_rows
         self.true = own.reshape(-1)
         self.mask = np.empty((size, geometry.n_captions), np.bool_)
         self.tallies = (_Tally(geometry), _Tally(geometry))
         self.lowest, self.highest = np.inf, -np.inf
+        self.filler, self.filled = filler, 0
         self.bad = 0
         self.first_bad = (geometry.n_images, geometry.n_captions)
 
@@ -121,6 +148,8 @@ class _Worker:
             self.first_bad = min(self.first_bad, (start + int(places[0, 0]), int(places[0, 1])))
         elif not self.bad:
             self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
+            if self.filler is not None:
+                self.filled += int(np.count_nonzero(block == self.filler))
             self._count(block, start, stop)
         self.scores.release(start, stop)
         if self.on_rows is not None:
@@ -176,8 +205,8 @@ def count_ranks(
     blocks = list(geometry.blocks(size))
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     n_workers = max(1, min(threads or ours or 1, len(blocks)))
-    own = scores.own(captions_per_image)
-    workers = [_Worker(scores, own, geometry, size, on_rows) for _ in range(n_workers)]
+    own, filler = scores.own(captions_per_image), scores.filler()
+    workers = [_Worker(scores, own, filler, geometry, size, on_rows) for _ in range(n_workers)]
 
     def work(number: int) -> None:
         for start, stop in blocks[number::n_workers]:
@@ -187,24 +216,27 @@ def count_ranks(
         list(pool.map(work, range(n_workers)))
     bad = sum(worker.bad for worker in workers)
     if bad:
-        refuse_non_finite(bad, min(worker.first_bad for worker in workers))
-    return _joined(workers, folds=images_per_fold is not None, dtype=scores.dtype.name)
+        row, column = min(worker.first_bad for worker in workers)
+        raise ScoresError(
+            f"similarities hold {bad:,} numbers that are not finite, the first in row {row}, column {column}; "
+            f"{scores.remedy}"
+        )
+    counted = _joined(workers, folds=images_per_fold is not None, dtype=scores.dtype.name)
+    filled = sum(worker.filled for worker in workers)
+    if filler is None or filled == n_images * n_captions:
+        return counted
+    unscored = Unscored(filler, filled, own.max(axis=1) == filler, own.reshape(-1) == filler)
+    return replace(counted, unscored=unscored)
 
 
-def refuse_non_finite(count: int, first: tuple[int, int]) -> NoReturn:
-    """Refuse scores with non-finite numbers.
+def per_direction(i2t: Counted, t2i: Counted) -> Counted:
+    """Join the counts of two matrices of one split: the image queries of one, the caption queries of the other."""
 
-    Args:
-        count: number of non-finite scores.
-        first: row and column of the first one.
+    def both(first: Ranks, second: Ranks) -> Ranks:
+        return Ranks(first.i2t, second.t2i, first.i2t_optimistic, second.t2i_optimistic)
 
-    Raises:
-        ScoresError: always.
-    """
-    raise ScoresError(
-        f"similarities hold {count:,} numbers that are not finite, the first in row {first[0]}, "
-        f"column {first[1]}; score these pairs again"
-    )
+    folds = both(i2t.folds, t2i.folds) if i2t.folds and t2i.folds else None
+    return Counted(both(i2t.whole, t2i.whole), folds, None, "", None, {"i2t": i2t, "t2i": t2i})
 
 
 def _joined(workers: list[_Worker], *, folds: bool, dtype: str) -> Counted:

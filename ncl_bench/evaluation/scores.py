@@ -24,6 +24,10 @@ BLOCK = 50
 """Rows read per block."""
 COLUMNS = 1_000
 """Columns read per block from a file stored by columns."""
+SAMPLE = 20_000
+FILLED_SHARE = 0.01
+FILLED_OFTEN = 10
+"""A value in place of a score is this many times as frequent as any other value; rounding makes many frequent."""
 ROWS_AT_ONCE = 100
 
 
@@ -170,6 +174,9 @@ def _refuse_non_finite(rows: NDArray[np.float32], start: int) -> None:
 class Rows(Protocol):
     """Similarities read in blocks of rows; values do not depend on the block size."""
 
+    remedy: str
+    """What to do about numbers that are not finite, as the end of a sentence."""
+
     @property
     def shape(self) -> tuple[int, int]: ...
 
@@ -184,6 +191,10 @@ class Rows(Protocol):
         """Return each caption's score with its own image, ``(n_images, captions_per_image)``."""
         ...
 
+    def filler(self) -> float | None:
+        """Return the value that stands in place of a score if many pairs were not scored, or None."""
+        ...
+
     def release(self, start: int, stop: int) -> None:
         """Release rows that are not needed again."""
         ...
@@ -195,6 +206,8 @@ class ArrayRows:
     Args:
         array: float ``(n_images, n_captions)``.
     """
+
+    remedy = "score these pairs again, or give pairs without a score a number below all scores, such as -100"
 
     def __init__(self, array: FloatArray) -> None:
         self.array = array
@@ -223,6 +236,16 @@ class ArrayRows:
             self.release(start, int(images[-1]) + 1)
         return result
 
+    def filler(self) -> float | None:
+        """Return the value of pairs that were not scored, found in a sample of the first rows, or None."""
+        block = self.rows(0, min(BLOCK, self.shape[0])).reshape(-1)
+        if block.size > SAMPLE:
+            block = block[np.random.default_rng(0).integers(block.size, size=SAMPLE)]
+        values, counts = np.unique(block, return_counts=True)
+        *_, second, most = sorted([0, *counts.tolist()])
+        often = most >= FILLED_SHARE * block.size and most >= FILLED_OFTEN * second
+        return float(values[counts.argmax()]) if often and most > 1 else None
+
     def column(self, caption: int) -> FloatArray:
         """Return the scores of every image with one caption."""
         parts = []
@@ -243,11 +266,13 @@ def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
     """Release the pages of a mapped file, so that a pass keeps only a few blocks in memory.
 
     Args:
-        array: a whole mapped file; other arrays are left alone.
+        array: a whole mapped file, or its transpose; other arrays are left alone.
         start: first row, or first column of an array stored by columns.
         stop: end, exclusive.
     """
     mapping: object = array.base
+    if isinstance(mapping, np.memmap) and mapping.nbytes == array.nbytes:  # transposed
+        mapping = mapping.base
     if isinstance(mapping, mmap.mmap) and array.flags.forc and hasattr(mapping, "madvise"):
         offset, stride = len(mapping) - array.nbytes, max(array.strides)
         first = offset + start * stride
@@ -261,6 +286,9 @@ KEPT_TILES = 2
 
 Similarity = Literal["cosine", "dot"]
 
+SMALLEST_NORM = 1e-140
+"""Squares of smaller numbers lose digits in float64."""
+
 
 class EmbeddingRows:
     """Rows of the similarities of two embedding arrays.
@@ -270,6 +298,8 @@ class EmbeddingRows:
         captions: float ``(n_captions, dim)``.
         similarity: ``cosine`` or ``dot``.
     """
+
+    remedy = "the products exceed float32: divide the embeddings by a constant"
 
     def __init__(self, images: NDArray[Any], captions: NDArray[Any], similarity: Similarity) -> None:
         self.images, self.captions, self.similarity = images, captions, similarity
@@ -305,6 +335,9 @@ class EmbeddingRows:
                 result[first:last] = np.einsum("id,icd->ic", images, captions)
         return result
 
+    def filler(self) -> None:
+        """Every pair has a score."""
+
     def release(self, start: int, stop: int) -> None:
         """Nothing to release: new tiles replace old ones."""
 
@@ -333,7 +366,7 @@ class EmbeddingRows:
 
 
 def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -> None:
-    """Refuse embeddings that are not finite, or zero vectors if the cosine is used.
+    """Refuse embeddings that are not finite; for the cosine also vectors whose norm is 0 or outside float64.
 
     Raises:
         ScoresError: names the first bad row.
@@ -350,9 +383,21 @@ def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -
             raise ScoresError(
                 f"{name} holds {bad:,} numbers that are not finite, the first in row {row}; embed it again"
             )
+        if similarity == "dot":
+            continue
         empty = np.flatnonzero(~some.any(axis=1))
-        if similarity == "cosine" and len(empty):
+        if len(empty):
             raise ScoresError(
                 f"{name} is all zero in row {start + empty[0]}, which has no cosine; "
                 "embed it again or state dot"
+            )
+        with np.errstate(over="ignore", under="ignore"):
+            norms = np.linalg.norm(some, axis=1)
+        outside = np.flatnonzero(~((norms >= SMALLEST_NORM) & (norms < np.inf)))
+        if len(outside):
+            largest = np.abs(some[outside[0]]).max()
+            bounds = "underflows" if norms[outside[0]] < SMALLEST_NORM else "overflows"
+            raise ScoresError(
+                f"{name} holds numbers up to {largest:.3g} in row {start + outside[0]}, whose norm {bounds} float64; "
+                "divide the embeddings by a constant"
             )

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.spec import DatasetSpec
+from ncl_bench.data.spec import DatasetSpec, Matches
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.eccv import Placer, places_in_rows
+from ncl_bench.evaluation.eccv import Placer, Places, places_in_rows
 from ncl_bench.evaluation.protocol import check_matrix, count, expected_shape
-from ncl_bench.evaluation.ranks import Counted, OnRows
+from ncl_bench.evaluation.ranks import Counted, OnRows, per_direction
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows, Rows, Similarity, check_embeddings
 from ncl_bench.evaluation.statement import ArrayFile
 from ncl_bench.evaluation.submission import EmbeddingScores, MatrixScores, Scores
@@ -101,6 +101,21 @@ def matrix_source(matrix: NDArray[Any], spec: DatasetSpec, split: str, name: str
     """Scores from a checked matrix, float ``(n_images, n_captions)``; errors call it ``name``."""
     rows = ArrayRows(matrix)
     return SplitScores(_counter(rows, spec, split, name), _retriever(rows), partial(places_in_rows, rows))
+
+
+def two_matrices(i2t: SplitScores, t2i: SplitScores) -> SplitScores:
+    """Scores whose directions come from two matrices."""
+
+    def counted(on_rows: OnRows | None = None) -> Counted:
+        return per_direction(i2t.count(on_rows), t2i.count(on_rows))
+
+    def retrieved(direction: str, query: int, n: int) -> list[int]:
+        return (i2t if direction == "i2t" else t2i).retrieved(direction, query, n)
+
+    def places(captions: Matches, images: Matches) -> Places:
+        return i2t.places(captions, images)[0], t2i.places(captions, images)[1]
+
+    return SplitScores(counted, retrieved, places)
 
 
 def _embeddings(folder: Path, scores: EmbeddingScores, spec: DatasetSpec, split: str) -> SplitScores:

@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,13 @@ def test_the_limit_counts_channels_before_it_decodes(
     refused(stream.getvalue(), r"it takes more than .* when decoded; save it smaller")
 
 
+def test_a_tile_larger_than_its_picture_counts_whole() -> None:
+    tags = {256: 64, 257: 64, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 134, 325: 0}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    tiff = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    refused(tiff, "it takes more than 300 MB")
+
+
 def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "is a folder, expected an image")
     refused(tmp_path / "gone", "does not exist, expected an image")
@@ -104,3 +112,12 @@ def test_a_path_may_not_leave_its_folder(name: str, tmp_path: Path, monkeypatch:
     for folder in (tmp_path, Path(), Path("sub"), Path("../elsewhere")):
         with pytest.raises(DataError, match=r"t\.csv line 3 names .*, which is outside"):
             picture_path(folder, name, "t.csv line 3")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows gives links to administrators")
+def test_a_link_in_the_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(KINDS["PNG"])
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").symlink_to(tmp_path / "elsewhere")
+    with open_picture(picture_path(tmp_path / "photos", "a.png", "t.csv")) as picture:
+        assert picture.size == (120, 100)

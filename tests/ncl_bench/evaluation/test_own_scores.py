@@ -161,6 +161,84 @@ def test_pictures_need_an_extra_and_nothing_is_written(
     assert not (matrix.parent / "out").exists()
 
 
+def test_each_direction_may_have_its_matrix(run: Run, matrix: Path) -> None:
+    """As rerankers give them: the best 30 of each query have a score, and queries are rows."""
+    rescored = {}
+    for name, scores in (("i2t", similarities(1)), ("t2i", similarities(2).T)):
+        kept = np.argsort(np.argsort(-scores)) < 30
+        rescored[name] = np.where(kept, scores, np.float32(-100))
+        np.save(matrix.with_name(f"{name}.npy"), rescored[name])
+    files = [matrix.with_name(f"{name}.npy") for name in rescored]
+    found = evaluate(files[0], t2i=files[1], dataset="digits")
+    alone = [evaluate(each, dataset="digits") for each in (rescored["i2t"], rescored["t2i"].T)]
+    assert found.protocols["200"].i2t == alone[0].protocols["200"].i2t
+    assert found.protocols["200"].t2i == alone[1].protocols["200"].t2i
+    assert found.protocols["200"].i2t.intervals is not None
+    assert evaluate(rescored["i2t"], t2i=torch.tensor(rescored["t2i"]), dataset="digits") == found
+    assert evaluate(rescored["i2t"], t2i=rescored["t2i"].T, dataset="digits") == found
+    ran = run("evaluate", files[0], "--t2i", files[1], "--dataset", "digits", "--to", matrix.with_name("out"))
+    assert read_json(matrix.with_name("out") / "evaluation.json")["protocols"]["200"]["r_sum"] == found.r_sum
+    assert "this result cannot be submitted" in ran.out
+    assert "to turn it into a submission" not in ran.out
+
+
+def test_a_pair_without_a_finite_score_is_named_with_its_matrix() -> None:
+    bad = similarities().T.copy()
+    bad[8, 3] = -np.inf
+    with pytest.raises(
+        ScoresError, match=r"^t2i, .* in row 3, column 8; .* a number below all scores, such as -100"
+    ):
+        evaluate(similarities(), t2i=bad, dataset="digits")
+
+
+def test_square_matrices_have_queries_as_rows() -> None:
+    scores = np.random.default_rng(0).normal(size=(1000, 1000)).astype(np.float32)
+    scores[np.arange(1000), np.arange(1000)] += 3
+    found = evaluate(scores, t2i=scores.T, dataset="pictograms", intervals=False)
+    assert found.recalls() == evaluate(scores, dataset="pictograms", intervals=False).recalls()
+    assert "the rows of the first as images and those of the second as captions" in found.notes[0]
+
+
+def test_a_second_matrix_that_does_not_fit_is_one_sentence(run: Run, matrix: Path) -> None:
+    folder = matrix.parent
+    np.save(folder / "square.npy", np.zeros((1000, 1000), np.float32))
+    np.save(folder / "whole.npy", np.zeros((1000, 200), int))
+    for name, words in {
+        "square.npy": "has shape (1000, 1000), digits/test needs (1000, 200); give one row per caption",
+        "whole.npy": "has dtype int64",
+        "gone.npy": "does not exist",
+    }.items():
+        assert words in refused(run, matrix, "--t2i", folder / name)
+    said = refused(run, matrix, matrix)
+    assert "two matrices of similarities; give the one of the captions as --t2i" in said
+    images, captions = embeddings()
+    np.save(folder / "images.npy", images)
+    np.save(folder / "captions.npy", captions)
+    said = refused(run, folder / "images.npy", folder / "captions.npy", "--t2i", matrix)
+    assert "the first input is embeddings; leave t2i out" in said
+    ran = run("evaluate", folder, "--t2i", matrix)
+    assert (ran.code, "not to a submission; leave it out" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("scale", "options", "words"),
+    [
+        (1e200, (), "holds numbers up to 1e+200 in row 3, whose norm overflows float64; divide"),
+        (1e-200, (), "holds numbers up to 1e-200 in row 3, whose norm underflows float64; divide"),
+        (1e200, ("--similarity", "dot"), "the products exceed float32: divide the embeddings by a constant"),
+        (1e40, ("--similarity", "dot"), "the products exceed float32: divide the embeddings by a constant"),
+    ],
+)
+def test_embeddings_beyond_the_range_of_numbers_are_named(
+    run: Run, tmp_path: Path, scale: float, options: tuple[str, ...], words: str
+) -> None:
+    images, captions = np.ones((200, 4)), np.ones((1000, 4))
+    images[3] = scale
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "captions.npy", captions)
+    assert words in refused(run, tmp_path / "images.npy", tmp_path / "captions.npy", *options)
+
+
 class OnADevice:
     """A tensor on a GPU with a gradient, as far as its methods go."""
 

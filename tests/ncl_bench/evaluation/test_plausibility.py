@@ -74,6 +74,45 @@ def test_many_ties(dtype: str) -> None:
     assert ("half precision is too coarse" in notes) == (dtype == "float16")
 
 
+def reranked(scores: NDArray[np.float32], k: int, filler: float = -100.0) -> NDArray[np.float32]:
+    """Scores of the top ``k`` items of every row, and a number in place of the others."""
+    kept = np.argsort(np.argsort(-scores)) < k
+    return np.where(kept, scores, np.float32(filler))
+
+
+@pytest.mark.parametrize(("filler", "low"), [(-100.0, False), (10.0, True), (-1e9, False)])
+def test_pairs_without_a_score_are_counted_and_are_no_ties(filler: float, low: bool) -> None:
+    scores = similarities(noise=2.5)
+    notes = evaluate(reranked(scores, 300, filler), dataset="digits", intervals=False).notes
+    own = np.arange(1000)
+    missed = int((np.argsort(np.argsort(-scores))[own // 5, own] >= 300).sum())
+    assert missed > 12  # more than one in a hundred ranks depends on them
+    assert notes[0].startswith(f"140,000 of 200,000 pairs hold {filler:g} and were not scored; no true match")
+    assert f"of 200 images and {missed} of 1,000 captions; " in notes[0]
+    assert ("some scores are lower: give pairs" in notes[0]) == low
+    assert len(notes) == 1
+
+
+def test_rounding_beside_pairs_without_a_score_is_named_too() -> None:
+    scores = reranked(np.round(similarities(noise=2.5)), 300)
+    first, second = evaluate(scores, dataset="digits", intervals=False).notes
+    assert "140,000 of 200,000 pairs hold -100" in first
+    assert "scores were rounded" in second
+
+
+@pytest.mark.parametrize(("matrix", "direction"), [("i2t", "t2i"), ("t2i", "i2t")])
+def test_a_matrix_per_direction_keeps_its_notes(matrix: str, direction: str) -> None:
+    given = {"i2t": similarities(), "t2i": similarities().T}
+    given[matrix] = reranked(given[matrix], 20)
+    notes = evaluate(given["i2t"], t2i=given["t2i"], dataset="digits", intervals=False).notes
+    assert "a submission holds one matrix, so this result cannot be submitted" in notes[0]
+    n, items = {"i2t": (196_000, "200 images"), "t2i": (180_000, "1,000 captions")}[matrix]
+    said = f"{matrix}: {n:,} of 200,000 pairs hold -100 and were not scored; no true match was scored for "
+    assert notes[1].startswith(said)
+    assert notes[1].endswith(items)
+    assert len(notes) == 2
+
+
 def test_the_best_published_numbers_are_those_of_the_leaderboard() -> None:
     best: dict[tuple[str, str], float] = {}
     with PUBLISHED.open(encoding="utf-8", newline="") as stream:

@@ -111,4 +111,7 @@ def test_a_mapped_file_gives_its_pages_back(tmp_path: Path) -> None:
     assert isinstance(mapped.base, mmap.mmap)
     assert_equal(count(mapped, 5, 100).folds, count(matrix, 5, 100).folds)
     np.testing.assert_array_equal(mapped, matrix)
+    transposed = np.lib.format.open_memmap(tmp_path / "t.npy", "w+", np.float32, (1500, 300))
+    transposed[:] = matrix.T
+    assert_equal(count(transposed.T, 5, 100).folds, count(matrix, 5, 100).folds)
     assert_equal(count(mapped[100:200, 500:1000], 5).whole, count(matrix[100:200, 500:1000].copy(), 5).whole)

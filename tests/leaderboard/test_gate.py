@@ -316,7 +316,9 @@ def test_a_near_copy_is_named_in_the_description(
     )
     standing = cell(base).with_suffix(".npz")
     with np.load(standing) as archive:
-        arrays = {name: improved(archive[name], 0.1) for name in archive if re.fullmatch("s0_whole_...", name)}
+        arrays = {
+            name: improved(archive[name], 0.1) for name in archive if re.fullmatch("s0_whole_...", name)
+        }
     np.savez_compressed(path, **arrays)
     name = cell(base).relative_to(base / "results").with_suffix("").as_posix()
     assert re.search(

@@ -76,7 +76,7 @@ def add(
     submitter: Annotated[
         str,
         typer.Option(
-            help="Your name or GitHub account, shown on the board (default: none, for maintainers)."
+            help="Your name and GitHub account, as 'Ada (@ada)', shown on the board (default: none, for maintainers)."
         ),
     ] = "",
     reproduced: Annotated[

@@ -7,10 +7,12 @@ are in published/notes.yaml.
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import field_validator
+
 from leaderboard.entries import Cell, Entry, checked
 from leaderboard.methods import Family, Reference, commands, family_of
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import as_csv, from_csv_cell, read_table, write_text
 from ncl_bench.schema import Record, read_yaml
@@ -55,12 +57,26 @@ class Rule(Record):
     selection: Literal["test"] | None = None
     noise: ShownText = ""
 
+    @field_validator("where")
+    @classmethod
+    def _names_columns(cls, value: dict[str, Any]) -> dict[str, Any]:
+        unknown = next((name for name in value if name not in _WRITTEN), None)
+        if unknown is not None:
+            raise ValueError(unknown_name("column", unknown, _WRITTEN))
+        return value
+
     def applies(self, facts: dict[str, str]) -> bool:
         """Whether a line of results.csv matches all values under ``where``."""
         wanted = (
             (facts[key], value if isinstance(value, list) else [value]) for key, value in self.where.items()
         )
         return all(got in [str(value) for value in values] for got, values in wanted)
+
+
+class _Rules(Record):
+    """Content of notes.yaml."""
+
+    rules: tuple[dict[str, Any], ...] = ()
 
 
 def read_papers(folder: Path = PUBLISHED) -> dict[str, Paper]:
@@ -81,9 +97,11 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
     """
     papers, path = read_papers(folder), folder / "results.csv"
     rules_path = folder / "notes.yaml"
-    listed = read_yaml(rules_path).get("rules", [])
+    listed = checked(_Rules, read_yaml(rules_path), str(rules_path)).rules
     rules = [checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
     lines = _read_csv(path)
+    if lines and set(lines[0]) != {*_WRITTEN}:
+        raise SubmissionError(f"{path} has other columns, expected {', '.join(_WRITTEN)}")
     used: set[int] = set()
     entries = []
     for line, facts in enumerate(lines, start=2):
@@ -275,6 +293,8 @@ COLUMNS = (
     "noise_ratio",
     "tokenizer",
 )
+_WRITTEN = (*COLUMNS, *RECALLS, "r_sum")
+"""Columns of results.csv."""
 _UNIT_OF_TYPE = {"none": "none", "real": "natural"}
 
 
@@ -306,8 +326,7 @@ def import_published(collected: Path, target: Path) -> int:
                 f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}; remove one of the two"
             )
         seen[key] = line
-    columns = (*COLUMNS, *RECALLS, "r_sum")
-    write_text(target, as_csv([columns, *([row[name] for name in columns] for row in rows)]))
+    write_text(target, as_csv([_WRITTEN, *([row[name] for name in _WRITTEN] for row in rows)]))
     return len(rows)
 
 

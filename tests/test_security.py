@@ -2,12 +2,17 @@
 
 import ast
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 from support import miniatures
 
+from ncl_bench import evaluate, load_dataset
 from ncl_bench.data import DATASETS
 from ncl_bench.data.hub import push_to_hub
 from ncl_bench.data.prepare import prepare
@@ -45,6 +50,8 @@ def faults(source: str) -> list[str]:
             found.append(f"calls {name}")
         if name.endswith((".extract", ".extractall")):
             found.append(f"calls {name}")
+        if any(keyword.arg == "shell" for keyword in node.keywords):
+            found.append(f"calls {name} with a shell")
         if name in SAFE_ARGUMENT:
             argument, value = SAFE_ARGUMENT[name]
             given = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
@@ -86,9 +93,102 @@ def test_a_token_is_neither_written_nor_printed(
     assert "hf_secret" not in "".join(capfd.readouterr())
 
 
-def test_the_policy_names_checks_that_exist() -> None:
+def test_loading_and_evaluating_connect_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert len(load_dataset("digits", noise_ratio=0.4)) == 10_000
+    scores = np.eye(1000, dtype=np.float32).repeat(5, axis=1)
+    assert evaluate(scores, dataset="flickr30k", intervals=False).protocols["1k"].r_sum == 600
+
+
+WORKFLOWS = {
+    path.name: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in (ROOT / ".github" / "workflows").glob("*.yml")
+}
+JOBS = {
+    f"{name}: {key}": (workflow, job)
+    for name, workflow in WORKFLOWS.items()
+    for key, job in workflow["jobs"].items()
+}
+TRIGGERS = True  # YAML 1.1 reads the key `on` so
+
+
+def of_pull_requests(workflow: dict[Any, Any], job: dict[str, Any]) -> bool:
+    asked = {"pull_request", "pull_request_target"} & set(workflow[TRIGGERS])
+    return bool(asked) and job.get("if") != "github.event_name == 'push'"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_action_is_pinned_by_commit(name: str) -> None:
+    used = [step["uses"] for step in JOBS[name][1]["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_no_text_of_a_pull_request_becomes_a_command(name: str) -> None:
+    """A branch's name or an account's in ``run`` would be shell code; in ``env`` it is a text."""
+    for step in JOBS[name][1]["steps"]:
+        assert set(re.findall(r"\$\{\{\s*(\w+)", step.get("run", ""))) <= {"matrix"}
+    assert "secrets." not in str(JOBS[name])
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_may_write_runs_nothing_of_a_pull_request(name: str) -> None:
+    workflow, job = JOBS[name]
+    rights = {**workflow["permissions"], **job.get("permissions", {})}
+    assert set(workflow["permissions"].values()) <= {"read"}
+    if of_pull_requests(workflow, job) and "write" in rights.values():
+        assert [list(step) for step in job["steps"]] == [["env", "run"]]
+        assert not re.search(r"pip|git |python|ncl-bench", job["steps"][0]["run"])
+
+
+def test_rights_of_the_base_are_used_to_take_the_label_off_alone() -> None:
+    targeted = [name for name, workflow in WORKFLOWS.items() if "pull_request_target" in workflow[TRIGGERS]]
+    assert targeted == ["correction.yml"]
+    workflow = WORKFLOWS["correction.yml"]
+    assert workflow[TRIGGERS] == {"pull_request_target": {"types": ["synchronize"]}}
+    (job,) = workflow["jobs"].values()
+    assert job["if"] == "contains(github.event.pull_request.labels.*.name, 'correction')"
+    assert job["steps"][0]["run"].endswith('/issues/$NUMBER/labels/correction"')
+
+
+def test_the_label_covers_the_commit_that_it_was_set_on_alone() -> None:
+    """It counted as long as the pull request had it, for commits too that no maintainer had seen."""
+    board = WORKFLOWS["leaderboard.yml"]
+    assert {"synchronize", "labeled", "unlabeled"} <= set(board[TRIGGERS]["pull_request"]["types"])
+    assert "paths" not in board[TRIGGERS]["pull_request"]
+    set_now = "${{ github.event.action == 'labeled' && github.event.label.name == 'correction' }}"
+    assert board["jobs"]["check"]["env"]["CORRECTION"] == set_now
+    assert "labels" not in str(board)
+
+
+def test_the_check_runs_the_code_of_the_base_alone() -> None:
+    job = WORKFLOWS["leaderboard.yml"]["jobs"]["check"]
+    assert job["if"].startswith("always() && ")  # a skipped job counts as passed
+    (evaluated,) = (step for step in job["steps"] if "$EVALUATED" in step.get("run", ""))
+    assert evaluated["run"] == 'test "$EVALUATED" = success'
+    assert "if" not in evaluated
+    installs = [step["run"] for step in job["steps"] if "pip install" in step.get("run", "")]
+    assert len(installs) == 1
+    assert installs[0].startswith("cd base\n")
+    assert all(
+        step["with"]["persist-credentials"] is False
+        for name in ("evaluate", "check")
+        for step in WORKFLOWS["leaderboard.yml"]["jobs"][name]["steps"]
+        if step.get("uses", "").startswith("actions/checkout")
+    )
+
+
+def test_every_guarantee_names_its_tests() -> None:
     policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/]+\.\w+)`", policy)
-    assert {"tests/test_security.py", "pyproject.toml"} <= set(named)
-    for name in named:
-        assert (ROOT / name).exists() or name == "submission.yaml"
+    rows = [line.split(" | ") for line in policy.splitlines() if line.startswith("| ")]
+    guarantees = [row for row in rows if row[0] not in ("| guarantee", "| ---")]
+    assert len(guarantees) == 15
+    for _, _, tests in guarantees:
+        assert re.fullmatch(r"`tests/[\w/]+\.py`(, `tests/[\w/]+\.py`)* \|", tests)
+    for name in re.findall(r"`([\w/]+\.\w+)`", policy):
+        assert (ROOT / name).exists(), name

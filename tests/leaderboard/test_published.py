@@ -189,6 +189,15 @@ def test_names_find_their_family_in_any_case() -> None:
         ("results.csv", "67.4", "6x", "holds '6x'"),
         ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no line of results.csv"),
         ("notes.yaml", "kind: oracle", "kind: magic", "rule \\d+: kind"),
+        ("notes.yaml", "rules:", "rules: []\nmore:", "notes.yaml: unknown key 'more'"),
+        ("notes.yaml", "noise_unit: [", "place: 1, noise_unit: [", "rule 1: where: unknown column 'place'"),
+        (
+            "results.csv",
+            "source,table",
+            "source,place",
+            "results.csv has other columns, expected source, table",
+        ),
+        ("results.csv", "source,", "\ufeffsource,", "results.csv has other columns, expected source, table"),
         (
             "results.csv",
             "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,caption",

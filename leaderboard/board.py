@@ -193,7 +193,7 @@ def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...
 
 
 def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Group entries of one method with the same numbers, the method's own paper first, with all remarks."""
+    """Group entries of one method with the same recalls, the method's own paper first, with all remarks."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         same = (
@@ -201,11 +201,11 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
             entry.recalls,
             entry.printed_r_sum if entry.recalls.r_sum is None else None,
         )
-        facts = (entry.doubts, entry.printed_gap, entry.extra, entry.selection, entry.noise)
+        facts = (entry.doubts, entry.extra, entry.selection, entry.noise)
         groups.setdefault((*same, *facts) if entry.status == "reported" else (number,), []).append(entry)
     folded = []
     for group in groups.values():
-        lead, *also = sorted(group, key=lambda entry: not entry.own)
+        lead, *also = sorted(group, key=lambda entry: (not entry.own, entry.printed_gap is not None))
         notes = tuple(dict.fromkeys(note for entry in (lead, *also) for note in entry.notes))
         folded.append([lead.model_copy(update={"notes": notes}), *also])
     return folded

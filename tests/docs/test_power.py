@@ -1,5 +1,4 @@
-"""What the pages say of ranks and intervals: simulated, and as the rows of the board vary."""
-
+"""How often the test of the leaderboard separates two rows, as the pages say."""
 
 import pytest
 from pages import ROOT, blocks_of

@@ -5,7 +5,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from leaderboard.published import (
     read_printed_detection,
     read_published,
 )
-from leaderboard.results import read_measured
+from leaderboard.results import Run, read_measured
 from leaderboard.significance import ToldApart
+from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.progress import Progress, silent
 
@@ -163,12 +164,17 @@ def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) 
 def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...]:
     """Sort entries best first; a rank is one more than the number of better entries that differ significantly.
 
+    Preliminary entries take no rank and stand below all others: a lone lucky seed must not lead.
+
     Ranks never improve down the list. An entry is pushed down only by entries that differ significantly from it: if A
     and B, and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
     """
     ordered = sorted(
         entries,
-        key=lambda entry: (-(entry.r_sum or 0.0), entry.method, entry.backbone, entry.source, entry.table),
+        key=lambda entry: (
+            *(entry.preliminary, -(entry.r_sum or 0.0)),
+            *(entry.method, entry.backbone, entry.source, entry.table),
+        ),
     )
     folded = _folded(ordered)
     leads = [lead for lead, *_ in folded if lead.ranked]
@@ -187,7 +193,7 @@ def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...
 
 
 def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Group entries of one method with the same numbers, the method's own paper first, with all remarks."""
+    """Group entries of one method with the same recalls, the method's own paper first, with all remarks."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
         same = (
@@ -195,11 +201,11 @@ def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
             entry.recalls,
             entry.printed_r_sum if entry.recalls.r_sum is None else None,
         )
-        facts = (entry.doubts, entry.printed_gap, entry.extra, entry.selection, entry.noise)
+        facts = (entry.doubts, entry.extra, entry.selection, entry.noise)
         groups.setdefault((*same, *facts) if entry.status == "reported" else (number,), []).append(entry)
     folded = []
     for group in groups.values():
-        lead, *also = sorted(group, key=lambda entry: not entry.own)
+        lead, *also = sorted(group, key=lambda entry: (not entry.own, entry.printed_gap is not None))
         notes = tuple(dict.fromkeys(note for entry in (lead, *also) for note in entry.notes))
         folded.append([lead.model_copy(update={"notes": notes}), *also])
     return folded
@@ -209,7 +215,7 @@ def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
     """Merge the seeds of a cell file into one entry: mean, standard deviation, and the seeds.
 
     Reported entries do not change. A merged entry has the weakest status of its parts. It has no intervals, because
-    each belongs to one trained model. Its rSum is the sum of the mean recalls.
+    each belongs to one trained model (see :func:`compared`). Its rSum is the sum of the mean recalls.
     """
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
@@ -295,9 +301,7 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     measured, hits = read_measured(root, families, progress)
     submitted = _with_lone_ablations(measured)
     unmerged = (*reported, *with_look_alikes(submitted, families))
-    entries = tuple(merge_seeds(unmerged))
-    told_apart = ToldApart(hits, entries)
-    boards = tuple(boards_of(entries, told_apart))
+    entries, boards, told_apart = compared(merge_seeds(unmerged), hits)
     return Content(
         unmerged,
         entries,
@@ -307,6 +311,31 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
         tuple(read_printed_detection(folder)) if published else (),
         told_apart,
     )
+
+
+def compared(
+    entries: Sequence[Entry], hits: Mapping[Run, Hits]
+) -> tuple[tuple[Entry, ...], tuple[Board, ...], ToldApart]:
+    """Rank merged entries and add the interval of rSum to those with several seeds, but too few for a rank.
+
+    Args:
+        entries: all entries, of any cells.
+        hits: of every measured run.
+    """
+    told_apart = ToldApart(hits, entries)
+
+    def shown(entry: Entry) -> Entry:
+        interval = told_apart.interval(entry) if entry.preliminary and not entry.intervals else None
+        if interval is None:
+            return entry
+        low, high = (
+            max(interval[0], 0.0),
+            min(interval[1], 600.0),
+        )  # two seeds alone may give more than rSum can be
+        return entry.model_copy(update={"intervals": {"r_sum": (low, high)}})
+
+    known = tuple(map(shown, entries))
+    return known, tuple(boards_of(known, told_apart)), told_apart
 
 
 def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     Field,
-    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
@@ -28,6 +27,8 @@ SUM_TOLERANCE = (
 
 Unit = Literal["none", "caption", "image", "similar", "unknown", "natural"]
 Status = Literal["reported", "submitted", "reproduced"]
+SEEDS_FOR_A_RANK = 3
+"""A measured row with fewer training seeds is preliminary; docs/protocol.md says why."""
 STATUSES: tuple[Status, ...] = ("reported", "submitted", "reproduced")
 """From weakest to strongest claim."""
 Selection = Literal["dev", "test", "train", "none", ""]
@@ -185,7 +186,8 @@ class Entry(Record):
         kind: a ``method`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
         cell: cell in which it is compared.
         recalls: the six recalls, averaged over seeds.
-        intervals: 95 % bootstrap interval per recall, if scores were evaluated.
+        intervals: 95 % interval per recall and of ``r_sum``. Of one seed: over test images. Of several: of ``r_sum``
+            alone, over seeds and images, if there are too few for a rank.
         spread: standard deviation over training seeds per recall and ``r_sum``, if there are several.
         seeds: training seeds, if known.
         printed_r_sum: sum printed by the source, if any.
@@ -249,7 +251,7 @@ class Entry(Record):
     precision: Precision | Literal[""] = ""
     settings: tuple[Setting, ...] = ()
     ablation: tuple[str, ...] = ()
-    recipe: Annotated[str, StringConstraints(pattern=r"^(default|tuned( on [a-z0-9_, -]+)?)?$")] = ""
+    recipe: str = ""
     budget: Annotated[int, Field(ge=1)] | None = None
     pairs_seen: Annotated[float, Field(ge=0)] | None = None
     cost: Annotated[float, Field(ge=0)] | None = None
@@ -315,6 +317,22 @@ class Entry(Record):
 
     @property
     def ranked(self) -> bool:
-        """Whether the entry is ranked: a method with a trusted sum, chosen on dev, with a known noise unit."""
+        """Whether the entry is ranked: comparable, and printed or measured with enough seeds."""
+        return self.comparable and not self.preliminary
+
+    @property
+    def comparable(self) -> bool:
+        """Whether it is a method with a trusted sum, chosen on dev, with a known noise unit."""
         trusted = not self.doubts and self.selection != "test" and self.cell.noise_unit != "unknown"
         return self.kind == "method" and trusted and self.r_sum is not None
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether only its number of seeds keeps a measured entry from a rank."""
+        few = self.status != "reported" and self.n_seeds < SEEDS_FOR_A_RANK
+        return few and self.comparable
+
+    @property
+    def n_seeds(self) -> int:
+        """Number of independent results; the averaged networks of one result count once, whatever their seeds."""
+        return len(self.runs) or len(self.seeds)

@@ -33,13 +33,14 @@ _FACTS = (
     "table",
 )
 _ECCV = ("i2t_map_at_r", "t2i_map_at_r")
+_PRELIMINARY = ("preliminary", "r_sum_low", "r_sum_high")
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 
 def csv_text(boards: Iterable[Board]) -> str:
-    """One line per entry: its cell, its facts, six recalls, rSum, rank, seeds and remarks."""
+    """One line per entry: its cell, its facts, six recalls, rSum, rank, seeds, remarks, and if it is preliminary."""
     sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
-    columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes", "file")
+    columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes", "file", *_PRELIMINARY)
     return as_csv([columns, *(_csv_line(rank, entry) for board in boards for rank, entry in board.ranks)])
 
 
@@ -58,6 +59,8 @@ def _csv_line(rank: int | None, entry: Entry) -> list[str]:
         " ".join(entry.doubts),
         " ".join(entry.notes),
         entry.file,
+        "yes" if entry.preliminary else "",
+        *map(_shown, entry.intervals.get("r_sum", (None, None)) if entry.preliminary else (None, None)),
     ]
 
 
@@ -100,6 +103,7 @@ _LATEX = {character: f"\\{character}" for character in "&%#_{}$"} | {
     "–": "--",
     "†": r"$^{\dagger}$",
     "‡": r"$^{\ddagger}$",
+    "§": r"$^{\S}$",
     "\n": " ",
     "\r": " ",
 }
@@ -147,7 +151,10 @@ def with_tables(text: str, tables: str, sha256: str) -> str:
 
 
 def tables(content: Content) -> str:
-    """Main tables: per dataset, protocol and noise unit, rSum of the best entries at every ratio."""
+    """Main tables: per dataset, protocol and noise unit, rSum of the best entries at every ratio.
+
+    Preliminary entries stand on lines of their own below the ranked ones.
+    """
     groups: dict[tuple[str, str, Unit, str], list[Board]] = {}
     for board in content.boards:
         cell = board.cell
@@ -161,7 +168,7 @@ def tables(content: Content) -> str:
             entry
             for board in boards
             for entry in board.entries
-            if entry.ranked and division_of(entry) in _DIVISIONS
+            if entry.comparable and division_of(entry) in _DIVISIONS
         ]
         title = cell.model_copy(update={"noise_ratio": None, "noise_unit": unit}).title
         body = _table(entries, content)
@@ -218,13 +225,14 @@ def _quoted_once(
 
 def _key(entry: Entry, content: Content) -> tuple[str, ...]:
     source = content.papers[entry.source].short if entry.source in content.papers else entry.source
-    return (entry.label, entry.backbone, entry.networks, entry.status, source)
+    status = f"{entry.status}, preliminary" if entry.preliminary else entry.status
+    return (entry.label, entry.backbone, entry.networks, status, source)
 
 
 def _value(entry: Entry | None) -> str:
     if entry is None or entry.r_sum is None:
         return "–"
-    spread = f" ± {entry.spread['r_sum']:.1f} ({len(entry.seeds)})" if "r_sum" in entry.spread else ""
+    spread = f" ± {entry.spread['r_sum']:.1f} ({entry.n_seeds})" if "r_sum" in entry.spread else ""
     return f"{entry.r_sum:.1f}{OTHER_SUM * (entry.printed_gap is not None)}{spread}"
 
 

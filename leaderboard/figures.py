@@ -27,7 +27,7 @@ def overview_charts(boards: Iterable[Board], papers: Mapping[str, Paper]) -> Cha
     """One chart per protocol and noise unit: the best curves of comparable, undoubted region-feature entries."""
 
     def wanted(entry: Entry) -> bool:
-        return entry.ranked and entry.features == "region" and not entry.extra
+        return entry.comparable and entry.features == "region" and not entry.extra
 
     known = (board for board in boards if board.cell.noise_unit != "unknown")
     return _charts(known, lambda entry: _with_paper(entry, papers), wanted)
@@ -50,13 +50,17 @@ def best_curves(entries: Sequence[Entry], name: Callable[[Entry], str]) -> list[
 
 
 def by_reference(lines: Mapping[Key, Mapping[float, Entry]]) -> list[Key]:
-    """Keys of lines of entries by noise ratio: best at ``REFERENCE_RATIO`` first, those without it last."""
+    """Keys of lines of entries by noise ratio: best at ``REFERENCE_RATIO`` first, then those without it.
 
-    def key(label: Key) -> tuple[bool, float]:
+    Lines with a preliminary entry come last.
+    """
+
+    def key(label: Key) -> tuple[bool, bool, float]:
         points = lines[label]
         at = points.get(REFERENCE_RATIO)
         sums = [entry.r_sum or 0.0 for entry in points.values()]
-        return at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
+        preliminary = any(entry.preliminary for entry in points.values())
+        return preliminary, at is None, -(sum(sums) / len(sums) if at is None else at.r_sum or 0.0)
 
     return sorted(sorted(lines), key=key)
 
@@ -70,7 +74,7 @@ def plain_chart(boards: Sequence[Board], papers: Mapping[str, Paper]) -> str:
 
     def wanted(entry: Entry) -> bool:
         return (
-            entry.ranked
+            entry.comparable
             and entry.features == "region"
             and not entry.extra
             and entry.cell.noise_unit != "unknown"

@@ -53,7 +53,7 @@ class Line:
     @property
     def seeds(self) -> str:
         """Number of training seeds per mean: ``5``, or ``3–5`` if it differs between noises."""
-        numbers = sorted({len(entry.seeds) for entry in self.entries.values()})
+        numbers = sorted({entry.n_seeds for entry in self.entries.values()})
         return "–".join(map(str, numbers[:1] + numbers[1:][-1:]))
 
     @property
@@ -77,7 +77,7 @@ class Place:
     """An entry under one noise.
 
     Attributes:
-        rank: from 1; None for a control.
+        rank: from 1; None for a control and a preliminary entry.
         line: number of the method's line in its table.
         entry: the entry.
         interval: 95 % interval of the mean rSum over seeds and images; None without ranks of queries.
@@ -124,8 +124,8 @@ class MeasuredTable:
 
     Attributes:
         cells: the noises, in order.
-        lines: the methods, sorted by rSum under the reference noise, best first.
-        places: by cell, best first.
+        lines: the methods, sorted by rSum under the reference noise, best first, preliminary ones last.
+        places: by cell, best first, preliminary entries last.
         groups: by cell, first and last index of runs of ``places`` in which no two entries differ significantly.
     """
 
@@ -169,7 +169,7 @@ class MeasuredTable:
         return [line for line in self.lines if cell in line.entries and line.entries[cell].found]
 
     def rank(self, entry: Entry) -> int | None:
-        """Rank of an entry within its noise; None for a control."""
+        """Rank of an entry within its noise; None for a control and a preliminary entry."""
         return next(place.rank for place in self.places[entry.cell] if place.entry == entry)
 
 
@@ -191,17 +191,18 @@ def _table(entries: Sequence[Entry], content: Content) -> MeasuredTable:
         lines.setdefault(title_of(entry), {})[entry.cell] = entry
     reference = next((cell for cell in cells if (cell.noise_unit, cell.noise_ratio) == REFERENCE), cells[-1])
 
-    def score(title: str) -> float:
+    def order(title: str) -> tuple[bool, float, str]:
         found = lines[title].get(reference)
-        return -1.0 if found is None else found.r_sum or 0.0
+        return found is None or found.preliminary, -(found.r_sum or 0.0 if found else -1.0), title
 
-    ordered = sorted(lines, key=lambda title: (-score(title), title))
+    ordered = sorted(lines, key=order)
     number = {title: index for index, title in enumerate(ordered)}
     places, groups = {}, {}
     for cell in cells:
         placed = ranked([entry for entry in entries if entry.cell == cell], content.told_apart)
         places[cell] = tuple(_place(one, number, content) for one in placed)
-        groups[cell] = alike(content.told_apart([place.entry for place in places[cell]]))
+        firm = [place.entry for place in places[cell] if not place.entry.preliminary]
+        groups[cell] = alike(content.told_apart(firm))
     return MeasuredTable(cells, tuple(Line(title, lines[title]) for title in ordered), places, groups)
 
 

@@ -242,7 +242,7 @@ def _entry(
     content["notes"] = [rule.note for rule in rules if rule.note]
     content["notes"] += [_quoted(rule.same_as, papers) for rule in rules if rule.same_as]
     content["doubts"] = [rule.doubt for rule in rules if rule.doubt]
-    return _with_findings(checked(Entry, content, where))
+    return _with_findings(checked(Entry, content, where), papers[facts["source"]])
 
 
 def _quoted(original: Original, papers: dict[str, Paper]) -> str:
@@ -250,13 +250,13 @@ def _quoted(original: Original, papers: dict[str, Paper]) -> str:
     return f"Noise unit: as {original.method} in {paper}, {original.table}, since all six recalls are equal."
 
 
-def _with_findings(entry: Entry) -> Entry:
+def _with_findings(entry: Entry, paper: Paper) -> Entry:
     """Add what the numbers show by themselves: another printed sum as a note, impossible recalls as a doubt."""
     notes, doubts = entry.notes, entry.doubts
     if entry.printed_gap is not None:
         printed, computed = entry.printed_r_sum, entry.recalls.r_sum
-        gap = f"Prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({entry.printed_gap:+.1f})."
-        notes = (gap, *notes)
+        who, gap = paper.short.split(",")[0], f"{entry.printed_gap:+.1f}"
+        notes = (f"{who} prints rSum {printed:.1f}; its recalls add up to {computed:.1f} ({gap}).", *notes)
     if entry.recalls.falling:
         large, small = (name.replace("_r", " R@") for name in entry.recalls.falling.split(" < "))
         doubts = (*doubts, f"{large} is below {small}, which is impossible.")

@@ -284,9 +284,10 @@ def _command(header: Header, seed: int, cell: Cell, families: dict[str, Family])
 
 def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:
     sides = {"i2t": result.i2t, "t2i": result.t2i}
-    return {
+    found = {
         f"{side}_{name}": ends for side, one in sides.items() for name, ends in (one.intervals or {}).items()
     }
+    return found | ({} if result.r_sum_interval is None else {"r_sum": result.r_sum_interval})
 
 
 def _notes(header: Header) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from leaderboard.ablations import ablation_tables
 from leaderboard.board import Board, Content, Division, boards_of
-from leaderboard.entries import RECALL_TITLES, STATUSES, Cell, Entry
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell, Entry
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import PRECISION_AT, detection, drops, found_pairs, measured_tables
 from leaderboard.methods import Family, family_recipes
@@ -188,6 +188,7 @@ def _index(content: Content) -> dict[str, Any]:
         "lines": _picker(content.boards),
         "answers": {board.cell.slug: _answers(board) for board in content.boards},
         "papers": content.papers,
+        "seeds_for_a_rank": SEEDS_FOR_A_RANK,
         "strangers": _without_common_word([board.cell for board in content.boards]),
     }
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leaderboard.add import RowStands, new_row
-from leaderboard.board import Board, Content, Division, Ranked, boards_of, merge_seeds
-from leaderboard.entries import Cell, Entry
+from leaderboard.board import Board, Content, Division, Ranked, compared, merge_seeds
+from leaderboard.entries import SEEDS_FOR_A_RANK, Cell, Entry
 from leaderboard.exports import OTHER_SUM, escape, latex, markdown_table
 from leaderboard.methods import read_families
 from leaderboard.published import Paper
 from leaderboard.results import Run, entries_of
-from leaderboard.significance import ToldApart
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
@@ -20,12 +19,14 @@ from ncl_bench.files import as_csv
 from ncl_bench.progress import Progress, silent
 
 VALUES = (*RECALLS, "r_sum")
-SHARED, CHOSEN_ON_TEST, DOUBTFUL = "=", "†", "?"
+SHARED, CHOSEN_ON_TEST, DOUBTFUL, PRELIMINARY = "=", "†", "?", "§"
 MARKS = {
     SHARED: "shares its rank: rSum is equal, or a test over seeds and images finds no difference",
     CHOSEN_ON_TEST: "chosen on test, so not ranked",
     DOUBTFUL: "doubtful number, so not ranked",
     OTHER_SUM: "the paper prints another rSum; this is the sum of its recalls",
+    PRELIMINARY: f"preliminary: fewer than {SEEDS_FOR_A_RANK} training seeds, so not ranked; rSum has a 95 % interval "
+    "(of a single seed: over images alone)",
 }
 
 
@@ -37,7 +38,8 @@ class Line:
         rank: such as ``1``, or ``1=`` if shared; empty for an unranked row.
         method: its name and marks.
         backbone: empty if the source does not say.
-        values: six recalls and rSum with one decimal, perhaps with a standard deviation; ``–`` for a missing one.
+        values: six recalls and rSum with one decimal, perhaps with a standard deviation, and rSum of a preliminary row
+            with its interval; ``–`` for a missing one.
         best: which values are the best among the ranked rows.
         papers: keys of the papers that print it; empty for a measured row.
         origin: of a measured row: ``ours``, ``submitted`` or ``reproduced``; empty for a printed one.
@@ -89,14 +91,15 @@ def _lines(division: Division, mine: Collection[str]) -> tuple[Line, ...]:
 def _line(one: Ranked, shared: bool, best: Sequence[float | None], mine: Collection[str]) -> Line:
     entry, values = one.entry, _rounded(one.entry)
     marks = CHOSEN_ON_TEST * (entry.selection == "test") + DOUBTFUL * bool(entry.doubts)
-    marks += OTHER_SUM * (entry.printed_gap is not None)
+    marks += OTHER_SUM * (entry.printed_gap is not None) + PRELIMINARY * entry.preliminary
     reported = entry.status == "reported"
     return Line(
         rank="" if one.rank is None else f"{one.rank}{SHARED * shared}",
         method=entry.label + marks,
         backbone=entry.backbone,
         values=tuple(
-            _shown(value, entry.spread.get(name)) for name, value in zip(VALUES, values, strict=True)
+            _shown(value, entry.spread.get(name), entry.intervals.get("r_sum") if name == "r_sum" else None)
+            for name, value in zip(VALUES, values, strict=True)
         ),
         best=tuple(
             one.rank is not None and value is not None and value == top
@@ -113,9 +116,10 @@ def _rounded(entry: Entry) -> list[float | None]:
     return [None if value is None else round(value, 1) for value in values]
 
 
-def _shown(value: float | None, deviation: float | None) -> str:
+def _shown(value: float | None, deviation: float | None, interval: tuple[float, float] | None) -> str:
     spread = "" if deviation is None else f" ± {deviation:.1f}"
-    return "–" if value is None else f"{value:.1f}{spread}"
+    ends = "" if interval is None else f" ({interval[0]:.1f}–{interval[1]:.1f})"
+    return "–" if value is None else f"{value:.1f}{spread}{ends}"
 
 
 def latex_text(tables: Iterable[Table]) -> str:
@@ -276,9 +280,9 @@ def with_mine(
         files.add(name)
     if not own:
         return content, files
-    entries = (*content.entries, *merge_seeds(own))
-    told_apart = ToldApart({**content.told_apart.hits, **hits}, entries)
-    boards = tuple(boards_of(entries, told_apart))
+    entries, boards, told_apart = compared(
+        (*content.entries, *merge_seeds(own)), {**content.told_apart.hits, **hits}
+    )
     return replace(content, entries=entries, boards=boards, told_apart=told_apart), files
 
 

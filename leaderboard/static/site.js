@@ -48,8 +48,8 @@
     if (flat) for (const row of table.querySelectorAll("tr[data-status]")) (across ? flat : homes.get(row)).append(row);
     for (const body of table.tBodies) {
       const rows = [...body.rows].filter((row) => !row.classList.contains("division"));
-      const known = (row) => !["", "–"].includes(text(row, index));
-      rows.sort((a, b) => known(b) - known(a) || direction * compare(key(a, index), key(b, index)));
+      const known = (row) => !["", "–"].includes(text(row, index)), low = (row) => "preliminary" in row.dataset;
+      rows.sort((a, b) => low(a) - low(b) || known(b) - known(a) || direction * compare(key(a, index), key(b, index)));
       body.append(...rows);
     }
   };

@@ -13,6 +13,8 @@ RESAMPLES = 1_000
 CONFIDENCE = 95.0
 BOOTSTRAP_SEED = 0
 RESAMPLES_AT_ONCE = 100
+FEWEST_IMAGES = 5
+"""Images with a missed and with an answered query that a bootstrap interval needs."""
 
 Float64Array = NDArray[np.float64]
 
@@ -115,6 +117,50 @@ def _resample(random: np.random.RandomState, n: int) -> Int64Array:
     drawn += np.arange(RESAMPLES_AT_ONCE)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=RESAMPLES_AT_ONCE * n)
     return counts.reshape(RESAMPLES_AT_ONCE, n).astype(np.int64)
+
+
+def recall_intervals(
+    hits: Int64Array, queries_per_image: Int64Array, images_per_fold: int
+) -> list[tuple[float, float]]:
+    """95 % interval of each recall and of their sum.
+
+    Percentiles of the bootstrap, or :func:`exact_interval` if fewer than ``FEWEST_IMAGES`` images have a missed query,
+    or an answered one. There the bootstrap degenerates: it can only repeat the few misses it has seen, and without any
+    its interval is a single point.
+
+    Args:
+        hits, queries_per_image, images_per_fold: as in :func:`bootstrap_recalls`.
+
+    Returns:
+        ``m`` intervals in percent, and one of the sum of the ``m`` recalls.
+    """
+    samples = bootstrap_recalls(hits, queries_per_image, images_per_fold)
+    found = intervals(np.column_stack([samples, samples.sum(axis=1)]))
+    every = list(range(hits.shape[1]))
+    for place, columns in enumerate([*([column] for column in every), every]):
+        queries, answered = queries_per_image[columns], hits[:, columns]
+        sides = (answered, queries - answered)
+        if min(np.count_nonzero(side.any(axis=1)) for side in sides) < FEWEST_IMAGES:
+            # queries of one image may be missed together, so images count, each by the share of its queries
+            images = [float((side.sum(axis=0) / queries).mean()) for side in sides]
+            low, high = exact_interval(*images)
+            found[place] = (len(columns) * low, len(columns) * high)
+    return found
+
+
+def exact_interval(answered: float, missed: float) -> tuple[float, float]:
+    """95 % interval of a percentage by Clopper and Pearson (1934): it covers the truth in at least 95 % of all cases.
+
+    Args:
+        answered: number of successes, perhaps with a fraction.
+        missed: number of failures; both together are positive.
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - CONFIDENCE / 100) / 2
+    low = betaincinv(answered, missed + 1, tail) if answered else 0.0
+    high = betaincinv(answered + 1, missed, 1 - tail) if missed else 1.0
+    return 100 * float(low), 100 * float(high)
 
 
 def intervals(samples: Float64Array) -> list[tuple[float, float]]:

@@ -14,11 +14,10 @@ from ncl_bench.evaluation.metrics import (
     CUTOFFS,
     METRICS,
     RECALLS,
-    bootstrap_recalls,
     hits_per_image,
     recall_at,
+    recall_intervals,
 )
-from ncl_bench.evaluation.metrics import intervals as bootstrap_intervals
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
 from ncl_bench.evaluation.scores import ArrayRows, Rows, as_array
@@ -81,7 +80,7 @@ def evaluate(
         split: ``test`` or ``dev``.
         t2i: similarities of the captions as queries, ``(n_captions, n_images)``, if they differ, as those of a reranker
             do; see :func:`t2i_matrix`. ``similarities`` then ranks captions for images alone.
-        intervals: compute the bootstrap intervals.
+        intervals: compute the 95 % intervals.
 
     Raises:
         DataError: dataset or split is unknown.
@@ -200,7 +199,7 @@ def evaluate_counted(
         counted: ranks of the split's queries.
         spec: the dataset.
         split: ``test`` or ``dev``.
-        intervals: compute the bootstrap intervals.
+        intervals: compute the 95 % intervals.
     """
     from ncl_bench.evaluation.plausibility import plausibility_notes
 
@@ -221,16 +220,15 @@ def protocol_result(ranks: Ranks, images_per_fold: int, *, intervals: bool) -> P
     Args:
         ranks: ranks of ``n_images`` images, each within its fold.
         images_per_fold: images per fold; ``n_images`` for a single fold.
-        intervals: compute the bootstrap intervals.
+        intervals: compute the 95 % intervals.
     """
     n_images, n_captions = len(ranks.i2t), len(ranks.t2i)
     per_image = n_captions // n_images
     found: dict[str, tuple[float, float]] = {}
     if intervals:
         queries = np.array([1] * len(CUTOFFS) + [per_image] * len(CUTOFFS))
-        samples = bootstrap_recalls(hits_per_image(ranks), queries, images_per_fold)
-        columns = np.column_stack([samples, samples.sum(axis=1)])
-        found = dict(zip((*RECALLS, "r_sum"), bootstrap_intervals(columns), strict=True))
+        ends = recall_intervals(hits_per_image(ranks), queries, images_per_fold)
+        found = dict(zip((*RECALLS, "r_sum"), ends, strict=True))
     i2t = _direction(ranks.i2t, ranks.i2t_optimistic, images_per_fold, found, "i2t")
     t2i = _direction(ranks.t2i, ranks.t2i_optimistic, images_per_fold * per_image, found, "t2i")
     best = [side.optimistic for side in (i2t, t2i) if side.optimistic is not None]

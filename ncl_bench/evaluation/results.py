@@ -34,7 +34,7 @@ class DirectionResult(_Finite):
         queries: number of queries.
         tied_queries: queries whose rank depends on ties; None if scores are unknown.
         optimistic: recalls if every tie counted for the model; ``r1`` to ``r10`` count ties against it.
-        intervals: 95 % bootstrap interval of each recall; None if not requested.
+        intervals: 95 % interval of each recall; None if not requested.
     """
 
     r1: float
@@ -55,7 +55,7 @@ class ProtocolResult(_Finite):
         i2t: image queries.
         t2i: caption queries.
         r_sum: sum of the six recalls, from unrounded values.
-        r_sum_interval: its 95 % bootstrap interval; None if not requested.
+        r_sum_interval: its 95 % interval; None if not requested.
         r_sum_optimistic: rSum if every tie counted for the model; None if scores are unknown.
         images: images in the split.
         captions: captions in the split.

@@ -15,6 +15,13 @@ from leaderboard.board import Content, read_content
 from ncl_bench.evaluation.submission import Submission, write_submission
 
 Maker = Callable[..., Path]
+ROWS = [
+    ("CRCL", 0.4, 1.5),
+    ("CRCL", 0.6, 1.7),
+    ("Triplet (hardest)", 0.4, 2.5),
+    ("Triplet (hardest)", 0.6, 3.0),
+]
+"""Method, noise ratio and difficulty of the rows of the small leaderboard."""
 
 
 def similarities(difficulty: float, seed: int) -> np.ndarray:
@@ -66,13 +73,22 @@ def printed() -> Content:
 def small_board(make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A leaderboard of two methods, two ratios and two seeds; tests must copy it before they change it."""
     place = tmp_path_factory.mktemp("small_board")
-    crcl, triplet = "CRCL", "Triplet (hardest)"
-    rows = [(crcl, 0.4, 1.5), (crcl, 0.6, 1.7), (triplet, 0.4, 2.5), (triplet, 0.6, 3.0)]
-    for number, (method, ratio, difficulty) in enumerate(rows):
+    for number, (method, ratio, difficulty) in enumerate(ROWS):
         for seed in (0, 1):
             folder = place / "submitted" / f"{number}-{seed}"
             make(folder, method=method, ratio=ratio, difficulty=difficulty, seed=seed)
             add(folder, place / "board")
+    return place / "board"
+
+
+@pytest.fixture(scope="session")
+def ranked_board(small_board: Path, make: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small leaderboard with a third seed of every row, which gives each a rank."""
+    place = tmp_path_factory.mktemp("ranked_board")
+    shutil.copytree(small_board, place / "board")
+    for number, (method, ratio, difficulty) in enumerate(ROWS):
+        folder = place / "submitted" / str(number)
+        add(make(folder, method=method, ratio=ratio, difficulty=difficulty, seed=2), place / "board")
     return place / "board"
 
 

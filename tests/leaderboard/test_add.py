@@ -208,7 +208,8 @@ def test_a_method_that_nobody_knows_gets_a_page_of_its_own(make: Maker, tmp_path
 
 def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker, tmp_path: Path) -> None:
     add(make(tmp_path / "test", selection_split="test"), tmp_path / "board")
-    add(make(tmp_path / "dev", seed=1), tmp_path / "board")
+    for seed in (1, 2, 3):
+        add(make(tmp_path / f"dev{seed}", seed=seed), tmp_path / "board")
     (board,) = read_content(tmp_path / "board", published=False).boards
     found = {ranked.entry.selection: ranked.rank for ranked in board.divisions[0].ranked}
     assert found == {"test": None, "dev": 1}

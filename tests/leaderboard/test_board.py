@@ -7,9 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from support.board_rows import CELL, row
 
-from leaderboard.board import Ranked, boards_of, division_of, merge_seeds
+from leaderboard.board import Ranked, boards_of, compared, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
 from leaderboard.methods import Family, with_look_alikes
+from ncl_bench.evaluation.difference import Hits
 
 
 def entry(r_sum: float, **fields: Any) -> Entry:
@@ -46,6 +47,46 @@ def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
 
     found = ranks(entry(400), entry(390), entry(380, method="wide"), told_apart=told_apart)
     assert found == [("M400", 1), ("M390", 2), ("wide", 2)]
+
+
+def measured(r_sum: float, *runs: str, **fields: Any) -> Entry:
+    seeds = tuple(int(seed) for run in runs for seed in run.split("+"))
+    facts = {"status": "submitted", "source": "submission", "runs": runs, "seeds": seeds}
+    return entry(r_sum, **facts | fields)
+
+
+def test_a_row_of_fewer_than_three_seeds_stands_below_all_others_and_takes_no_rank() -> None:
+    """A lone lucky seed ranked better than the mean of the same method."""
+    found = ranks(
+        measured(500, "7"),
+        measured(450, "0", "1"),
+        measured(420, "0+1+2"),  # one result of three networks whose similarities were averaged
+        measured(400, "0", "1", "2"),
+        entry(390),
+        measured(380, "0", "1", "2", "3+4"),
+        measured(510, "0", doubts=("why",)),
+    )
+    assert found == [
+        ("M510", None),
+        ("M400", 1),
+        ("M390", 2),
+        ("M380", 3),
+        ("M500", None),
+        ("M450", None),
+        ("M420", None),
+    ]
+
+
+def test_a_preliminary_row_has_an_interval_of_its_r_sum_that_no_r_sum_can_leave() -> None:
+    hits = {
+        ("x", run, "1k"): Hits(np.array([[1, 1, 1, n, 5, 5]] * 50 + [[1, 1, 1, 5, 5, 5]] * 50), 5, 100)
+        for run, n in (("0", 5), ("1", 3), ("2", 4))
+    }
+    two, three = (measured(580, *runs, file="x") for runs in (("0", "1"), ("0", "1", "2")))
+    ((few,), _, _), ((enough,), _, _) = compared([two], hits), compared([three], hits)
+    low, high = few.intervals["r_sum"]
+    assert 0 < low < 590 < high == 600
+    assert enough.intervals == {}
 
 
 @pytest.mark.parametrize(
@@ -123,25 +164,25 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
 
 def test_seeds_become_mean_deviation_and_count() -> None:
     seeds = [(0, 390.0, "reproduced"), (1, 402.0, "submitted"), (2, 408.0, "reproduced")]
-    measured = [
-        entry(value, method="A", status=status, source="submission", seeds=(seed,), file="digits/a/x")
+    rows = [
+        measured(value, str(seed), method="A", status=status, file="digits/a/x")
         for seed, value, status in seeds
     ]
-    (merged,) = merge_seeds(measured)
+    (merged,) = merge_seeds(rows)
     assert merged.r_sum == pytest.approx(400.0)
     assert merged.spread["r_sum"] == pytest.approx(9.1651514)
     assert merged.spread["i2t_r1"] == pytest.approx(9.1651514 / 6)
     assert merged.seeds == (0, 1, 2)
+    assert merged.ranked
     assert merged.status == "submitted"
 
 
 def test_reported_rows_and_other_files_are_not_merged() -> None:
-    measured = {"method": "A", "status": "reproduced", "source": "submission"}
     entries = [
         entry(400),
         entry(400),
-        entry(300, file="digits/a/x", **measured),
-        entry(310, file="digits/a/y", **measured),
+        measured(300, "0", file="digits/a/x"),
+        measured(310, "0", file="digits/a/y"),
     ]
     assert len(merge_seeds(entries)) == 4
 

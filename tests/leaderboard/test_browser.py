@@ -159,6 +159,21 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> N
     assert page.locator(".group:visible").count() == 0
 
 
+@pytest.mark.parametrize("column_name", ["rank", "r_sum", "method"])
+def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(
+    page: Any, site: Path, column_name: str
+) -> None:
+    open_page(page, site, fragment="#flickr30k-1k-caption-40&sort=r_sum:desc")
+    page.locator(ROWS).first.evaluate("row => { row.dataset.preliminary = '' }")
+    page.locator(f"section.board:not([hidden]) th[data-sort={column_name}] button").click()
+    is_last = page.locator(ROWS).evaluate_all(
+        "rows => { const low = rows.find((row) => 'preliminary' in row.dataset);"
+        " const rest = rows.filter((row) => row.parentElement === low.parentElement);"
+        " return rest.at(-1) === low }"
+    )
+    assert is_last
+
+
 def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
     open_page(page, site, fragment="#coco-5k-none-0&sort=i2t_r5:asc")
     missing = [value == "–" for value in column(page, 4)]
@@ -225,7 +240,8 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
     assert page.locator("section.board:not([hidden])").get_attribute("id") == "digits-200-caption-40"
     assert page.locator("[name=q]").input_value() == "triplet"
     assert page.locator(ROWS).count() == 1
-    assert page.locator(ROWS).locator(".badge").inner_text() == "submitted"
+    assert page.locator(ROWS).locator("th .badge").inner_text() == "preliminary"
+    assert page.locator(ROWS).locator("td .badge").inner_text() == "submitted"
     head = page.locator("section.board:not([hidden]) th[data-sort=r_sum]")
     assert head.get_attribute("aria-sort") == "descending"
     assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,23 +42,26 @@ def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
 
 
 def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
-    board: Path, small_board: Path, make: Maker, tmp_path: Path
+    ranked_board: Path, make: Maker, tmp_path: Path
 ) -> None:
-    add(make(tmp_path / "new", method="Better", difficulty=1.0), board)
-    add(make(tmp_path / "seed", ratio=0.6, difficulty=1.7, seed=2), board)
+    board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
+    for seed in (0, 1, 2):
+        add(make(tmp_path / f"new{seed}", method="Better", difficulty=1.0, seed=seed), board)
+    add(make(tmp_path / "one", method="Lone", difficulty=0.9, seed=7), board)
+    add(make(tmp_path / "seed", ratio=0.6, difficulty=1.7, seed=3), board)
     removed = cell_file(board, "triplet.*caption-60")
     removed.unlink()
     removed.with_suffix(".npz").unlink()
-    text = diff(small_board, board, published=False)
+    text = diff(ranked_board, board, published=False)
     assert re.search(
-        r"### New rows \(1\)\n\n- Better, `VSE∞`, `digits 200 caption 0\.4`, `digits/better/\S+`: "
-        r"rank 1; r_sum [\d.]+; seeds 0; status submitted; selection dev; extra none; encoder none; notes none; "
-        r"doubts none\n",
+        r"### New rows \(2\)\n\n- Better, `VSE∞`, `digits 200 caption 0\.4`, `digits/better/\S+`: "
+        r"rank 1; r_sum [\d.]+; seeds 0 1 2; status submitted; selection dev; extra none; encoder none; notes none; "
+        r"doubts none\n- Lone, .*: rank none; r_sum [\d.]+; seeds 7;",
         text,
     )
     assert "### Removed rows (1)\n\n- `Triplet (hardest)`, `VSE∞`, `digits 200 caption 0.6`" in text
     assert re.search(
-        r"### Changed rows \(1\)\n\n- CRCL, .*r_sum [\d.]+ → [\d.]+; .*seeds 0 1 → 0 1 2\n", text
+        r"### Changed rows \(1\)\n\n- CRCL, .*r_sum [\d.]+ → [\d.]+; .*seeds 0 1 2 → 0 1 2 3\n", text
     )
     assert re.search(r"### Ranks that moved \(2\)\n\n- CRCL.*: 1 → 2", text)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from leaderboard.add import add
 from leaderboard.board import read_content
-from leaderboard.exports import bibtex_text, csv_text, latex
+from leaderboard.exports import bibtex_text, csv_text, latex, tables
 from leaderboard.published import read_papers
+from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
 
 Maker = Callable[..., Path]
@@ -28,6 +30,31 @@ def test_the_csv_holds_every_row(small_board: Path) -> None:
     measured = [line for line in lines if line["source"] == "submission"]
     assert {line["seeds"] for line in measured} == {"0 1"}
     assert all(float(line["r_sum_std"]) > 0 for line in measured)
+
+
+def test_a_preliminary_row_is_marked_wherever_rows_are_written(
+    ranked_board: Path, make: Maker, tmp_path: Path
+) -> None:
+    """One seed of a better method: below the ranked rows in the tables, marked in the file and on the page."""
+    board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
+    add(make(tmp_path / "lone", method="Lone", difficulty=1.0), board)
+    content = read_content(board, published=False)
+    lines = list(csv.DictReader(io.StringIO(csv_text(content.boards))))
+    (lone,) = (line for line in lines if line["preliminary"])
+    assert (lone["method"], lone["rank"], lone["preliminary"]) == ("Lone", "", "yes")
+    assert float(lone["r_sum_low"]) < float(lone["r_sum"]) < float(lone["r_sum_high"])
+    assert {line["r_sum_low"] for line in lines if line["method"] != "Lone"} == {""}
+    rows = [line.split(" | ") for line in tables(content).splitlines() if "submitted" in line]
+    assert [(row[0], row[-2]) for row in rows] == [
+        ("| CRCL", "submitted"),
+        ("| Triplet (hardest)", "submitted"),
+        ("| Lone", "submitted, preliminary"),
+    ]
+    page = site_files(content, tmp_path)["index.html"]
+    (row,) = re.findall(r"<tr[^>]*data-preliminary>.*?</tr>", page, re.S)
+    assert '<span class="badge">preliminary</span>' in row
+    low, high = (f"{float(lone[name]):.1f}" for name in ("r_sum_low", "r_sum_high"))
+    assert f"<small>{low}–{high}</small>" in row
 
 
 def test_a_spreadsheet_computes_no_cell(make: Maker, tmp_path: Path) -> None:

@@ -108,7 +108,22 @@ def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Conte
     assert best.pairs_seen == 3000.0
     assert best.entries[NOISY].last_epoch == 399.5
     assert best.entries[NOISY].seeds == (0, 1)
-    assert table.rank(best.entries[NOISY]) == 1
+    assert table.rank(best.entries[NOISY]) is None, "two seeds are preliminary"
+
+
+def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content: Content) -> None:
+    """CRCL is far better here, and has two seeds; NCR has three."""
+    rows = [
+        row.model_copy(update={"runs": ("0", "1", "2")}) if row.method == "NCR" else row
+        for row in content.entries
+    ]
+    told_apart = ToldApart(
+        {(row.file, run, "200"): Answers(np.full(9, 1.0)) for row in rows for run in "012"}, rows
+    )  # type: ignore[arg-type, misc]
+    (table,) = measured_tables(replace(content, entries=tuple(rows), told_apart=told_apart))
+    assert [line.title for line in table.lines] == ["NCR", "CRCL"]
+    assert [(place.rank, place.entry.method) for place in table.places[NOISY]] == [(1, "NCR"), (None, "CRCL")]
+    assert table.groups[NOISY] == ()
 
 
 def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per_cent() -> None:
@@ -224,7 +239,7 @@ def test_what_noise_takes_away_is_a_share_of_the_clean_score(content: Content) -
 
 def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Content) -> None:
     tuned = [
-        row.model_copy(update={"recipe": "tuned", "seeds": (0, 1, 2)})
+        row.model_copy(update={"recipe": "tuned", "runs": ("0", "1", "2")})
         for row in content.entries
         if row.method == "CRCL" and row.budget
     ]

@@ -1,5 +1,8 @@
 """Which rows of the board are told apart."""
 
+import math
+import re
+import statistics
 from pathlib import Path
 
 from leaderboard.board import Content
@@ -17,6 +20,20 @@ def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> N
     apart = told_apart([crcl[0], crcl[1], triplet[0]])
     assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
     assert ToldApart({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
+
+
+def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(whole_board: Content) -> None:
+    """docs/protocol.md states the standard deviation and simulates with its parts."""
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    stated = re.search(r"deviation of ([\d.]+) over the seeds", page)
+    assert stated is not None
+    (board,) = (board for board in whole_board.boards if board.cell.slug == "pictograms-1k-caption-40")
+    rows = [row for row in board.entries if row.kind == "method" and row.backbone == "VSE∞"]
+    found = math.sqrt(statistics.fmean(row.spread["r_sum"] ** 2 for row in rows))
+    assert f"{found:.1f}" == stated[1]
+    assert f"{math.hypot(4.0, 32 / math.sqrt(100)):.1f}" == stated[1], (
+        "of the seed, and of seed and image together"
+    )
 
 
 def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board: Content) -> None:

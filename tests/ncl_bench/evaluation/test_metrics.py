@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from oracles.bootstrap import resampled_recalls
 from oracles.ranks import metrics_by_definition
+from scipy.stats import binom, binomtest
 
 from ncl_bench.evaluation import metrics
 from ncl_bench.evaluation.protocol import protocol_result
@@ -166,6 +167,69 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
         low, high = result.i2t.intervals["r1"]
         covered += low <= 40 <= high
     assert 180 <= covered <= 199
+
+
+def coverage(rate: float, n: int, each: int, together: int, find: Callable[..., Any]) -> float:
+    """How often an interval covers a recall of ``rate`` on ``n`` images with ``each`` queries, summed over all counts.
+
+    Misses come ``together`` many in one image: one, or all of its queries.
+    """
+
+    trials, covered, queries = n * each // together, 0.0, np.array([each])
+    for missed in range(min(trials, n) + 1):
+        share = float(binom.pmf(missed, trials, 1 - rate))
+        if share > 1e-6:
+            hits = np.full((n, 1), each)
+            hits[:missed] -= together
+            low, high = find(hits, queries, n)[0]
+            covered += share * (low <= 100 * rate + 1e-9 and high >= 100 * rate - 1e-9)
+    return covered
+
+
+@pytest.mark.parametrize(
+    ("each", "together", "rates"),
+    [
+        (1, 1, (0.001, 0.005, 0.01, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9995)),
+        (5, 5, (0.001, 0.02, 0.98, 0.99, 0.999)),
+        (5, 1, (0.98, 0.99, 0.995, 0.999, 0.9995)),  # each in an image of its own
+    ],
+)
+def test_intervals_cover_the_truth_near_0_and_100_percent_too(
+    each: int, together: int, rates: tuple[float, ...]
+) -> None:
+    for rate in rates:
+        assert coverage(rate, 200, each, together, metrics.recall_intervals) > 0.92
+
+
+def test_the_bootstrap_alone_degenerates() -> None:
+    def bootstrap(*given: Any) -> Any:
+        return metrics.intervals(metrics.bootstrap_recalls(*given))
+
+    found = [coverage(rate, 200, *sizes, bootstrap) for rate, sizes in ((0.99, (1, 1)), (0.999, (5, 1)))]
+    assert found == [pytest.approx(0.86, abs=0.01), pytest.approx(0.63, abs=0.01)]
+
+
+@pytest.mark.parametrize("each", [1, 5])
+def test_no_interval_of_a_perfect_or_a_useless_model_is_a_single_point(each: int) -> None:
+    best, worst = (np.full(200 * n, rank) for n, rank in ((1, 1), (1, 1000)))
+    for i2t, ends in ((best, (98.17, 100.0)), (worst, (0.0, 1.83))):
+        result = protocol_result(Ranks(i2t, np.repeat(i2t, each)), 200, intervals=True)
+        for side in (result.i2t, result.t2i):
+            assert side.intervals is not None
+            assert all(found == pytest.approx(ends, abs=0.005) for found in side.intervals.values())
+        assert result.r_sum_interval == pytest.approx([6 * end for end in ends], abs=0.03)
+
+
+def test_only_few_misses_or_hits_change_an_interval() -> None:
+    for missed in (0, 1, 4, 5, 6, 100, 194, 195, 196, 199, 200):
+        hits = np.ones((200, 1), np.int64)
+        hits[:missed] = 0
+        given = (hits, np.array([1]), 200)
+        same = metrics.recall_intervals(*given)[0] == metrics.intervals(metrics.bootstrap_recalls(*given))[0]
+        assert same == (5 <= missed <= 195)
+        assert metrics.exact_interval(200 - missed, missed) == pytest.approx(
+            tuple(100 * end for end in binomtest(200 - missed, 200).proportion_ci(method="exact"))
+        )
 
 
 def test_an_interval_holds_the_middle_95_percent() -> None:

@@ -201,7 +201,6 @@ def test_names_find_their_family_in_any_case() -> None:
             "source,place",
             "results.csv has other columns, expected source, table",
         ),
-        ("results.csv", "source,", "\ufeffsource,", "results.csv has other columns, expected source, table"),
         (
             "results.csv",
             "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,caption",

@@ -84,7 +84,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     Returns:
         One sentence that lists the known names.
     """
-    sentence = f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(known))}"
+    sentence = f"unknown {kind} {shorten(name)}; choose one of: {', '.join(sorted(known))}"
     return f"{sentence}; or name the file that registers it with --plugin" if kind in PLUGGABLE else sentence
 
 

@@ -16,7 +16,17 @@ from typer.core import TyperGroup
 
 from baselines.doctor import cuda_devices, gpu_check
 from ncl_bench.cli import doctor
-from ncl_bench.cli.options import LARGEST_SEED, DevImages, NoiseSeed, Root, SplitSeed, TestImages
+from ncl_bench.cli.options import (
+    LARGEST_SEED,
+    DevImages,
+    NoiseRatio,
+    NoiseSeed,
+    NoiseUnit,
+    Root,
+    SplitSeed,
+    TestImages,
+    finite,
+)
 from ncl_bench.errors import NclBenchError, Stopped
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name, loaded
@@ -24,15 +34,6 @@ from ncl_bench.precision import Precision
 
 T = TypeVar("T")
 
-Unit = Annotated[
-    Literal["caption", "image", "similar"],
-    typer.Option(
-        "--noise-unit",
-        help="Unit that the noise moves: random captions (caption), images with all their captions (image), or "
-        "captions to images of similar captions (similar).",
-    ),
-]
-Ratio = Annotated[float, typer.Option("--noise-ratio", help="Nominal noise ratio, in [0, 1).")]
 NoiseFile = Annotated[
     Path | None,
     typer.Option("--noise-file", help="The noise file of the training, if it was given one."),
@@ -163,8 +164,8 @@ def show(recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a r
 def train(
     recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a shipped recipe.")],
     to: Target,
-    noise_ratio: Ratio = 0.0,
-    noise_unit: Unit = "caption",
+    noise_ratio: NoiseRatio = None,
+    noise_unit: NoiseUnit = None,
     noise_seed: NoiseSeed = None,
     noise_file: Annotated[
         Path | None, typer.Option(help="Noise file to use in place of drawn noise.")
@@ -202,8 +203,11 @@ def train(
     from baselines.engine.progress import TrainingProgress
     from baselines.engine.recipe import Recipe, with_settings
     from baselines.engine.run_folder import RunFolder
+    from baselines.engine.statement import noise_of
     from baselines.engine.train import Trainer
     from baselines.kit.distributed import rank
+    from ncl_bench.data import dataset_spec
+    from ncl_bench.evaluation.statement import opening_line
 
     changed, differences = with_settings(Recipe.load(recipe), settings or ())
     job = TrainingJob(
@@ -213,6 +217,9 @@ def train(
         trainer = Trainer(
             job, RunFolder(to), device, devices=devices, features=features, keep_divisions=not no_history
         )
+        if rank() == 0:
+            noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
+            typer.echo(opening_line(changed.dataset, noise, job.title, str(trainer.device)), err=True)
         finished = trainer.folder.finished
         with TrainingProgress(len(trainer.plans), Console(stderr=True, quiet=rank() > 0)) as progress:
             outcome = trainer.run(progress)
@@ -270,9 +277,14 @@ def score(
         raise NclBenchError(
             "--set and --precision need --zero-shot: a run is scored as it was trained; leave them out"
         )
+
+    def say(line: str) -> None:
+        if rank() == 0:
+            typer.echo(line, err=True)
+
     with _one_voice():
         if runs:
-            submit(runs, to, root=root, embeddings=embeddings, device=device, devices=devices)
+            submit(runs, to, root=root, embeddings=embeddings, device=device, devices=devices, say=say)
         elif zero_shot:
             recipe, _ = with_settings(Recipe.load(zero_shot), settings or ())
             submit_zero_shot(
@@ -281,6 +293,7 @@ def score(
                 embeddings=embeddings,
                 device=device,
                 devices=devices,
+                say=say,
             )
         if rank() == 0:
             typer.echo(f"next: {command_name()} evaluate {quote(str(to))}")
@@ -352,8 +365,8 @@ def audit_runs(
         typer.Option(help="Score pairs by LEMoN, from embeddings (default: by the method of each run)."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Dataset of the embeddings.")] = None,
-    noise_ratio: Ratio = 0.0,
-    noise_unit: Unit = "caption",
+    noise_ratio: NoiseRatio = None,
+    noise_unit: NoiseUnit = None,
     noise_seed: NoiseSeed = None,
     root: Root = None,
     device: Device = "auto",
@@ -369,8 +382,10 @@ def audit_runs(
     from ncl_bench.data import load_dataset
 
     if dataset is None:
-        if noise_ratio or noise_seed is not None:
-            raise NclBenchError("a run records its noise; leave --noise-ratio and --noise-seed out")
+        if (noise_ratio, noise_unit, noise_seed) != (None, None, None):
+            raise NclBenchError(
+                "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
+            )
         result = write_audit(
             runs, to, root, noise_file=noise_file, keep=keep, labels=labels, method=method, device=device
         )
@@ -419,7 +434,8 @@ def audit_apply(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN)."
+            callback=finite,
+            help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN).",
         ),
     ] = None,
     ids: Annotated[
@@ -455,9 +471,10 @@ def import_checkpoint(
     dataset: Annotated[str, typer.Option(help="Dataset it was trained on.")],
     to: Target,
     noise_ratio: Annotated[
-        float | None, typer.Option(help="Noise ratio of its training pairs, in [0, 1); 0 means no noise.")
+        float | None,
+        typer.Option(callback=finite, help="Noise ratio of its training pairs, in [0, 1); 0 means no noise."),
     ] = None,
-    noise_unit: Unit = "caption",
+    noise_unit: NoiseUnit = None,
     noise_seed: NoiseSeed = None,
     noise_file: Annotated[Path | None, typer.Option(help="Noise file it was trained with.")] = None,
     seed: Annotated[

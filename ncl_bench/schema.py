@@ -18,10 +18,14 @@ FEWEST_DIGITS = 8
 """Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""
 
 
-class Record(BaseModel):
-    """A frozen model that refuses unknown keys."""
+YAML_ERRORS = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
+"""What parsing YAML can raise: also numbers of thousands of digits, bytes that are no UTF-8, and deep nesting."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+class Record(BaseModel):
+    """A frozen model that refuses unknown keys, and numbers that JSON does not have: NaN and infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _stays_inside(value: str) -> str:
@@ -113,7 +117,7 @@ def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
     """
     try:
         content = yaml.load(text.decode("utf-8"), Loader=_PlainLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:
+    except YAML_ERRORS as error:
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["it cannot be parsed"])[0]
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)

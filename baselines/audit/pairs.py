@@ -168,7 +168,7 @@ def _job_with_noise(
     job = replace(TrainingJob.of_run(run, root), noise_file=noise_file, keep=keep)
     if run.noise.unit is None:
         return job
-    ratio = run.noise.ratio if noise_file is None else 0.0  # a noise file sets the ratio itself
+    ratio = run.noise.ratio if noise_file is None else None  # a noise file sets the ratio itself
     return replace(job, noise_ratio=ratio, noise_unit=run.noise.unit, noise_seed=run.noise.seed)
 
 

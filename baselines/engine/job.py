@@ -32,8 +32,8 @@ class TrainingJob:
 
     Attributes:
         recipe: method, backbone, dataset and their options.
-        noise_ratio: nominal noise ratio, in [0, 1).
-        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
+        noise_ratio: nominal noise ratio, in [0, 1); clean pairs by default.
+        noise_unit: ``"caption"`` (the default), ``"image"`` or ``"similar"``.
         noise_seed: seed of the noise; by default the standard seed of this noise setting.
         noise_file: noise file to use in place of drawn noise.
         seed: seed of initialisation, batch order and dropout.
@@ -44,8 +44,8 @@ class TrainingJob:
     """
 
     recipe: Recipe
-    noise_ratio: float = 0.0
-    noise_unit: NoiseUnit = "caption"
+    noise_ratio: float | None = None
+    noise_unit: NoiseUnit | None = None
     noise_seed: int | None = None
     noise_file: Path | None = None
     seed: int = 0
@@ -57,7 +57,7 @@ class TrainingJob:
     def load(self, split: str) -> PairedDataset:
         """Load a split in the form that the backbone reads; only train has noise."""
         noisy: dict[str, Any] = {}
-        if split == "train" and (self.noise_ratio != 0 or self.noise_file is not None):
+        if split == "train":
             noisy = {
                 "noise_ratio": self.noise_ratio,
                 "noise_unit": self.noise_unit,
@@ -84,6 +84,12 @@ class TrainingJob:
     def backbone(self) -> type[Backbone]:
         """Backbone class of the networks."""
         return BACKBONES[self.recipe.backbone["name"]]
+
+    @property
+    def title(self) -> str:
+        """Name of the configured method in results."""
+        title = METHODS[self.recipe.method["name"]].title_of(self.recipe.method_config)
+        return f"{title} (clean pairs only)" if self.recipe.clean_only else title
 
     def record(self, train: PairedDataset) -> Run:
         """Build the content of ``run.json``.

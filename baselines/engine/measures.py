@@ -3,8 +3,11 @@
 The diagnosis compares a method's estimates with the true correspondence, which methods never see.
 """
 
+import os
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +16,8 @@ from torch import Tensor
 
 from ncl_bench.data import dataset_spec, true_correspondence
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import NclBenchError, TrainingError
 from ncl_bench.schema import Record
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 BINS = 20
 PRECISION_AT = (10, 50, 100, 200, 500, 1_000, 5_000, 10_000)
@@ -208,7 +208,7 @@ def division(values: NDArray[np.float32], correspondence: NDArray[np.bool_], thr
 
 
 class Curves:
-    """Writer of one TensorBoard event file.
+    """Writer of one TensorBoard event file, without the thread of TensorBoard's own writer, which no caller can catch.
 
     Args:
         folder: folder of the event files.
@@ -216,7 +216,7 @@ class Curves:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writer: SummaryWriter | None = None
+        self._file: BinaryIO | None = None
 
     def write(self, entry: Epoch) -> None:
         """Add one entry of ``history.json``.
@@ -225,19 +225,40 @@ class Curves:
 
         Args:
             entry: loss (None for an epoch without a step), learning rate, dev recalls, diagnosis.
+
+        Raises:
+            NclBenchError: the folder cannot be written, or the disk is full.
         """
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
         values = {"learning_rate": entry.learning_rate} | ({} if entry.loss is None else {"loss": entry.loss})
         values |= {f"dev/{name}": value for name, value in entry.dev.items()}
         values |= {f"diagnosis/{name}_auroc": found.auroc for name, found in entry.diagnosis.items()}
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=x) for tag, x in values.items()])
+        events = [Event(wall_time=time.time(), step=entry.index, summary=summary)]
+        if self._file is None:
+            begun = SessionLog(status=SessionLog.START)
+            events[:0] = [Event(file_version="brain.Event:2"), Event(step=entry.index, session_log=begun)]
+        try:
+            self._file = self._file or self._opened()
+            records = RecordWriter(self._file)
+            for event in events:
+                records.write(event.SerializeToString())
+            records.flush()
+        except OSError as error:
+            raise NclBenchError(
+                f"cannot write {self._folder}: {error.strerror}; fix that and run the same command again, it resumes"
+            ) from error
 
-            self._writer = SummaryWriter(str(self._folder), purge_step=entry.index)
-        for tag, value in values.items():
-            self._writer.add_scalar(tag, value, entry.index)
-        self._writer.flush()
+    def _opened(self) -> BinaryIO:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        seconds, rest = divmod(time.time_ns(), 10**9)  # TensorBoard reads files in the order of their names
+        return (self._folder / f"events.out.tfevents.{seconds:010d}.{rest:09d}.{os.getpid()}").open("xb")
 
     def close(self) -> None:
         """Close the file, if one was opened."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            with suppress(OSError):  # what write could not do was said there
+                self._file.close()

@@ -25,9 +25,12 @@ from baselines.kit.backbone import CosineBackbone
 from baselines.methods import METHODS
 from baselines.recipes import beginning, is_shipped, no_recipe, recipe_names, split_name, written
 from ncl_bench.data import DATASETS
-from ncl_bench.errors import RecipeError, SubmissionError, first_problem, unknown_name
+from ncl_bench.errors import RecipeError, SubmissionError, first_problem, shorten, unknown_name
 from ncl_bench.plugins import names_of_plugins
-from ncl_bench.schema import Record, read_yaml
+from ncl_bench.schema import YAML_ERRORS, Record, read_yaml
+
+LARGEST = 10**6
+"""Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""
 
 
 class Between(Record):
@@ -119,6 +122,13 @@ class Recipe(BaseModel):
     @classmethod
     def _every_method_option(cls, options: dict[str, Any]) -> dict[str, Any]:
         return _complete("method", options, METHODS)
+
+    @model_validator(mode="after")
+    def _has_possible_numbers(self) -> Self:
+        _refuse_impossible_numbers(
+            {name: getattr(self, name) for name in ("batch_size", "gradient_clip", "steps")}
+        )
+        return self
 
     @model_validator(mode="after")
     def _knows_what_is_clean(self) -> Self:
@@ -258,16 +268,14 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
         name = values.get(f"{section}.name", content[section]["name"])
         if name != content[section]["name"]:
             content[section] = {"name": name}
-    where = " ".join(
-        f"--set {name}={x if isinstance(x, str) else json.dumps(x, default=str)}"
-        for name, x in values.items()
-    )
+    where = " ".join(f"--set {name}={_short(x)}" for name, x in values.items())
+    where = where if len(where) <= 200 else f"{where[:197]}..."
     known = _options(Recipe.from_dict(content, where=where))
     for name, value in values.items():
         if name not in known:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             meant = f"did you mean {' or '.join(near)}?" if near else f"choose one of: {', '.join(known)}"
-            raise RecipeError(f"--set {name}: the recipe has no such option; {meant}")
+            raise RecipeError(f"--set {_short(name)}: the recipe has no such option; {meant}")
         section, _, option = name.rpartition(".")
         (content[section] if section else content)[option] = value
     changed = Recipe.from_dict(content, where=where)
@@ -277,6 +285,15 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
     return changed, {name: after[name] for name in values if before.get(name) != after[name]}
 
 
+def _short(value: Any) -> str:
+    """Write a value of ``--set`` in at most 80 characters."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        text = shorten(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def named_value(text: str) -> tuple[str, Any]:
     """Split a setting such as ``method.epochs=10`` into name and value.
 
@@ -284,12 +301,10 @@ def named_value(text: str) -> tuple[str, Any]:
         RecipeError: the text is not NAME=VALUE.
     """
     name, separator, value = text.partition("=")
-    try:
+    with suppress(*YAML_ERRORS):
         if name and separator:
             return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        pass
-    raise RecipeError(f"--set {text}: expected NAME=VALUE, such as method.epochs=10")
+    raise RecipeError(f"--set {_short(text)}: expected NAME=VALUE, such as method.epochs=10")
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
@@ -324,6 +339,20 @@ def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str |
     return None
 
 
+def _refuse_impossible_numbers(options: Mapping[str, Any]) -> None:
+    """Refuse NaN, infinity and numbers beyond :data:`LARGEST`, which no option of a recipe has.
+
+    Raises:
+        RecipeError: names the option.
+    """
+    for name, value in options.items():
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, int | float) and not abs(number) <= LARGEST:
+                raise RecipeError(
+                    f"{name} is {shorten(number)}, expected a finite number of at most {LARGEST:,}"
+                )
+
+
 def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> Any:
     """Validate options with the ``Config`` of the class that they name."""
     rest = dict(options)
@@ -331,9 +360,11 @@ def _config(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> 
     if name not in registry:
         raise RecipeError(unknown_name(kind, name, registry))
     try:
-        return registry[name].Config.model_validate(rest)
+        config = registry[name].Config.model_validate(rest)
     except ValidationError as error:
         raise RecipeError(f"{kind}: {first_problem(error)}") from None
+    _refuse_impossible_numbers({f"{kind}.{option}": value for option, value in config.model_dump().items()})
+    return config
 
 
 def _complete(kind: str, options: dict[str, Any], registry: Mapping[str, Any]) -> dict[str, Any]:

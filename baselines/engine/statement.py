@@ -15,6 +15,7 @@ from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.evaluation.statement import FoundPairs, Noise, Training, TrainingCurve
@@ -57,11 +58,10 @@ def statement_of(
     assert order is not None  # the split was just scored
     language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
-    title = method.title_of(recipe.method_config)
     backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
         protocol_version=PROTOCOL_VERSION,
-        method=f"{title} (clean pairs only)" if recipe.clean_only else title,
+        method=jobs[0].title,
         paper=method.paper,
         code="",
         backbone="SGRAF" if backbones == ["SAF", "SGR"] else " + ".join(backbones),
@@ -71,7 +71,7 @@ def statement_of(
         fingerprint={"train": described[0].fingerprint},
         language=language,
         tokenizer=jobs[0].backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
-        noise=_noise(described[0].noise, spec.noise),
+        noise=noise_of(described[0].noise, spec),
         training_seeds=tuple(sorted({run.seed for run in described})),
         selection_split=max((each.selection for each in imported), key=_SELECTIONS.index, default="dev"),
         extra_clean_data=_clean_data(method, recipe, imported=bool(imported)),
@@ -161,8 +161,9 @@ def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
     return tuple(known) if len(known) == len(names) else ()
 
 
-def _noise(record: NoiseRecord, kind: str) -> Noise:
-    if kind == "natural":
+def noise_of(record: NoiseRecord, spec: DatasetSpec) -> Noise:
+    """State the noise of a training split."""
+    if spec.noise == "natural":
         return Noise(unit="natural", ratio=None)
     if record.unit is None:
         return Noise(unit="none", ratio=0.0)

@@ -25,13 +25,14 @@ from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob, build_method, initial_network
 from baselines.engine.run_folder import Run, RunFolder
 from baselines.engine.scoring import Float32Array, RankingScores, embed, score
-from baselines.engine.statement import statement_of, statement_of_zero_shot
+from baselines.engine.statement import noise_of, statement_of, statement_of_zero_shot
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
+from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.statement import ArrayFile
+from ncl_bench.evaluation.statement import ArrayFile, opening_line
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
     EmbeddingScores,
@@ -61,6 +62,7 @@ def submit(
     device: str = "auto",
     devices: int | None = None,
     console: Console | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> Submission:
     """Score test with one run, or with the mean of several, and write a submission folder.
 
@@ -73,6 +75,7 @@ def submit(
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         console: console for progress; standard error by default.
+        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
 
     Raises:
         TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
@@ -91,6 +94,9 @@ def submit(
     check_vocabulary(runs[0], described[0], test)
     place = device_for(device, jobs[0].precision, devices)
     console = console if rank() == 0 else Console(quiet=True)
+    titles = dict.fromkeys(job.title for job in jobs)
+    noise = noise_of(described[0].noise, dataset_spec(test.name))
+    say(opening_line(test.name, noise, " + ".join(titles), str(place)))
     methods = [chosen_method(job, folder, place) for job, folder in zip(jobs, folders, strict=True)]
     networks = [
         (network, partial(method.ranking_scores, network))
@@ -121,6 +127,7 @@ def submit_zero_shot(
     embeddings: bool = False,
     device: str = "auto",
     devices: int | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> Submission:
     """Score test with a pre-trained network without training, and write a submission folder.
 
@@ -130,6 +137,7 @@ def submit_zero_shot(
         embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each.
+        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
 
     Raises:
         TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
@@ -144,6 +152,7 @@ def submit_zero_shot(
     test = job.load("test")
     place = device_for(device, job.precision, devices)
     console = None if rank() == 0 else Console(quiet=True)
+    say(opening_line(test.name, None, f"{job.backbone.title} zero-shot", str(place)))
     network = initial_network(job, test, test.vocabulary.size).eval().to(place)
     if embeddings:
         _check_dot_products([job], [])

@@ -43,7 +43,7 @@ class Statement:
         method: method that trained it.
         dataset: dataset that it was trained on.
         noise_ratio: noise ratio of its training; None if the dataset has natural noise or a noise file is given.
-        noise_unit: ``"caption"``, ``"image"`` or ``"similar"``.
+        noise_unit: ``"caption"`` (the default), ``"image"`` or ``"similar"``.
         noise_seed: seed of the noise (default: the cell's standard seed).
         noise_file: noise index of its training.
         seed: training seed; None if unknown.
@@ -57,7 +57,7 @@ class Statement:
     method: str
     dataset: str
     noise_ratio: float | None = None
-    noise_unit: NoiseUnit = "caption"
+    noise_unit: NoiseUnit | None = None
     noise_seed: int | None = None
     noise_file: Path | None = None
     seed: int | None = None
@@ -248,7 +248,7 @@ def _job(statement: Statement, backbones: Sequence[Backbone], state: Mapping[str
     }
     return TrainingJob(
         Recipe.from_dict(content, where="imported checkpoint"),
-        statement.noise_ratio or 0.0,
+        statement.noise_ratio,
         statement.noise_unit,
         statement.noise_seed,
         statement.noise_file,

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ncl_bench.cli.options import NoiseSeed, Root
+from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
 
@@ -83,10 +84,13 @@ def evaluate(
     """
     from ncl_bench.evaluation.evaluate import Pages, evaluate_folder, evaluate_scores
 
+    say = partial(typer.echo, err=True)
     first = scores[0]
     if first.is_dir() or dataset is None:
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
-        result, written = evaluate_folder(first, to or first, root=root, plot=plot, examples=examples)
+        result, written = evaluate_folder(
+            first, to or first, root=root, plot=plot, examples=examples, say=say
+        )
         _print_result(result, written)
         return
     pages = Pages(to or Path(), plot, examples, root) if to or plot or examples else None
@@ -95,7 +99,14 @@ def evaluate(
             "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
     evaluation, written = evaluate_scores(
-        scores, dataset, split or "test", t2i=t2i, similarity=similarity or "cosine", root=root, pages=pages
+        scores,
+        dataset,
+        split or "test",
+        t2i=t2i,
+        similarity=similarity or "cosine",
+        root=root,
+        pages=pages,
+        say=say,
     )
     _print_evaluation(evaluation, written)
     if evaluation.split == "test" and t2i is None:
@@ -200,13 +211,8 @@ def init(
         Literal["cosine", "dot"], typer.Option("--similarity", help="Similarity of two embeddings.")
     ] = "cosine",
     to: Annotated[Path, typer.Option("--to", help="Folder of the submission.")] = Path("submission"),
-    noise_ratio: Annotated[
-        float, typer.Option("--noise-ratio", help="Nominal noise ratio of the training pairs, in [0, 1).")
-    ] = 0.0,
-    noise_unit: Annotated[
-        Literal["caption", "image", "similar"],
-        typer.Option("--noise-unit", help="Unit that the noise moved."),
-    ] = "caption",
+    noise_ratio: NoiseRatio = None,
+    noise_unit: NoiseUnit = None,
     noise_seed: NoiseSeed = None,
     order_from: Annotated[
         Path | None,

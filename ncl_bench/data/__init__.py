@@ -24,7 +24,7 @@ from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import load_similar
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise
+from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise, refuse_without_ratio
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.plugins import registered
 from ncl_bench.progress import Progress, silent
@@ -133,11 +133,8 @@ def load_dataset(
     ratio = 0 if noise_ratio is None else noise_ratio
     unit: NoiseUnit = "caption" if noise_unit is None else noise_unit
     check_noise(ratio, unit, 0 if noise_seed is None else noise_seed)
-    if noise_ratio is None and noise_file is None and (noise_unit, noise_seed) != (None, None):
-        setting = f"noise_unit {noise_unit!r}" if noise_seed is None else f"noise_seed {noise_seed}"
-        raise NoiseError(
-            f"{setting} has no effect without noise; give noise_ratio, such as 0.4, or leave it out"
-        )
+    if noise_ratio is None and noise_file is None:
+        refuse_without_ratio(noise_unit, noise_seed)
     if keep is not None and split != "train":
         raise DataError(f"keep lists pairs of train, not of {split}; leave it out")
     noise = None

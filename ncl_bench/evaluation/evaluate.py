@@ -33,7 +33,7 @@ from ncl_bench.evaluation.protocol import (
 from ncl_bench.evaluation.ranks import Counted, OnRows
 from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Evaluation, Result, write_result
 from ncl_bench.evaluation.scores import Similarity, as_array
-from ncl_bench.evaluation.statement import ArrayFile
+from ncl_bench.evaluation.statement import ArrayFile, opening_line
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, Submission, read_submission
 from ncl_bench.evaluation.submission_scores import (
     SplitScores,
@@ -262,7 +262,13 @@ class Pages:
 
 
 def evaluate_folder(
-    folder: Path, to: Path, *, root: Path | None = None, plot: bool = False, examples: int = 0
+    folder: Path,
+    to: Path,
+    *,
+    root: Path | None = None,
+    plot: bool = False,
+    examples: int = 0,
+    say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Result, list[Path]]:
     """Evaluate a submission folder and write the requested files; nothing is written until all is computed.
 
@@ -272,12 +278,14 @@ def evaluate_folder(
         root: folder of prepared datasets.
         plot: write histograms of ranks.
         examples: worst failures to show per direction; 0 for no page.
+        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
 
     Returns:
         The result, and the files written.
     """
     opened = open_submission(folder, root=root)
     spec, method = opened.spec, opened.submission.method
+    say(opening_line(spec.name, opened.submission.noise, method, "cpu"))
     with sole_owner(to, nested=False):
         with bar("count ranks", opened.n_images) as on_rows:
             result, counted = evaluate_submission(opened, on_rows=on_rows)
@@ -302,6 +310,7 @@ def evaluate_scores(
     similarity: Similarity = "cosine",
     root: Path | None = None,
     pages: Pages | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Evaluation, list[Path]]:
     """Evaluate scores without a statement; the result is not a submission.
 
@@ -315,6 +324,7 @@ def evaluate_scores(
         similarity: similarity of embeddings.
         root: folder of prepared datasets, for the image ids that labels of more true matches need.
         pages: what to write besides ``evaluation.json`` (default: write nothing at all).
+        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
 
     Returns:
         The evaluation, and the files written.
@@ -334,6 +344,7 @@ def evaluate_scores(
         name = f"{t2i if isinstance(t2i, Path) else 't2i'}, with images as rows"
         source = two_matrices(source, matrix_source(t2i_matrix(t2i, spec, split), spec, split, name))
         n_images *= 2
+    say(opening_line(spec.name, None, f"scores of {split}", "cpu"))
     with bar("count ranks", n_images) as on_rows:
         counted = source.count(on_rows)
     evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)

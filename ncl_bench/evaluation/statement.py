@@ -92,6 +92,26 @@ class Noise(Record):
         return self
 
 
+def opening_line(dataset: str, noise: Noise | None, method: str, device: str) -> str:
+    """Return the line with which `train`, `score` and `evaluate` begin, such as ``digits: no noise; NCR on cpu``.
+
+    Args:
+        dataset: name of the dataset.
+        noise: noise of its training pairs; None if nothing states it.
+        method: name of the method.
+        device: device that computes.
+    """
+    if noise is None:
+        words = "training noise not stated"
+    elif noise.ratio:
+        origin = "from a file" if noise.seed is None else f"seed {noise.seed}"
+        realised = "" if noise.realised_ratio is None else f", realised {noise.realised_ratio:.4f}"
+        words = f"{noise.unit} noise of ratio {noise.ratio:g} ({origin}{realised})"
+    else:
+        words = "no noise" if noise.unit == "none" else f"{noise.unit} noise"
+    return f"{dataset}: {words}; {method} on {device}"
+
+
 class TrainingCurve(Record):
     """Measurements after each epoch of a run; they choose nothing except the best epoch on dev.
 

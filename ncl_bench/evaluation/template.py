@@ -20,7 +20,7 @@ from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
 from ncl_bench.evaluation.scores import Similarity, as_array
 from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
-from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import Record
 from ncl_bench.shown import Name
@@ -128,8 +128,8 @@ def begin_submission(
     *,
     scores: Sequence[Path] = (),
     similarity: Similarity = "cosine",
-    noise_unit: NoiseUnit = "caption",
-    noise_ratio: float = 0.0,
+    noise_unit: NoiseUnit | None = None,
+    noise_ratio: float | None = None,
     noise_seed: int | None = None,
     order_from: Path | None = None,
     root: Path | None = None,
@@ -143,8 +143,8 @@ def begin_submission(
         scores: one similarity file, or two embedding files, images first; none if ``test.npy`` is already in the folder
             or follows later.
         similarity: similarity of embeddings.
-        noise_unit: unit of the training noise.
-        noise_ratio: nominal ratio; 0 for clean pairs, and on a dataset with natural noise.
+        noise_unit: unit of the training noise (default: caption).
+        noise_ratio: nominal ratio (default: clean pairs, or the natural noise of the dataset).
         noise_seed: noise seed (default: the standard seed).
         order_from: downloaded files of captions and ids, to compute the order fingerprint without features.
         root: folder of prepared datasets.
@@ -244,24 +244,23 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _noise(
-    spec: DatasetSpec, unit: NoiseUnit, ratio: float, seed: int | None, root: Path | None
+    spec: DatasetSpec, unit: NoiseUnit | None, ratio: float | None, seed: int | None, root: Path | None
 ) -> tuple[str, str]:
     """The section on noise, and its source; the source is empty if no noise was requested."""
     if spec.noise == "natural":
-        if ratio or seed is not None:
+        if ratio or (unit, seed) != (None, None):
             raise NoiseError(
                 f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of the protocol; "
-                "leave --noise-ratio and --noise-seed out"
+                "leave --noise-ratio, --noise-unit and --noise-seed out"
             )
         return "  unit: natural\n  ratio: null", f"a fact of {spec.name}"
     if not ratio:
-        if seed is not None:
-            raise NoiseError(f"--noise-seed {seed} draws nothing without --noise-ratio; give both or none")
+        refuse_without_ratio(unit, seed)
         return (
             "  unit: none               # caption, image or similar; none for clean pairs\n  ratio: 0",
             "",
         )
-    _, record = train_noise(spec, ratio, unit, seed, root)
+    _, record = train_noise(spec, ratio, unit or "caption", seed, root)
     text = (
         f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"
         f'  sha256: "{record.sha256}"\n  realised_ratio: {record.realised_ratio:.6f}'

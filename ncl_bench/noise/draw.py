@@ -115,6 +115,19 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
         raise NoiseError(f"noise_seed is {shorten(seed)}, expected a whole number in [0, 2**32)")
 
 
+def refuse_without_ratio(unit: Any, seed: Any) -> None:
+    """Refuse a unit or a seed of noise that has no ratio: pairs would stay clean without a word.
+
+    Raises:
+        NoiseError: one of the two is given.
+    """
+    if (unit, seed) != (None, None):
+        setting = f"noise_unit {shorten(unit)}" if seed is None else f"noise_seed {shorten(seed)}"
+        raise NoiseError(
+            f"{setting} has no effect without noise; give noise_ratio, such as 0.4, or leave it out"
+        )
+
+
 def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
     """Captions that the units ``caption`` and ``similar`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
     order = np.arange(n)

@@ -426,7 +426,7 @@ def test_code_that_moves_a_row_needs_a_correction(
     build(its_own, site, tables=True)
     shutil.copy(its_own / "README.md", site)
     cli.diff(base, change, site, only_new=True, changed_files=listed)
-    replace(site / "data" / "leaderboard.csv", r"(?m)^1(,digits,200,caption,0\.4,,CRCL,)", r"2\1")
+    replace(site / "data" / "leaderboard.csv", r"(?m)^(,digits,200,caption,0\.4,,CRCL,)", r"2\1")
     message = (
         r"the code of the change \(leaderboard/significance\.py and 1 other files\) moves 1 rows, such as CRCL, "
         r".* `digits/crcl/.*maintainers label a correction"

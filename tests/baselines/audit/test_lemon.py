@@ -147,7 +147,7 @@ def test_what_lemon_cannot_read_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "to").exists()
 
 
-@pytest.mark.parametrize("number", [1e300, 1e39, 3e19, 1e-13, 1e-39, 1e-300, -1e300])
+@pytest.mark.parametrize("number", [1e100, 1e39, 3e19, 1e-13, 1e-39, 1e-100, -1e100])
 @pytest.mark.parametrize("side", ["images", "captions"])
 def test_vectors_that_float32_cannot_scale_are_refused(number: float, side: str, tmp_path: Path) -> None:
     spec = dataset_spec("digits")

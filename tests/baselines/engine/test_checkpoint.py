@@ -2,16 +2,15 @@
 
 import hashlib
 import io
-import resource
 import tracemalloc
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from support.damaged import PICKLE, assert_damage_is_refused, assert_refused
+from support.full_disk import largest_file
 
 from baselines.engine.checkpoint import latest_state, load_optimizer, save_state
 from ncl_bench.errors import NclBenchError, TrainingError
@@ -57,17 +56,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs: int, tmp_path: 
     ):
         save_state(tmp_path, 3, state)
     assert list(tmp_path.iterdir()) == []
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """A disk on which no file may become larger."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def named_by_hash(folder: Path, content: bytes) -> Path:

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.full_disk import largest_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.summary.writer import event_file_writer
 
 from baselines.engine.measures import (
     BINS,
@@ -22,7 +22,7 @@ from baselines.engine.measures import (
     division,
     separation,
 )
-from ncl_bench.errors import TrainingError
+from ncl_bench.errors import NclBenchError, TrainingError
 
 ESTIMATES = st.lists(st.tuples(st.integers(-3, 6), st.booleans()), min_size=2, max_size=40).filter(
     lambda pairs: len({true for _, true in pairs}) == 2
@@ -110,11 +110,7 @@ def write(folder: Path, *entries: Epoch) -> None:
     curves.close()
 
 
-def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # files of one second are read in the order of a count of this process, as text: the 10th before the 9th
-    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
+def test_a_run_that_goes_back_replaces_the_epochs_from_there_on(tmp_path: Path) -> None:
     write(tmp_path, entry(0, 2.0, 100.0), entry(1, 1.5, 110.0), entry(2, 1.5, 110.0))
     write(tmp_path, entry(1, 1.0, 120.0))
     assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]
@@ -135,6 +131,18 @@ def test_every_epoch_can_be_read_before_the_run_ends(tmp_path: Path) -> None:
     curves.write(entry(0, 2.0, 100.0))
     assert read(tmp_path, "loss") == [(0, 2.0)]
     curves.close()
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = Curves(tmp_path)
+    curves.write(entry(0, 2.0, 100.0))
+    with largest_file(200):
+        with pytest.raises(NclBenchError, match=r"cannot write .*: File too large; .* it resumes"):
+            curves.write(entry(1, 1.5, 110.0))
+        curves.close()
+    assert read(tmp_path, "loss") == [(0, 2.0)]
+    write(tmp_path, entry(1, 1.0, 120.0))  # what was cut short is passed over
+    assert read(tmp_path, "loss") == [(0, 2.0), (1, 1.0)]
 
 
 def test_a_run_with_nothing_left_to_do_writes_no_file(tmp_path: Path) -> None:

@@ -58,12 +58,33 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], chang
         ("method.name=nrc", "--set method.name=nrc: .*unknown method 'nrc'"),
         ("method.epochs", "--set method.epochs: expected NAME=VALUE, such as method.epochs=10"),
         ("batch_size=[", r"--set batch_size=\[: expected NAME=VALUE"),
+        (f"method.epochs={'9' * 5_000}", r"--set method.epochs=9{63}\.\.\.: expected NAME=VALUE"),
+        (
+            f"method.epochs=0x{'f' * 6_000}",
+            "--set method.epochs=a number of .*: method.epochs is a number of thou",
+        ),
+        (
+            f"batch_size={'9' * 4_000}",
+            r"--set batch_size=9{77}\.\.\.: batch_size is 9{77}\.\.\., expected a finite",
+        ),
+        (f"batch_size={'[' * 3_000}", r"--set batch_size=\[{66}\.\.\.: expected NAME=VALUE"),
+        (
+            "steps=1000001",
+            "--set steps=1000001: steps is 1000001, expected a finite number of at most 1,000,000",
+        ),
+        (
+            "method.learning_rate=.inf",
+            "--set method.learning_rate=Infinity: method.learning_rate is inf, expected",
+        ),
+        ("method.margin=1e999", "--set method.margin=1e999: method.margin is inf, expected a finite number"),
+        ("gradient_clip=.nan", "--set gradient_clip=NaN: gradient_clip is nan: input should be"),
         ("backbone=sgr", "--set backbone: the recipe has no such option"),
     ],
 )
 def test_a_setting_that_is_refused_is_one_sentence(given: str, sentence: str) -> None:
-    with pytest.raises(RecipeError, match=f"^{sentence}"):
+    with pytest.raises(RecipeError, match=f"^{sentence}") as refused:
         with_settings(Recipe.load(NAME), [given])
+    assert len(str(refused.value)) < 1_200  # names of options are listed
 
 
 def test_another_method_starts_from_its_defaults() -> None:

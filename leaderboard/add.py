@@ -74,7 +74,8 @@ def add(folder: Path, root: Path, submitter: str = "") -> Path:
         ScoresError: see :func:`new_row`.
     """
     row = new_row(folder, root, submitter=submitter)
-    write_rows([row], root)
+    if not write_rows([row], root):
+        raise _row_stands(root, row.name, row.record.key, folder)
     return root / "results" / f"{row.name}.yaml"
 
 
@@ -108,13 +109,8 @@ def new_row(
     check_header(header, opened.spec, str(folder))
     path = root / "results" / f"{cell_name(header)}.yaml"
     standing = read_cell(path) if path.is_file() else None
-    if standing and standing.header == header:
-        hashes = {record.key: record.scores_sha256 for record in standing.seeds}
-        if (seed_key(submission), scores_sha256(submission)) in hashes.items():
-            raise RowStands(
-                f"{root / 'results' / standing.name}.yaml has seed {seed_key(submission)} of {folder} already",
-                standing.name,
-            )
+    if _stands(standing, header, seed_key(submission), scores_sha256(submission)):
+        raise _row_stands(root, cell_name(header), seed_key(submission), folder)
     with progress(f"evaluate {folder.name}", opened.n_images) as advance:
         report, counted = evaluate_submission(opened, on_rows=advance)
     evaluation = report.splits["test"]
@@ -122,6 +118,17 @@ def new_row(
     for protocol, result in evaluation.protocols.items():
         entry_of(header, row.record, protocol, result, read_families(), "submitted", str(folder))
     return row
+
+
+def _stands(cell: CellFile | None, header: Header, key: str, scores: str) -> bool:
+    """Whether a cell has this seed with these scores."""
+    if cell is None or cell.header != header:
+        return False
+    return any((record.key, record.scores_sha256) == (key, scores) for record in cell.seeds)
+
+
+def _row_stands(root: Path, cell: str, key: str, folder: Path) -> RowStands:
+    return RowStands(f"{root / 'results' / cell}.yaml has seed {key} of {folder} already", cell)
 
 
 def scores_sha256(submission: Submission) -> str:
@@ -151,10 +158,11 @@ def _record(submission: Submission, evaluation: Evaluation) -> SeedRecord:
 
 def write_rows(
     rows: Sequence[NewRow], root: Path, *, reproduced: bool = False, progress: Progress = silent
-) -> None:
+) -> list[NewRow]:
     """Write results; if one is refused, write none.
 
-    Adding a seed leaves the text of the other seeds in the file unchanged.
+    Adding a seed leaves the text of the other seeds in the file unchanged. A row that stands is passed over: it is
+    given twice, or another command has written it since :func:`new_row`.
 
     Args:
         rows: from :func:`new_row`.
@@ -162,26 +170,34 @@ def write_rows(
         reproduced: for maintainers: list the results in ``reproduced.yaml``.
         progress: reports the existing results whose ranks are read.
 
+    Returns:
+        The rows that were written.
+
     Raises:
         SubmissionError: another result has the cell name, the training run, the scores or the ranks of one of the rows.
     """
     with sole_owner(root):
         results = read_results(root, [row.name for row in rows])
         cells, ranks = dict(results.cells), _standing_ranks(results, rows, root, progress)
+        written = []
         for row in rows:
-            cells[row.name] = _with_row(cells.get(row.name), row, root)
-            ranks.setdefault(row.name, {})[row.record.key] = row.counted
-        _refuse_repeated(results, rows, root)
+            standing = cells.get(row.name)
+            if not _stands(standing, row.header, row.record.key, row.record.scores_sha256):
+                cells[row.name] = _with_row(standing, row, root)
+                ranks.setdefault(row.name, {})[row.record.key] = row.counted
+                written.append(row)
+        _refuse_repeated(results, written, root)
         owners: dict[str, str] = {}
         for name, counted in ranks.items():
             refuse_copies(name, counted, owners)
-        for name in dict.fromkeys(row.name for row in rows):
+        for name in dict.fromkeys(row.name for row in written):
             path = root / "results" / name
             order = [record.key for record in cells[name].seeds]
             write_ranks(path.with_name(f"{path.name}.npz"), {seed: ranks[name][seed] for seed in order})
             write_text(path.with_name(f"{path.name}.yaml"), cells[name].to_yaml())
         if reproduced:
-            _list_reproduced(results, rows, root)
+            _list_reproduced(results, written, root)
+        return written
 
 
 def _standing_ranks(

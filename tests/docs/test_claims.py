@@ -57,7 +57,7 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: 
     exec(example, {})
     command = ["evaluate", "my_scores.npy", "--dataset", "flickr30k"]
     printed = CliRunner(env={"COLUMNS": "100"}).invoke(app, command)
-    assert shown.split() == printed.output.split("to turn it into")[0].split()
+    assert shown.split() == printed.stdout.split("to turn it into")[0].split()
 
 
 def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:

@@ -1,5 +1,6 @@
 """Adding submissions: what is checked, what is written, and how the board shows it."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 from test_cells import edit, training
 from typer.testing import CliRunner, Result
 
-from leaderboard.add import add, new_row, write_rows
+from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.cells import header_of, read_cell, read_results
@@ -65,6 +66,37 @@ def test_a_board_whose_folders_are_links_out_of_it_is_not_written(
     with pytest.raises(NclBenchError, match=f"{name} is a link out of .*board, where nothing may be written"):
         add(make(tmp_path / "submission"), board)
     assert list(outside.iterdir()) == []
+
+
+def test_a_row_that_another_command_wrote_meanwhile_is_passed_over(make: Maker, tmp_path: Path) -> None:
+    board, folder = tmp_path / "board", make(tmp_path / "0")
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    first, again, twice = (new_row(each, board) for each in (folder, folder, copy))
+    assert write_rows([first], board) == [first]
+    before = {path: path.read_bytes() for path in board.rglob("*.*")}
+    assert write_rows([again, twice], board) == []
+    with pytest.raises(RowStands, match=r"crcl/.*\.yaml has seed 0 of .*copy already"):
+        add(copy, board)
+    other = new_row(make(tmp_path / "1", seed=1), board)
+    assert [row.folder.name for row in write_rows([again, other], board)] == ["1"]
+    assert before.keys() == set(board.rglob("*.*"))
+
+
+def test_a_command_that_names_a_submission_twice_writes_one_row(make: Maker, tmp_path: Path) -> None:
+    folder = make(tmp_path / "0")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    command = ["leaderboard", "add", str(folder), str(copy), "--root", str(tmp_path / "board")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("wrote seed 0 to ") == 1
+    assert f".yaml has seed 0 of {copy} already\n" in done.output
+
+
+def test_other_scores_of_a_standing_seed_are_refused(make: Maker, tmp_path: Path) -> None:
+    rows = [new_row(make(tmp_path / str(x), difficulty=x), tmp_path / "board") for x in (1.5, 1.6)]
+    with pytest.raises(SubmissionError, match=r"has training seed 0 already, with other scores than .*1\.6"):
+        write_rows(rows, tmp_path / "board")
+    assert not (tmp_path / "board" / "results").exists()
 
 
 def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_path: Path) -> None:

@@ -25,6 +25,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_a_check_writes_nothing_and_so_needs_no_lock(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder may be read-only, where no lock can be made."""
+    monkeypatch.setattr("leaderboard.build.sole_owner", None)
+    before = contents(board.parent)
+    assert check(board, published=False).entries == 4
+    assert contents(board.parent) == before
+
+
 def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 

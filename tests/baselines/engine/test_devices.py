@@ -177,7 +177,7 @@ def test_a_killed_process_ends_the_run_and_the_same_command_finishes_it(tmp_path
         said = process.communicate(timeout=600)
         assert process.returncode == 0, said
         assert said[0].count("best on dev") == 1
-        lines = said[1].count("\n") - 1  # one says where it resumes
+        lines = said[1].count("\n") - 2  # one says what is trained, one where it resumes
         assert said[1].count("dev rSum") == (4 if to == "whole" else lines)
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
 

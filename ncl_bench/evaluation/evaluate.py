@@ -307,7 +307,6 @@ def evaluate_scores(
     similarity: Similarity = "cosine",
     root: Path | None = None,
     pages: Pages | None = None,
-    say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Evaluation, list[Path]]:
     """Evaluate scores without a statement; the result is not a submission.
 
@@ -319,7 +318,6 @@ def evaluate_scores(
         similarity: similarity of embeddings.
         root: folder of prepared datasets, for the image ids that labels of more true matches need.
         pages: what to write besides ``evaluation.json`` (default: write nothing at all).
-        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
 
     Returns:
         The evaluation, and the files written.
@@ -330,7 +328,6 @@ def evaluate_scores(
     """
     spec = dataset_spec(dataset)
     source = open_scores_of(files, spec, split, similarity=similarity)
-    say(opening_line(spec.name, None, f"scores of {split}", "cpu"))
     with bar("count ranks", expected_shape(spec, split)[0]) as on_rows:
         counted = source.count(on_rows)
     evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)

@@ -29,7 +29,7 @@ from ncl_bench.errors import RecipeError, SubmissionError, first_problem, shorte
 from ncl_bench.plugins import names_of_plugins
 from ncl_bench.schema import YAML_ERRORS, Record, read_yaml
 
-LARGEST = 10**6
+LARGEST = 10**7
 """Largest number that an option of a recipe may be: a plan of more epochs would fill the memory."""
 
 

@@ -152,7 +152,8 @@ def submit_zero_shot(
     test = job.load("test")
     place = device_for(device, job.precision, devices)
     console = None if rank() == 0 else Console(quiet=True)
-    say(opening_line(test.name, None, f"{job.backbone.title} zero-shot", str(place)))
+    noise = noise_of(test.noise, dataset_spec(test.name))
+    say(opening_line(test.name, noise, f"{job.backbone.title} zero-shot", str(place)))
     network = initial_network(job, test, test.vocabulary.size).eval().to(place)
     if embeddings:
         _check_dot_products([job], [])

@@ -13,7 +13,7 @@ from threading import Timer
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ncl_bench.errors import NclBenchError, Stopped, one_line
+from ncl_bench.errors import NclBenchError, Stopped, one_line, shorten
 from ncl_bench.plugins import fault_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def main() -> None:
     except MemoryError:
         sys.exit(_refused("out of memory; close other programs, or use a machine with more memory"))
     except OSError as error:
-        place = "" if error.filename is None else f" at {one_line(str(error.filename))}"
+        place = "" if error.filename is None else f" at {shorten(str(error.filename))}"
         sys.exit(
             _refused(f"operating system error{place}: {error.strerror or error}; fix that and try again")
         )

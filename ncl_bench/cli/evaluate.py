@@ -84,9 +84,9 @@ def evaluate(
     """
     from ncl_bench.evaluation.evaluate import Pages, evaluate_folder, evaluate_scores
 
-    say = partial(typer.echo, err=True)
     first = scores[0]
     if first.is_dir() or dataset is None:
+        say = partial(typer.echo, err=True)
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
         result, written = evaluate_folder(
             first, to or first, root=root, plot=plot, examples=examples, say=say
@@ -99,14 +99,7 @@ def evaluate(
             "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
     evaluation, written = evaluate_scores(
-        scores,
-        dataset,
-        split or "test",
-        t2i=t2i,
-        similarity=similarity or "cosine",
-        root=root,
-        pages=pages,
-        say=say,
+        scores, dataset, split or "test", t2i=t2i, similarity=similarity or "cosine", root=root, pages=pages
     )
     _print_evaluation(evaluation, written)
     if evaluation.split == "test" and t2i is None:

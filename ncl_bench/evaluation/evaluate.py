@@ -310,7 +310,6 @@ def evaluate_scores(
     similarity: Similarity = "cosine",
     root: Path | None = None,
     pages: Pages | None = None,
-    say: Callable[[str], object] = lambda line: None,
 ) -> tuple[Evaluation, list[Path]]:
     """Evaluate scores without a statement; the result is not a submission.
 
@@ -324,7 +323,6 @@ def evaluate_scores(
         similarity: similarity of embeddings.
         root: folder of prepared datasets, for the image ids that labels of more true matches need.
         pages: what to write besides ``evaluation.json`` (default: write nothing at all).
-        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
 
     Returns:
         The evaluation, and the files written.
@@ -344,7 +342,6 @@ def evaluate_scores(
         name = f"{t2i if isinstance(t2i, Path) else 't2i'}, with images as rows"
         source = two_matrices(source, matrix_source(t2i_matrix(t2i, spec, split), spec, split, name))
         n_images *= 2
-    say(opening_line(spec.name, None, f"scores of {split}", "cpu"))
     with bar("count ranks", n_images) as on_rows:
         counted = source.count(on_rows)
     evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)

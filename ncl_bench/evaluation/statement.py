@@ -92,18 +92,16 @@ class Noise(Record):
         return self
 
 
-def opening_line(dataset: str, noise: Noise | None, method: str, device: str) -> str:
+def opening_line(dataset: str, noise: Noise, method: str, device: str) -> str:
     """Return the line with which `train`, `score` and `evaluate` begin, such as ``digits: no noise; NCR on cpu``.
 
     Args:
         dataset: name of the dataset.
-        noise: noise of its training pairs; None if nothing states it.
+        noise: noise of its training pairs.
         method: name of the method.
         device: device that computes.
     """
-    if noise is None:
-        words = "training noise not stated"
-    elif noise.ratio:
+    if noise.ratio:
         origin = "from a file" if noise.seed is None else f"seed {noise.seed}"
         realised = "" if noise.realised_ratio is None else f", realised {noise.realised_ratio:.4f}"
         words = f"{noise.unit} noise of ratio {noise.ratio:g} ({origin}{realised})"

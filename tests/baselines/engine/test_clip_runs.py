@@ -126,6 +126,7 @@ def test_the_command_for_zero_shot_takes_a_recipe_and_its_options(tmp_path: Path
     assert not (tmp_path / "submission").exists()
     result = CliRunner().invoke(app, [*command, "--set", f"backbone.weights={weights}"])
     assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("digits: no noise; CLIP zero-shot on cpu\n")
     assert read_submission(tmp_path / "submission").networks == 1
     for wrong in (["score"], ["score", "run", "--zero-shot", str(recipe)], ["score", "run", "--set", "a=1"]):
         refused = CliRunner().invoke(app, [*wrong, "--to", str(tmp_path / "other")])
@@ -219,6 +220,9 @@ def test_embeddings_say_what_the_matrix_says(tmp_path: Path) -> None:
     command = ["score", str(tmp_path / "run"), "--embeddings", "--device", "cpu", "--to", str(to)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
+    assert result.stderr.startswith(
+        "digits: caption noise of ratio 0.4 (seed 0, realised 0.3999); NCR on cpu\n"
+    )
     names = {path.name for path in to.iterdir()}
     assert names == {"test_images.npy", "test_captions.npy", "submission.yaml"}
     images, captions = (np.load(to / f"test_{side}.npy") for side in ("images", "captions"))

@@ -69,8 +69,8 @@ def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], chang
         ),
         (f"batch_size={'[' * 3_000}", r"--set batch_size=\[{66}\.\.\.: expected NAME=VALUE"),
         (
-            "steps=1000001",
-            "--set steps=1000001: steps is 1000001, expected a finite number of at most 1,000,000",
+            "steps=10000001",
+            "--set steps=10000001: steps is 10000001, expected a finite number of at most 10,000,000",
         ),
         (
             "method.learning_rate=.inf",

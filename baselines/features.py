@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from baselines.encoders import Encoder, read_picture
 from ncl_bench import __version__
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, Preprocessing, Projection
-from ncl_bench.data.own_tables import FORMATS, Splits, draw_splits, note_split, read_images
+from ncl_bench.data.own_tables import FORMATS, Splits, draw_splits, is_text, note_split, read_images
 from ncl_bench.data.pictures import no_remarks, picture_path
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.errors import DataError, shorten, shown
@@ -95,9 +95,7 @@ def list_images(source: Path, lists: Sequence[str] = ()) -> Listing:
         splits = _read_lists(lists, source, set(found.names))
         found = Listing(found.folder, [name for names in splits.values() for name in names], splits)
     for name in found.names:
-        # Python decodes bytes of a file name that are not UTF-8 as lone surrogates
-        is_text = not any("\ud800" <= letter <= "\udfff" for letter in name)
-        if name != name.strip() or not name or any(end in name for end in "\n\r") or not is_text:
+        if name != name.strip() or not name or any(end in name for end in "\n\r") or not is_text(name):
             raise DataError(
                 f"{source}: the image name {shorten(name)} has surrounding blanks, a line end or bytes that are not "
                 "UTF-8; rename it"

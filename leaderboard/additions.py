@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.cells import CellFile, Header, SeedRecord, read_results
-from leaderboard.diff import section, shown
+from leaderboard.diff import in_markdown, section
 from leaderboard.evidence import read_ranks
 from leaderboard.results import changed_settings, noise_used, run_name
 from ncl_bench.data import dataset_spec
@@ -104,11 +104,13 @@ def _flat(counted: Counted) -> NDArray[np.int64]:
 
 
 def _described(one: Addition, ranks: Mapping[str, NDArray[np.int64]], author: str | None) -> str:
-    header, submitter = one.header, shown(one.header.submitter) or "nobody"
+    header, submitter = one.header, in_markdown(one.header.submitter) or "nobody"
     parts = [f"**joins the standing row of {submitter}**"] if one.joins else []
     parts.append(f"submitter {submitter}")
     if author is not None and not one.is_by(author):
-        parts.append(f"**brought by {shown(author)}, an account that the submitter's name does not hold**")
+        parts.append(
+            f"**brought by {in_markdown(author)}, an account that the submitter's name does not hold**"
+        )
     facts = {
         "selection": header.selection_split,
         "extra clean data": header.extra_clean_data,
@@ -120,10 +122,10 @@ def _described(one: Addition, ranks: Mapping[str, NDArray[np.int64]], author: st
         "code": header.code,
         "notes": header.notes,
     }
-    parts += [f"{name} {shown(text) or 'none'}" for name, text in facts.items()]
+    parts += [f"{name} {in_markdown(text) or 'none'}" for name, text in facts.items()]
     near = near_copies(ranks, run_name(one.name, one.record.key))
     parts += [
-        f"**{share:.0%} of its ranks are near those of {shown(other)}**"
+        f"**{share:.0%} of its ranks are near those of {in_markdown(other)}**"
         for other, share in [*near.items()][:3]
     ]
-    return f"{shown(one.name)}, seed {shown(one.record.key)}: {'; '.join(parts)}"
+    return f"{in_markdown(one.name)}, seed {in_markdown(one.record.key)}: {'; '.join(parts)}"

@@ -200,7 +200,7 @@ def diff(
     require("leaderboard", "jinja2", "markdown_it", needed_by="leaderboard diff")
     from leaderboard import gate
     from leaderboard.additions import additions_text
-    from leaderboard.diff import moves, shown
+    from leaderboard.diff import in_markdown, moves
     from ncl_bench.schema import read_short
 
     _require(root)
@@ -219,7 +219,7 @@ def diff(
     try:
         new = additions_text(base, root, author)
     except SubmissionError as error:  # of a correction that this code cannot read
-        new = f"The results cannot be read by the base's code: {shown(str(error))}\n"
+        new = f"The results cannot be read by the base's code: {in_markdown(str(error))}\n"
     typer.echo("\n".join(filter(None, (new, found.markdown(code)))), nl=False)
     if only_new:
         gate.refuse_touched(base, root, author)

@@ -67,7 +67,9 @@ class Moves:
         elif code:
             parts.insert(0, f"Rows moved, and the change touches code: {_listed(code)}.\n")
         if self.files and (code or not self.rows):  # new rows alone change most pages
-            parts.append(section("Other files of the site that differ", [shown(name) for name in self.files]))
+            parts.append(
+                section("Other files of the site that differ", [in_markdown(name) for name in self.files])
+            )
         return "\n".join(part for part in parts if part)
 
 
@@ -105,7 +107,7 @@ def moves(
             raise SubmissionError(f"{folder} is no leaderboard; give a folder that holds results/")
     before = built(base, published=published, progress=progress)
     after = read_site(site) if site else built(root, published=published, progress=progress)
-    old, new = rows_in(before[ROWS], base), rows_in(after[ROWS], site or root)
+    old, new = rows_by_place(before[ROWS], base), rows_by_place(after[ROWS], site or root)
     names = sorted(name for name in before.keys() | after.keys() if name != ROWS)
     changed = [(row, _differing(old[key], row)) for key, row in new.items() if key in old]
     return Moves(
@@ -140,7 +142,7 @@ def read_site(folder: Path) -> dict[str, str]:
     return files
 
 
-def rows_in(text: str, where: Path) -> dict[Key, Row]:
+def rows_by_place(text: str, where: Path) -> dict[Key, Row]:
     """Rows of the table of all rows by their identity, which stays when numbers change.
 
     A measured row is known by its cell file and protocol, a printed one by its place in the paper. Further rows of the
@@ -169,7 +171,7 @@ def _differing(old: Row, new: Row) -> dict[str, tuple[str, str]]:
     return {name: both for name, both in pairs.items() if both[0] != both[1]}
 
 
-def shown(text: str) -> str:
+def in_markdown(text: str) -> str:
     """A stranger's text in Markdown: one line of bounded length that links, calls and renders nothing."""
     line = " ".join(text.split())
     line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
@@ -183,16 +185,16 @@ def shown(text: str) -> str:
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(map(shown, names[:most])) + more
+    return ", ".join(map(in_markdown, names[:most])) + more
 
 
 def _changes(facts: Mapping[str, tuple[str, str]]) -> str:
     """Facts that differ, such as ``r_sum 480.1 → 481.3; seeds 0 1 → 0 1 2``."""
-    return "; ".join(f"{shown(name)} {_arrow(*both)}" for name, both in facts.items())
+    return "; ".join(f"{in_markdown(name)} {_arrow(*both)}" for name, both in facts.items())
 
 
 def _arrow(old: str, new: str) -> str:
-    return f"{shown(old) or 'nothing'} → {shown(new) or 'nothing'}"
+    return f"{in_markdown(old) or 'nothing'} → {in_markdown(new) or 'nothing'}"
 
 
 def section(title: str, items: Iterable[str]) -> str:
@@ -206,16 +208,18 @@ def section(title: str, items: Iterable[str]) -> str:
 
 def place(row: Row) -> str:
     """Method, backbone and cell of a row, and its file or source, as Markdown."""
-    cell = shown(" ".join(filter(None, (row.get(name, "") for name in _CELL))))
+    cell = in_markdown(" ".join(filter(None, (row.get(name, "") for name in _CELL))))
     source = " ".join(filter(None, (row.get("source", ""), row.get("table", ""))))
     names = [
-        shown(row.get("method", "")),
-        shown(row.get("backbone", "")),
+        in_markdown(row.get("method", "")),
+        in_markdown(row.get("backbone", "")),
         cell,
-        shown(row.get("file") or source),
+        in_markdown(row.get("file") or source),
     ]
     return ", ".join(filter(None, names))
 
 
 def _described(row: Row) -> str:
-    return f"{place(row)}: " + "; ".join(f"{name} {shown(row.get(name, '')) or 'none'}" for name in _NAMED)
+    return f"{place(row)}: " + "; ".join(
+        f"{name} {in_markdown(row.get(name, '')) or 'none'}" for name in _NAMED
+    )

@@ -100,12 +100,11 @@ def read_published(families: dict[str, Family], folder: Path = PUBLISHED) -> lis
     listed = checked(_Rules, read_yaml(rules_path), str(rules_path)).rules
     rules = [checked(Rule, rule, f"{rules_path}: rule {n}") for n, rule in enumerate(listed, start=1)]
     lines = _read_csv(path)
-    if lines and set(lines[0]) != {*_WRITTEN}:
+    if lines and set(next(iter(lines.values()))) != {*_WRITTEN}:
         raise SubmissionError(f"{path} has other columns, expected {', '.join(_WRITTEN)}")
     used: set[int] = set()
     entries = []
-    for line, facts in enumerate(lines, start=2):
-        where = f"{path}:{line}"
+    for where, facts in lines.items():
         matching = [
             n
             for n, rule in enumerate(rules)
@@ -153,25 +152,24 @@ def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
         SubmissionError: the file cannot be read, or its columns are others.
     """
     path = folder / "detection.csv"
-    lines = _read_csv(path) if path.exists() else []
-    return [
-        checked(PrintedDetection, line, f"{path}: row {number}") for number, line in enumerate(lines, start=1)
-    ]
+    lines = _read_csv(path) if path.exists() else {}
+    return [checked(PrintedDetection, line, where) for where, line in lines.items()]
 
 
-def _read_csv(path: Path) -> list[dict[str, str]]:
+def _read_csv(path: Path) -> dict[str, dict[str, str]]:
+    """The rows of a table by their places, "file:line"."""
     rows = read_table(path, SubmissionError, expected="a CSV file", filled=False)[1]
-    return [{name: from_csv_cell(cell) for name, cell in row.items()} for _, row in rows]
+    return {where: {name: from_csv_cell(cell) for name, cell in row.items()} for where, row in rows}
 
 
-def _repeats(facts: dict[str, str], original: Original, lines: list[dict[str, str]], where: str) -> bool:
+def _repeats(facts: dict[str, str], original: Original, lines: dict[str, dict[str, str]], where: str) -> bool:
     """Whether a line repeats the six recalls that another paper prints for the same dataset, protocol and ratio.
 
     Raises:
         SubmissionError: it does, but states another noise unit.
     """
     same = {name: facts[name] for name in ("dataset", "protocol", "noise_ratio", *RECALLS)} | dict(original)
-    found = next((line for line in lines if same.items() <= line.items()), None)
+    found = next((line for line in lines.values() if same.items() <= line.items()), None)
     if found and found["noise_unit"] != facts["noise_unit"]:
         printed = f"{original.method} in {original.source}, {original.table}"
         raise SubmissionError(
@@ -313,20 +311,20 @@ def import_published(collected: Path, target: Path) -> int:
     Raises:
         SubmissionError: there is no row, a column is missing or a row is repeated.
     """
-    rows = [_facts(row, f"{collected}:{line}") for line, row in enumerate(_read_csv(collected), start=2)]
+    rows = {where: _facts(row, where) for where, row in _read_csv(collected).items()}
     if not rows:
         raise SubmissionError(
             f"{collected} has no rows, expected one per published result below the names of columns"
         )
-    seen: dict[tuple[str, ...], int] = {}
-    for line, row in enumerate(rows, start=2):
+    seen: dict[tuple[str, ...], str] = {}
+    for where, row in rows.items():
         key = tuple(row[name] for name in COLUMNS)
         if key in seen:
             raise SubmissionError(
-                f"{collected}:{line} repeats line {seen[key]}: {', '.join(filter(None, key))}; remove one of the two"
+                f"{where} repeats {seen[key]}: {', '.join(filter(None, key))}; remove one of the two"
             )
-        seen[key] = line
-    write_text(target, as_csv([_WRITTEN, *([row[name] for name in _WRITTEN] for row in rows)]))
+        seen[key] = where
+    write_text(target, as_csv([_WRITTEN, *([row[name] for name in _WRITTEN] for row in rows.values())]))
     return len(rows)
 
 

@@ -229,6 +229,11 @@ def _quoted(
         try:
             cells = next(rows, None)
         except csv.Error as problem:
+            if "field limit" in str(problem):
+                raise error(
+                    f"{where}: a cell has more than {csv.field_size_limit():,} letters; close its quotation mark, or "
+                    "shorten it"
+                ) from None
             until = "" if rows.line_num <= begins else f", read up to line {rows.line_num}"
             raise error(
                 f"{where}: the quotation marks are wrong ({problem}{until}); close each, and double those inside a cell"

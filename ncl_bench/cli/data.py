@@ -141,7 +141,6 @@ def new(
     from ncl_bench.progress import bar
 
     module = module or Path(f"{name}.py")
-
     options = OwnOptions(
         captions_per_image,
         dev,

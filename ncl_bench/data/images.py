@@ -88,8 +88,7 @@ def _path(
     where: str,
 ) -> Path:
     names = [f"{image_id}{end}" for end in ENDINGS] if table is None else [table[normalized(image_id)]]
-    for name in names:
-        picture_path(source, name, where)
+    picture_path(source, names[0], where)  # an ending leads nowhere else
     found = next(filter(None, map(find, names)), None)
     if found is None:
         raise DataError(

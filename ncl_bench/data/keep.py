@@ -100,8 +100,9 @@ def read_keep(folder: Path, train: PairedDataset) -> tuple[Int64Array, Kept]:
                 f"{folder} belongs to data with another {name} ({shorten(theirs)} there, {shorten(ours)} here); "
                 "give the noise and the dataset of the audited run"
             )
-    refuse_larger(listed, LONGEST_LINE * (1 + len(train)), DataError, _REMAKE)
-    ids = read_pair_ids(listed, DataError, f"the list {expected}")
+    what = f"the list {expected}"
+    refuse_larger(readable(listed, DataError, what), LONGEST_LINE * (1 + len(train)), DataError, _REMAKE)
+    ids = read_pair_ids(listed, DataError, what)
     if noise_sha256(ids) != kept.sha256:
         raise DataError(f"{listed} does not hold the pairs that {KEEP_JSON} states; {_REMAKE}")
     rows = np.flatnonzero(np.isin(train.pair_ids, ids))

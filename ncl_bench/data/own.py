@@ -141,10 +141,7 @@ def _spec(
     dtype = arrays["train"].dtype
     if dtype not in (np.float16, np.float32, np.float64):
         raise DataError(f"the features are {dtype}, expected float32 or float16; convert them")
-    languages = tuple(language_tag(language) or language for language in table.languages)
-    if len(set(languages)) < len(languages):
-        names, twice = ", ".join(table.languages), max(languages, key=languages.count)
-        raise DataError(f"{table.path} has captions in {names}, of which several are {twice}; leave one out")
+    languages = table.languages
     several = len(languages) > 1
     texts = [f"{{split}}_caps_{language}.txt" for language in languages] if several else ["{split}_caps.txt"]
     spoken = " and ".join(map(language_name, languages))

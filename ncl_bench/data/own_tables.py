@@ -243,7 +243,7 @@ def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str,
             raise DataError(
                 f"{where}: {column} is empty; every row is an image and its caption in every language"
             )
-        if not all(text.isascii() or _is_text(text) for text in (image, *texts)):
+        if not all(text.isascii() or is_text(text) for text in (image, *texts)):
             raise DataError(f"{where} holds half a character, which UTF-8 cannot store; correct it")
         if "split" in columns and split not in SPLITS:
             raise DataError(
@@ -256,8 +256,8 @@ def _gather(path: Path, columns: Sequence[str], rows: Rows, chosen: Mapping[str,
     return CaptionTable(path, tuple(chosen), captions, splits if "split" in columns else None, ignored)
 
 
-def _is_text(text: str) -> bool:
-    """Whether it has no lone surrogate, which JSON can escape."""
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can store it: JSON escapes lone surrogates, and Python decodes bytes of file names to them."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -12,7 +12,7 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import Content
 from leaderboard.build import ROWS, build
-from leaderboard.diff import diff, moves, read_site, rows_in, shown
+from leaderboard.diff import diff, in_markdown, moves, read_site, rows_by_place
 from leaderboard.exports import csv_text
 from ncl_bench.errors import SubmissionError
 
@@ -26,7 +26,7 @@ def cell_file(board: Path, words: str) -> Path:
 
 def test_every_row_has_a_key_of_its_own(whole_board: Content) -> None:
     """Rows were keyed without link, paper, recipe and steps: 98 of 1,287 stood for others, and were not compared."""
-    keys = list(rows_in(csv_text(whole_board.boards), Path("board")))
+    keys = list(rows_by_place(csv_text(whole_board.boards), Path("board")))
     assert len(keys) == sum(len(board.ranks) for board in whole_board.boards) > 1200
     assert {again for *_, again in keys} == {"1"}
 
@@ -34,7 +34,7 @@ def test_every_row_has_a_key_of_its_own(whole_board: Content) -> None:
 def test_rows_of_one_place_do_not_hide_each_other() -> None:
     line = "ncr2021,Table 1,SCAN,{}\n"
     text = "source,table,method,r_sum\n" + line.format("430.1") + line.format("480.1")
-    assert [row["r_sum"] for row in rows_in(text, Path("board")).values()] == ["430.1", "480.1"]
+    assert [row["r_sum"] for row in rows_by_place(text, Path("board")).values()] == ["430.1", "480.1"]
 
 
 def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_column_that_the_code_of_the_change_drops_moves_every_row(
     ],
 )
 def test_a_text_of_a_stranger_links_calls_and_renders_nothing(text: str, markdown: str) -> None:
-    assert shown(text) == markdown
+    assert in_markdown(text) == markdown
 
 
 def test_a_long_list_is_cut(small_board: Path, built_site: dict[str, str], tmp_path: Path) -> None:

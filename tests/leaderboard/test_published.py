@@ -186,10 +186,15 @@ def test_names_find_their_family_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("results.csv", "ncr2021,Table 1,SCAN", "nobody,Table 1,SCAN", r"results.csv:\d+: source 'nobody'"),
-        ("results.csv", "SCAN,SCAN,flickr30k", "NEW,SCAN,flickr30k", r"results.csv:\d+: method 'NEW'"),
-        ("results.csv", "SCAN,SCAN,flickr30k", "SCAN,SCAN,flickr31k", r"results.csv:\d+: .*dataset"),
-        ("results.csv", "67.4", "167.4", r"results.csv:\d+: recalls.i2t_r1"),
+        (
+            "results.csv",
+            "ncr2021,Table 1,SCAN",
+            "nobody,Table 1,SCAN",
+            r"results.csv line \d+: source 'nobody'",
+        ),
+        ("results.csv", "SCAN,SCAN,flickr30k", "NEW,SCAN,flickr30k", r"results.csv line \d+: method 'NEW'"),
+        ("results.csv", "SCAN,SCAN,flickr30k", "SCAN,SCAN,flickr31k", r"results.csv line \d+: .*dataset"),
+        ("results.csv", "67.4", "167.4", r"results.csv line \d+: recalls.i2t_r1"),
         ("results.csv", "67.4", "6x", "holds '6x'"),
         ("notes.yaml", "method: NCR-single", "method: NCR-double", "rule \\d+ fits no line of results.csv"),
         ("notes.yaml", "kind: oracle", "kind: magic", "rule \\d+: kind"),
@@ -205,7 +210,7 @@ def test_names_find_their_family_in_any_case() -> None:
             "results.csv",
             "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,caption",
             "ugncl2024,Table 1,SCAN,SCAN,flickr30k,1k,unknown",
-            "results.csv:\\d+: noise_unit is 'unknown', but the six recalls are those of SCAN in ncr2021, Table 1",
+            "results.csv line \\d+: noise_unit is 'unknown', but the six recalls are those of SCAN in ncr2021, Table 1",
         ),
     ],
 )
@@ -246,7 +251,7 @@ def test_facts_are_copied_into_the_shape_of_the_committed_table_and_remarks_left
 
 
 def test_a_repeated_row_and_a_missing_column_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SubmissionError, match=r"collected\.csv:3 repeats line 2"):
+    with pytest.raises(SubmissionError, match=r"collected\.csv line 3 repeats .*collected\.csv line 2"):
         import_published(collected(tmp_path, HEAD, CLEAN, CLEAN), tmp_path / "results.csv")
     other = HEAD.replace("rsum_reported", "rsum")
     with pytest.raises(SubmissionError, match="no column 'rsum_reported'"):
@@ -272,7 +277,8 @@ def test_what_looks_like_a_formula_is_read_back_as_it_was(tmp_path: Path) -> Non
     target = tmp_path / "results.csv"
     import_published(collected(tmp_path, HEAD, CLEAN.replace("Table 1", "=1+1")), target)
     assert ",'=1+1," in target.read_text(encoding="utf-8")
-    assert published._read_csv(target)[0]["table"] == "=1+1"
+    (row,) = published._read_csv(target).values()
+    assert row["table"] == "=1+1"
 
 
 def test_papers_that_print_other_numbers_for_a_row_are_named_at_it(entries: list[Entry]) -> None:

@@ -4,15 +4,13 @@ The build joined concepts by the mean of all 1,280 numbers of the CNN, not centr
 principal components, centred on the training regions. They find pairs that the build took for different.
 """
 
-import csv
-import io
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.pictograms import EMOJI, NEAR_PAIRS, SPEC, WEB, Pictograms
-from ncl_bench.files import write_text
+from ncl_bench.files import as_csv, write_text
 from tools.pictograms.split import NEAR
 
 
@@ -41,12 +39,8 @@ def _directions(features: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def near_pairs_table() -> str:
     """Format ``near_pairs.csv``: the near pairs of the three datasets."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("dataset", "split", "image_id", "train_image_id", "cosine"))
-    for spec in (SPEC, EMOJI, WEB):
-        writer.writerows(near_training_pictures(spec))
-    return stream.getvalue()
+    columns = ("dataset", "split", "image_id", "train_image_id", "cosine")
+    return as_csv([columns, *(pair for spec in (SPEC, EMOJI, WEB) for pair in near_training_pictures(spec))])
 
 
 def write_near_pairs() -> str:

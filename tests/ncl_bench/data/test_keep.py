@@ -64,7 +64,7 @@ def test_other_data_are_refused(folder: Path, options: dict, message: str) -> No
     [
         ("keep.csv", "pair_id\n1\n4\n", "keep.csv does not hold the pairs that keep.json states"),
         ("keep.csv", "pair_id\n1\nfour\n", "keep.csv line 3: 'four' is no pair id"),
-        ("keep.csv", None, "keep.csv: No such file"),
+        ("keep.csv", None, "keep.csv does not exist"),
         ("keep.json", "{}", "keep.json: key 'dataset' is missing"),
         ("keep.json", "{", "keep.json is damaged"),
     ],

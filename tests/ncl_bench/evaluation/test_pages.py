@@ -15,8 +15,9 @@ from support.submission_folders import similarities, write_folder, write_matrix
 
 from ncl_bench.data import load_dataset, pictograms
 from ncl_bench.data.digits import GRID, SPEC, digits_split
-from ncl_bench.evaluation.pages import Gallery
+from ncl_bench.evaluation.pages import Gallery, plot_ranks, write_examples
 from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.ranks import Ranks
 
 
 def test_a_picture_shows_every_region_at_its_place() -> None:
@@ -77,6 +78,13 @@ def test_what_a_submitter_writes_is_escaped(run: Callable[..., Any], tmp_path: P
     page = (tmp_path / "examples_test.html").read_text()
     assert "A &amp; B" in page
     assert "A & B" not in page
+    hostile = "<script>alert(1)</script> [red] $\\frac"  # a submission refuses it as a name
+    write_examples(tmp_path / "hostile.html", [], hostile)
+    page = (tmp_path / "hostile.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    plot_ranks(tmp_path / "hostile.svg", Ranks(i2t=np.array([1, 3]), t2i=np.array([1, 2])), hostile)
+    assert "<script" not in (tmp_path / "hostile.svg").read_text()
 
 
 def test_pictograms_are_shown_by_their_thumbnails() -> None:

@@ -30,7 +30,6 @@ from ncl_bench.cli.options import (
 from ncl_bench.errors import NclBenchError, Stopped
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name, loaded
-from ncl_bench.precision import Precision
 
 T = TypeVar("T")
 
@@ -53,7 +52,10 @@ Devices = Annotated[
         help="Number of processes to start, one per device (default: 1, or those that torchrun or SLURM started).",
     ),
 ]
-Arithmetic = Annotated[Precision, typer.Option("--precision", help="Arithmetic of the networks.")]
+Arithmetic = Annotated[
+    Literal["32-true", "tf32", "bf16-mixed"],
+    typer.Option("--precision", help="Arithmetic of the networks."),
+]
 Features = Annotated[
     Literal["auto", "mapped", "gpu"],
     typer.Option(
@@ -207,7 +209,7 @@ def train(
     from baselines.engine.train import Trainer
     from baselines.kit.distributed import rank
     from ncl_bench.data import dataset_spec
-    from ncl_bench.evaluation.statement import opening_line
+    from ncl_bench.evaluation.submission import opening_line
 
     changed, differences = with_settings(Recipe.load(recipe), settings or ())
     job = TrainingJob(

@@ -26,8 +26,7 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.statement import TrainingRecord
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission import Submission, TrainingRecord
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 

@@ -24,8 +24,7 @@ from leaderboard.methods import known_recipes
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
-from ncl_bench.evaluation.submission import Submission
+from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
 from ncl_bench.files import is_leftover
 from ncl_bench.schema import Record, Sha256, read_yaml
 from ncl_bench.shown import OptionalName, Text

@@ -15,9 +15,8 @@ from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.statement import FoundPairs, TrainingCurve
-from ncl_bench.precision import Precision
-from ncl_bench.schema import Record
+from ncl_bench.evaluation.submission import FoundPairs, TrainingCurve
+from ncl_bench.schema import Precision, Record
 from ncl_bench.shown import Link, LongText, Matching, Name, OptionalName, ShownText
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))

@@ -35,8 +35,8 @@ from leaderboard.methods import (
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NclBenchError, SubmissionError
-from ncl_bench.evaluation.claims import check_noise
 from ncl_bench.evaluation.difference import Hits
+from ncl_bench.evaluation.evaluate import check_noise
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted

@@ -7,7 +7,8 @@ if TYPE_CHECKING:
     from ncl_bench.data import DATASETS, load_dataset
     from ncl_bench.data.paired import PairedDataset
     from ncl_bench.errors import NclBenchError
-    from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, evaluate
+    from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
+    from ncl_bench.evaluation.protocol import evaluate_scores as evaluate
     from ncl_bench.evaluation.scores import write_scores
     from ncl_bench.noise.draw import inject_noise
 

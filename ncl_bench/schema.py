@@ -1,7 +1,7 @@
 """Common parts of typed files: the frozen base model, checked texts and paths, and strict YAML."""
 
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
@@ -13,6 +13,8 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.files import read_limited, readable
 from ncl_bench.shown import Matching, unseen
 
+Precision = Literal["32-true", "tf32", "bf16-mixed"]
+"""float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""
 LARGEST_YAML = 64 * 1024
 FEWEST_DIGITS = 8
 """Least number of distinct digits in a sha256; a random hash has fewer once in 10^19."""

@@ -23,7 +23,7 @@ from baselines.kit.batches import Batch
 from baselines.kit.losses import mean_triplet
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError, first_line
-from ncl_bench.precision import Precision
+from ncl_bench.schema import Precision
 
 CPU = torch.device("cpu")
 STEPS, UNTIMED = 10, 3

@@ -23,7 +23,7 @@ from ncl_bench.data.keep import read_keep
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
 from ncl_bench.noise.draw import NoiseUnit
-from ncl_bench.precision import Precision
+from ncl_bench.schema import Precision
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from ncl_bench.files import write_bytes, write_text
 from ncl_bench.noise.draw import NoiseRecord
 from ncl_bench.npy import NPZ_ERRORS, read_npz_array
 from ncl_bench.plugins import loaded
-from ncl_bench.precision import Precision
-from ncl_bench.schema import Record
+from ncl_bench.schema import Precision, Record
 
 OUTCOME_FILES = ("training.json", "result.json")
 """Files that mark a finished training; the second is of earlier versions."""

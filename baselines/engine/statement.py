@@ -16,10 +16,15 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
-from ncl_bench.evaluation.claims import known_order
-from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
-from ncl_bench.evaluation.statement import FoundPairs, Noise, Training, TrainingCurve
-from ncl_bench.evaluation.submission import Scores, Submission
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, known_order
+from ncl_bench.evaluation.submission import (
+    FoundPairs,
+    Scores,
+    StatedNoise,
+    Submission,
+    Training,
+    TrainingCurve,
+)
 from ncl_bench.noise.draw import NoiseRecord
 
 CLEAN_PROBABILITY = "clean_probability"
@@ -107,7 +112,9 @@ def statement_of_zero_shot(
         fingerprint={},
         language=language,
         tokenizer=job.backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
-        noise=Noise(unit="natural", ratio=None) if spec.noise == "natural" else Noise(unit="none", ratio=0.0),
+        noise=StatedNoise(unit="natural", ratio=None)
+        if spec.noise == "natural"
+        else StatedNoise(unit="none", ratio=0.0),
         training_seeds=(0,),
         selection_split="none",
         extra_clean_data="",
@@ -161,15 +168,15 @@ def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
     return tuple(known) if len(known) == len(names) else ()
 
 
-def noise_of(record: NoiseRecord, spec: DatasetSpec) -> Noise:
+def noise_of(record: NoiseRecord, spec: DatasetSpec) -> StatedNoise:
     """State the noise of a training split."""
     if spec.noise == "natural":
-        return Noise(unit="natural", ratio=None)
+        return StatedNoise(unit="natural", ratio=None)
     if record.unit is None:
-        return Noise(unit="none", ratio=0.0)
+        return StatedNoise(unit="none", ratio=0.0)
     keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
     stated: dict[str, Any] = {key: getattr(record, key) for key in keys}
-    return Noise(**stated)
+    return StatedNoise(**stated)
 
 
 def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:

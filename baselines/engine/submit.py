@@ -32,13 +32,14 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, first_line
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.statement import ArrayFile, opening_line
 from ncl_bench.evaluation.submission import (
     SUBMISSION_FILE,
+    ArrayFile,
     EmbeddingScores,
     MatrixScores,
     Scores,
     Submission,
+    opening_line,
     write_submission,
 )
 from ncl_bench.files import atomic_folder, read_limited, sha256_of_file, sole_owner

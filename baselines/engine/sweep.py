@@ -36,15 +36,15 @@ from baselines.recipes import TABLES, on_dataset, recipe_names
 from baselines.recipes.ablation import Ablation, ablations
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem
-from ncl_bench.evaluation.evaluate import evaluate_folder
+from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+from ncl_bench.evaluation.results import write_result
 from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.noise.files import read_noise_file
-from ncl_bench.precision import Precision
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
-from ncl_bench.schema import Record, read_yaml
+from ncl_bench.schema import Precision, Record, read_yaml
 from ncl_bench.shown import Text
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
@@ -291,8 +291,9 @@ class Cell:
             NclBenchError: the submission was trained with another precision, budget, noise or settings.
         """
         self._check_training()
-        report, _ = evaluate_folder(self.submission, self.submission, root=self.root)
-        return report.splits["test"].r_sum
+        result, _ = evaluate_submission(open_submission(self.submission, root=self.root))
+        write_result(self.submission, result)
+        return result.splits["test"].r_sum
 
     def _check_training(self) -> None:
         from baselines.engine.statement import stated_settings

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,13 +11,17 @@ import typer
 from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
+from ncl_bench.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ncl_bench.evaluation.compare import Difference
+    from ncl_bench.evaluation.pages import Pages
     from ncl_bench.evaluation.results import Evaluation, Result
 
+EVALUATION_FILE = "evaluation.json"
+"""File name for the numbers of bare scores; a submission has ``result.json``."""
 Folder = Annotated[
     Path, typer.Argument(help="Submission folder: submission.yaml and the files that it names.")
 ]
@@ -82,25 +85,40 @@ def evaluate(
 
     Example: ncl-bench evaluate submissions/ncr --plot --examples 20
     """
-    from ncl_bench.evaluation.evaluate import Pages, evaluate_folder, evaluate_scores
-
     first = scores[0]
     if first.is_dir() or dataset is None:
-        say = partial(typer.echo, err=True)
         _refuse_beside_a_folder(scores, t2i, dataset=dataset, split=split, similarity=similarity)
-        result, written = evaluate_folder(
-            first, to or first, root=root, plot=plot, examples=examples, say=say
-        )
-        _print_result(result, written)
+        _evaluate_folder(first, to or first, plot=plot, examples=examples, root=root)
         return
-    pages = Pages(to or Path(), plot, examples, root) if to or plot or examples else None
     if similarity is not None and len(scores) == 1:
         raise ScoresError(
             "--similarity only applies to embeddings, but one matrix of similarities is given; leave it out"
         )
-    evaluation, written = evaluate_scores(
-        scores, dataset, split or "test", t2i=t2i, similarity=similarity or "cosine", root=root, pages=pages
-    )
+    from ncl_bench.data import dataset_spec
+    from ncl_bench.evaluation.protocol import evaluate_scores, expected_shape
+
+    split = split or "test"
+    pages = _pages(to or Path(), plot=plot, examples=examples, root=root)
+    n_images = expected_shape(dataset_spec(dataset), split)[0]
+    with bar("count ranks", n_images if t2i is None else 2 * n_images) as on_rows:
+        evaluation = evaluate_scores(
+            scores[0] if len(scores) == 1 else tuple(scores),
+            dataset=dataset,
+            split=split,
+            t2i=t2i,
+            similarity=similarity or "cosine",
+            root=root,
+            on_rows=on_rows,
+            pages=pages,
+        )
+    written = []
+    if to or pages:
+        from ncl_bench.files import sole_owner, write_text
+
+        place = to or Path()
+        with sole_owner(place, nested=False):
+            write_text(place / EVALUATION_FILE, evaluation.to_json() + "\n")
+            written = [place / EVALUATION_FILE, *(pages.write() if pages else ())]
     _print_evaluation(evaluation, written)
     if evaluation.split == "test" and t2i is None:
         options = "".join(f" --scores {quote(str(path))}" for path in scores)
@@ -108,6 +126,33 @@ def evaluate(
         typer.echo(
             f"to turn it into a submission: {command_name()} submission init --method NAME --dataset {dataset}{options}"
         )
+
+
+def _evaluate_folder(folder: Path, to: Path, *, plot: bool, examples: int, root: Path | None) -> None:
+    """Evaluate a submission; nothing is written until all is computed."""
+    from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+    from ncl_bench.evaluation.results import RESULT_FILE, write_result
+    from ncl_bench.evaluation.submission import opening_line
+    from ncl_bench.files import sole_owner
+
+    opened = open_submission(folder, root=root)
+    submission = opened.submission
+    typer.echo(opening_line(submission.dataset, submission.noise, submission.method, "cpu"), err=True)
+    pages = _pages(to, plot=plot, examples=examples, root=root)
+    with sole_owner(to, nested=False):
+        with bar("count ranks", opened.n_images) as on_rows:
+            result, _ = evaluate_submission(opened, on_rows=on_rows, pages=pages)
+        write_result(to, result)
+        written = [to / RESULT_FILE, *(pages.write() if pages else ())]
+    _print_result(result, written)
+
+
+def _pages(to: Path, *, plot: bool, examples: int, root: Path | None) -> "Pages | None":
+    if not plot and not examples:
+        return None
+    from ncl_bench.evaluation.pages import Pages
+
+    return Pages(to, plot=plot, examples=examples, root=root)
 
 
 def _refuse_beside_a_folder(scores: list[Path], t2i: Path | None, **options: str | None) -> None:

@@ -11,10 +11,10 @@ from ncl_bench.evaluation.difference import Hits, difference_interval
 from ncl_bench.evaluation.evaluate import Opened, open_submission
 from ncl_bench.evaluation.metrics import CUTOFFS, Float64Array, bootstrap_recalls, hits_per_image, intervals
 from ncl_bench.evaluation.pages import check_picture, plot_difference, plot_runs
-from ncl_bench.evaluation.protocol import expected_shape, fold_size, protocols_of, ranks_under
+from ncl_bench.evaluation.protocol import count, expected_shape, fold_size, protocols_of, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Interval
-from ncl_bench.evaluation.statement import Split
+from ncl_bench.evaluation.submission import Split
 from ncl_bench.progress import bar
 from ncl_bench.schema import Record
 
@@ -213,8 +213,8 @@ def compare_folders(
     n_images = expected_shape(spec, split)[0] * (len(first) + len(second))
     with bar("count ranks", n_images) as on_rows:
         counted = (
-            [opened.sources[split].count(on_rows) for opened in sides[0]],
-            [opened.sources[split].count(on_rows) for opened in sides[1]],
+            [count(opened.sources[split], spec, split, on_rows) for opened in sides[0]],
+            [count(opened.sources[split], spec, split, on_rows) for opened in sides[1]],
         )
     differences = compare(counted, spec, split, names)
     if plot is not None:

@@ -4,8 +4,6 @@ A dataset names its labels (:class:`ncl_bench.data.spec.LabelSource`). See "More
 the definitions.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ncl_bench.data.spec import Labels, Matches
@@ -13,13 +11,9 @@ from ncl_bench.evaluation.metrics import CUTOFFS
 from ncl_bench.evaluation.ranks import Int64Array
 from ncl_bench.evaluation.scores import BLOCK, Rows
 
-Places = tuple[Int64Array, Int64Array]
-Placer = Callable[[Matches, Matches], Places]
-"""Count, for every i2t and t2i match, the items of its query that score at least as high, itself included."""
 
-
-def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
-    """Places of matches in a similarity matrix; see ``Placer``.
+def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> tuple[Int64Array, Int64Array]:
+    """Count, for every match, the items of its query that score at least as high, itself included.
 
     Args:
         scores: ``(n_images, n_captions)``.
@@ -53,29 +47,36 @@ def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> Places:
     return at_or_above
 
 
-def metrics_of(labels: Labels, place: Placer) -> tuple[dict[str, float], dict[str, float]]:
+def metrics_of(labels: Labels, i2t: Rows, t2i: Rows) -> tuple[dict[str, float], dict[str, float]]:
     """Compute the metrics of ECCV Caption and the recalls of CxC.
 
     Args:
         labels: labels of the split.
-        place: returns the places of matches, from 1; a wrong item with the same score counts before a match.
+        i2t: similarities ``(n_images, n_captions)`` of images as queries; a wrong item with the same score counts
+            before a match.
+        t2i: those of captions as queries, images as rows; usually the same.
 
     Returns:
         Percentages for ``i2t`` and ``t2i``: ``i2t_map_at_r``, ``i2t_r_precision`` and ``i2t_r1`` by the labels of ECCV
         Caption; ``i2t_r1``, ``i2t_r5`` and ``i2t_r10`` by the labels of CxC.
     """
+
+    def places(matches: tuple[Matches, Matches]) -> tuple[Int64Array, Int64Array]:
+        found = places_in_rows(i2t, *matches)
+        return found if t2i is i2t else (found[0], places_in_rows(t2i, *matches)[1])
+
     eccv: dict[str, float] = {}
     cxc: dict[str, float] = {}
-    for direction, matches, places in zip(("i2t", "t2i"), labels.eccv, place(*labels.eccv), strict=True):
-        order, number, rank = ranks_of_matches(matches, places)
+    for direction, matches, place in zip(("i2t", "t2i"), labels.eccv, places(labels.eccv), strict=True):
+        order, number, rank = ranks_of_matches(matches, place)
         total = matches.total[order]
         found = rank <= total
         weight = 100.0 / (total * len(matches.total))
         eccv[f"{direction}_map_at_r"] = float((weight * found * number / rank).sum())
         eccv[f"{direction}_r_precision"] = float((weight * found).sum())
         eccv[f"{direction}_r1"] = 100.0 * int(np.count_nonzero(rank == 1)) / len(matches.total)
-    for direction, matches, places in zip(("i2t", "t2i"), labels.cxc, place(*labels.cxc), strict=True):
-        _, number, rank = ranks_of_matches(matches, places)
+    for direction, matches, place in zip(("i2t", "t2i"), labels.cxc, places(labels.cxc), strict=True):
+        _, number, rank = ranks_of_matches(matches, place)
         best = rank[number == 1]
         for k in CUTOFFS:
             cxc[f"{direction}_r{k}"] = 100.0 * int(np.count_nonzero(best <= k)) / len(matches.total)

@@ -1,12 +1,9 @@
-"""Check scores, count ranks, evaluate, and write the requested files."""
+"""Check a submission against its dataset and its files, and evaluate it."""
 
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench import __version__
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import ScoresError, SubmissionError
-from ncl_bench.evaluation.claims import check_noise, check_order, local_split
-from ncl_bench.evaluation.eccv import metrics_of
 from ncl_bench.evaluation.metrics import correspondence_metrics
-from ncl_bench.evaluation.pages import Gallery, plot_ranks, worst_failures, write_examples
 from ncl_bench.evaluation.protocol import (
     PROTOCOL_VERSION,
-    check_matrix,
-    evaluate_counted,
+    Sides,
     expected_shape,
-    protocols_of,
-    ranks_under,
-    t2i_matrix,
+    known_order,
+    measure,
+    open_scores,
+    square_note,
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows
-from ncl_bench.evaluation.results import RESULT_FILE, CorrespondenceResult, Evaluation, Result, write_result
-from ncl_bench.evaluation.scores import Similarity, as_array
-from ncl_bench.evaluation.statement import ArrayFile, opening_line
-from ncl_bench.evaluation.submission import SUBMISSION_FILE, MatrixScores, Submission, read_submission
-from ncl_bench.evaluation.submission_scores import (
-    SplitScores,
-    check_sha256,
-    embeddings_source,
-    matrix_source,
-    open_file,
-    open_source,
-    two_matrices,
+from ncl_bench.evaluation.results import CorrespondenceResult, Result
+from ncl_bench.evaluation.submission import (
+    SUBMISSION_FILE,
+    ArrayFile,
+    MatrixScores,
+    Scores,
+    StatedNoise,
+    Submission,
+    read_submission,
 )
-from ncl_bench.extras import install_command, require
-from ncl_bench.files import sha256_of_file, sole_owner, write_text
-from ncl_bench.npy import map_npy
-from ncl_bench.progress import bar
+from ncl_bench.files import readable, sha256_of_file
+from ncl_bench.noise.draw import NoiseRecord, clean_pairing, noise_sha256
+from ncl_bench.noise.files import find_known_noise, read_noise_file
+from ncl_bench.npy import map_npy, read_header
 
-EVALUATION_FILE = "evaluation.json"
-"""File name for the numbers of bare scores; a submission has ``result.json``."""
+RATIO_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -71,7 +61,7 @@ class Opened:
     folder: Path
     submission: Submission
     spec: DatasetSpec
-    sources: dict[str, SplitScores]
+    sources: dict[str, Sides]
     probabilities: NDArray[np.floating] | None
     correspondence: NDArray[np.bool_] | None
     notes: tuple[str, ...]
@@ -89,17 +79,12 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
     Args:
         folder: the submission folder.
         root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-
-    Raises:
-        SubmissionError: a statement is wrong.
-        ScoresError: a file is missing, damaged, or has the wrong type, shape or order.
-        NoiseError: a noise file is refused.
     """
     folder = Path(folder)
     submission = read_submission(folder)
-    spec = dataset_spec(submission.dataset)
-    sources: dict[str, SplitScores] = {
-        split: open_source(folder, scores, spec, split) for split, scores in submission.scores.items()
+    spec = DATASETS[submission.dataset]
+    sources: dict[str, Sides] = {
+        split: _open_split(folder, scores, spec, split) for split, scores in submission.scores.items()
     }
     notes = check_order(submission, spec, root)
     correspondence, noise_notes = check_noise(folder, submission.noise, spec)
@@ -118,24 +103,36 @@ def open_submission(folder: str | Path, *, root: Path | None = None) -> Opened:
     )
 
 
-def square_note(spec: DatasetSpec) -> list[str]:
-    """Note that a square matrix (one caption per image) does not show whether it is transposed."""
-    if spec.captions_per_image > 1:
-        return []
-    return [
-        f"{spec.name} has a square matrix, whose shape cannot tell rows from columns: rows were taken as images"
-    ]
+def _open_split(folder: Path, scores: Scores, spec: DatasetSpec, split: str) -> Sides:
+    paths = [_inside(folder, entry) for entry in scores.files]
+    sides = open_scores(paths, spec, split, similarity=getattr(scores, "similarity", "cosine"))
+    for path, entry in zip(paths, scores.files, strict=True):
+        _compare_sha256(path, entry)
+    return sides
+
+
+def _inside(folder: Path, entry: ArrayFile) -> Path:
+    return readable(folder / entry.file, ScoresError, "an .npy file", inside=folder)
+
+
+def _compare_sha256(path: Path, entry: ArrayFile) -> None:
+    found = sha256_of_file(path)
+    if found != entry.sha256:
+        raise SubmissionError(
+            f"{path} has sha256 {found}, submission.yaml states {entry.sha256}; "
+            "correct the statement if this is the right file"
+        )
 
 
 def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> NDArray[np.floating]:
-    path, header = open_file(folder, entry)
-    expected = (spec.n_captions("train"),)
+    path = _inside(folder, entry)
+    header, expected = read_header(path), (spec.n_captions("train"),)
     if header.dtype.kind != "f" or header.dtype.itemsize > 8 or header.shape != expected:
         raise ScoresError(
             f"{path} holds {header.dtype} of shape {header.shape}, expected one float per training caption, "
             f"{expected}"
         )
-    check_sha256(path, entry)
+    _compare_sha256(path, entry)
     probabilities: NDArray[np.floating] = map_npy(path, header)
     outside = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
     if len(outside):
@@ -147,31 +144,24 @@ def _open_probabilities(folder: Path, entry: ArrayFile, spec: DatasetSpec) -> ND
 
 
 def evaluate_submission(
-    opened: Opened, *, on_rows: OnRows | None = None
+    opened: Opened, *, on_rows: OnRows | None = None, pages: Any = None
 ) -> tuple[Result, dict[str, Counted]]:
     """Count and evaluate every split of a checked submission.
 
     Args:
         opened: from :func:`open_submission`.
         on_rows: called with the number of images of each counted block, from several threads.
+        pages: :class:`ncl_bench.evaluation.pages.Pages` to draw, or None.
 
     Returns:
         The result, and the ranks of each split.
-
-    Raises:
-        ScoresError: a score is not finite.
     """
-    started = time.perf_counter()
-    counted = {split: source.count(on_rows) for split, source in opened.sources.items()}
-    splits = {
-        split: with_more_matches(
-            evaluate_counted(ranks, opened.spec, split),
-            opened.sources[split],
-            opened.spec,
-            opened.root,
-        )
-        for split, ranks in counted.items()
+    started, submission, spec = time.perf_counter(), opened.submission, opened.spec
+    measured = {
+        split: measure(sides, spec, split, root=opened.root, on_rows=on_rows)
+        for split, sides in opened.sources.items()
     }
+    counted = {split: ranks for split, (_, ranks) in measured.items()}
     track = None
     if opened.probabilities is not None and opened.correspondence is not None:
         track = CorrespondenceResult(
@@ -181,10 +171,10 @@ def evaluate_submission(
         )
     result = Result(
         protocol_version=PROTOCOL_VERSION,
-        dataset=opened.spec.name,
+        dataset=spec.name,
         submission_sha256=sha256_of_file(opened.folder / SUBMISSION_FILE),
-        files={entry.file: entry.sha256 for entry in opened.submission.files()},
-        splits=splits,
+        files={entry.file: entry.sha256 for entry in submission.files()},
+        splits={split: evaluation for split, (evaluation, _) in measured.items()},
         correspondence=track,
         notes=opened.notes,
         versions={
@@ -196,36 +186,10 @@ def evaluate_submission(
         seconds=round(time.perf_counter() - started, 3),
         peak_memory_mb=peak_memory_mb(),
     )
+    if pages is not None:
+        for split, ranks in counted.items():
+            pages.draw(submission.method, opened.sources[split], ranks, spec, split, submission.language)
     return result, counted
-
-
-def with_more_matches(
-    evaluation: Evaluation, source: SplitScores, spec: DatasetSpec, root: Path | None
-) -> Evaluation:
-    """Add ECCV Caption and CxC to an evaluation, or a note on what they need.
-
-    Args:
-        evaluation: of one split; returned unchanged if the dataset has no labels of more true matches.
-        source: the scores.
-        spec: the dataset.
-        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
-
-    Raises:
-        ScoresError: the prepared images differ from those of the labels, or have another order.
-    """
-    labels = spec.labels.get(evaluation.split)
-    if labels is None:
-        return evaluation
-    needed = ""
-    if find_spec(labels.package) is None:
-        needed = f"their labels; install them with: {install_command(labels.extra)}"
-    elif (local := local_split(spec, evaluation.split, root)) is None:
-        needed = "the image ids; prepare the dataset and name its folder with --root"
-    else:
-        eccv, cxc = metrics_of(labels.read(local.image_ids), source.places)
-        return evaluation.model_copy(update={"eccv": eccv, "cxc": cxc})
-    note = f"ECCV Caption and CxC were left out: they need {needed}"
-    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})
 
 
 def peak_memory_mb() -> float | None:
@@ -244,175 +208,122 @@ def peak_memory_mb() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
 
 
-@dataclass(frozen=True)
-class Pages:
-    """Files to write besides the numbers.
-
-    Attributes:
-        to: output folder.
-        plot: write histograms of ranks.
-        examples: worst failures to show per direction; 0 for no page.
-        root: folder of prepared datasets, for pictures and captions of the examples.
-    """
-
-    to: Path
-    plot: bool = False
-    examples: int = 0
-    root: Path | None = None
-
-
-def evaluate_folder(
-    folder: Path,
-    to: Path,
-    *,
-    root: Path | None = None,
-    plot: bool = False,
-    examples: int = 0,
-    say: Callable[[str], object] = lambda line: None,
-) -> tuple[Result, list[Path]]:
-    """Evaluate a submission folder and write the requested files; nothing is written until all is computed.
-
-    Args:
-        folder: the submission folder.
-        to: output folder.
-        root: folder of prepared datasets.
-        plot: write histograms of ranks.
-        examples: worst failures to show per direction; 0 for no page.
-        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
+def check_order(submission: Submission, spec: DatasetSpec, root: Path | None) -> list[str]:
+    """Compare the stated order of each evaluated split with the dataset's order.
 
     Returns:
-        The result, and the files written.
+        Notes, one sentence per split that could not be compared.
     """
-    opened = open_submission(folder, root=root)
-    spec, method = opened.spec, opened.submission.method
-    say(opening_line(spec.name, opened.submission.noise, method, "cpu"))
-    with sole_owner(to, nested=False):
-        with bar("count ranks", opened.n_images) as on_rows:
-            result, counted = evaluate_submission(opened, on_rows=on_rows)
-        pages = Pages(to, plot, examples, root)
-        drawn = {
-            split: _pages(
-                pages, opened.sources[split], ranks, spec, split, method, opened.submission.language
+    notes = []
+    for split in submission.scores:
+        stated, ours = submission.order_fingerprint[split], known_order(spec, split, root)
+        name = f"order_fingerprint of {spec.name}/{split}"
+        if ours is None:
+            notes.append(
+                f"the {name} was recorded but not checked, because the dataset is not prepared here; name its folder "
+                "with --root"
             )
-            for split, ranks in counted.items()
-        }
-        write_result(to, result)
-        written = [path for each in drawn.values() for path in _write_pages(each)]
-    return result, [to / RESULT_FILE, *written]
+        elif ours != stated:
+            raise SubmissionError(
+                f"{name} is {stated}, ours is {ours}; put the scores into the dataset's order"
+            )
+    return notes
 
 
-def evaluate_scores(
-    files: Sequence[Path | NDArray[Any]],
-    dataset: str,
-    split: str = "test",
-    *,
-    t2i: Path | NDArray[Any] | None = None,
-    similarity: Similarity = "cosine",
-    root: Path | None = None,
-    pages: Pages | None = None,
-) -> tuple[Evaluation, list[Path]]:
-    """Evaluate scores without a statement; the result is not a submission.
+def check_noise(
+    folder: Path, noise: StatedNoise, spec: DatasetSpec
+) -> tuple[NDArray[np.bool_] | None, list[str]]:
+    """Recompute the stated noise and compare its hash.
 
     Args:
-        files: one similarity matrix, or the embeddings of images and captions. Files that
-            :func:`ncl_bench.evaluation.scores.read_array` reads, or arrays.
-        dataset: name of the dataset.
-        split: ``test`` or ``dev``.
-        t2i: matrix of the captions as queries, if they have their own; see
-            :func:`ncl_bench.evaluation.protocol.t2i_matrix`.
-        similarity: similarity of embeddings.
-        root: folder of prepared datasets, for the image ids that labels of more true matches need.
-        pages: what to write besides ``evaluation.json`` (default: write nothing at all).
+        folder: the submission folder; a noise file is looked up here.
+        noise: the stated noise.
+        spec: the dataset.
 
     Returns:
-        The evaluation, and the files written.
-
-    Raises:
-        DataError: dataset or split is unknown.
-        ScoresError: a file cannot be read, has the wrong type or shape, or holds numbers that are not finite.
+        True correspondence of the training captions, or None if unknown; and notes.
     """
-    spec = dataset_spec(dataset)
-    source = open_scores_of(files, spec, split, similarity=similarity)
-    n_images = expected_shape(spec, split)[0]
-    if t2i is not None:
-        if len(files) > 1:
-            raise ScoresError(
-                "t2i is a second matrix of similarities, but the first input is embeddings; leave t2i out"
+    if noise.unit == "natural":
+        return None, []
+    clean = clean_pairing(spec.images["train"], spec.captions_per_image)
+    if noise.unit == "none":
+        _compare_noise(noise, spec, noise_sha256(clean), 0.0)
+        return None, []
+    drawn = _drawn(folder, noise, spec)
+    if drawn is None:
+        _check_published_name(noise, spec)
+        return None, [
+            f"the noise index {noise.sha256} was recorded but not checked, because its stated "
+            "facts do not draw it here; add its file as noise.index"
+        ]
+    caption_to_image, record = drawn
+    _compare_noise(noise, spec, record.sha256, record.realised_ratio)
+    if noise.published is not None:
+        known = find_known_noise(record.sha256, spec)
+        name = record.published or (known.title if known else None)
+        if noise.published != name:
+            raise SubmissionError(
+                f"noise.published is {noise.published!r}, but the noise of unit {noise.unit}, ratio {noise.ratio} and "
+                f"sha256 {record.sha256} is {name or 'no shared file'}; correct it or leave it out"
             )
-        name = f"{t2i if isinstance(t2i, Path) else 't2i'}, with images as rows"
-        source = two_matrices(source, matrix_source(t2i_matrix(t2i, spec, split), spec, split, name))
-        n_images *= 2
-    with bar("count ranks", n_images) as on_rows:
-        counted = source.count(on_rows)
-    evaluation = with_more_matches(evaluate_counted(counted, spec, split), source, spec, root)
-    said = [] if t2i is not None else square_note(spec)
-    if len(files) > 1:
-        said = [f"{similarity} of the embeddings was taken as similarity"]
-    evaluation = evaluation.model_copy(update={"notes": (*said, *evaluation.notes)})
-    if pages is None:
-        return evaluation, []
-    drawn = _pages(pages, source, counted, spec, split, "Scores", spec.languages[0])
-    with sole_owner(pages.to, nested=False):
-        write_text(pages.to / EVALUATION_FILE, evaluation.to_json() + "\n")
-        return evaluation, [pages.to / EVALUATION_FILE, *_write_pages(drawn)]
+    notes = []
+    standard = spec.standard_seed(noise.unit, noise.ratio or 0.0)
+    if record.seed != standard:
+        source = "a noise file" if record.seed is None else f"noise seed {record.seed}"
+        notes.append(
+            f"{source} is not the standard noise of this setting (seed {standard}): a result for studies of spread"
+        )
+    return caption_to_image == clean, notes
 
 
-def open_scores_of(
-    files: Sequence[Path | NDArray[Any]], spec: DatasetSpec, split: str, *, similarity: Similarity = "cosine"
-) -> SplitScores:
-    """Open one matrix, or the embeddings of images and captions; see :func:`evaluate_scores`.
+def _check_published_name(noise: StatedNoise, spec: DatasetSpec) -> None:
+    """Check the name of a shared noise file by hash alone, because the file is not given.
 
-    Raises:
-        ScoresError: a file cannot be read, or has the wrong type or shape.
+    Image-unit files are known by the hash of their permutation, which differs from the hash of ``caption_to_image``.
     """
-    if len(files) > 2:
-        raise ScoresError(
-            f"{len(files)} files of scores are given; give one matrix, or two files of embeddings, images first"
+    if noise.published is None:
+        return
+    same = (
+        file.title == noise.published
+        and (file.unit, file.ratio) == (noise.unit, noise.ratio)
+        and (file.unit == "image" or str(noise.sha256).startswith(file.sha256))
+        for file in spec.noise_files
+    )
+    if not any(same):
+        raise SubmissionError(
+            f"noise.published is {noise.published!r}, but no shared noise file of {spec.name}, unit {noise.unit} and "
+            f"ratio {noise.ratio} with this hash has that name; correct it or leave it out"
         )
-    names = [str(given) if isinstance(given, Path) else "similarities" for given in files]
-    arrays = [as_array(given) for given in files]
-    if len(arrays) == 2:
-        shapes = (expected_shape(spec, split), expected_shape(spec, split)[::-1])
-        if shapes[0] != shapes[1] and all(array.shape in shapes for array in arrays):
-            raise ScoresError(
-                f"{names[0]} and {names[1]} are two matrices of similarities; give the one of the captions as --t2i"
-            )
-        return embeddings_source(arrays, similarity, spec, split, names)
-    check_matrix(arrays[0].shape, arrays[0].dtype, spec, split, names[0])
-    return matrix_source(arrays[0], spec, split, names[0])
 
 
-def _pages(
-    pages: Pages,
-    source: SplitScores,
-    counted: Counted,
-    spec: DatasetSpec,
-    split: str,
-    name: str,
-    language: str,
-) -> dict[Path, Callable[[Path], None]]:
-    """Files to write, each with its writer; whatever can fail has been done before."""
-    title = f"{name} on {spec.title}, {split}"
-    found: dict[Path, Callable[[Path], None]] = {}
-    if pages.examples:
-        require("leaderboard", "jinja2", needed_by="--examples")
-        gallery = Gallery(spec, local_split(spec, split, pages.root, language))
-        failures = worst_failures(counted.whole, source.retrieved, gallery, pages.examples)
-        found[pages.to / f"examples_{split}.html"] = partial(
-            write_examples, failures=failures, title=f"{title}: worst failures"
+def _drawn(
+    folder: Path, noise: StatedNoise, spec: DatasetSpec
+) -> tuple[NDArray[np.int64], NoiseRecord] | None:
+    """Return the noise as its file or its seed gives it; None if neither is at hand."""
+    assert noise.ratio is not None
+    assert noise.unit != "none"
+    assert noise.unit != "natural"
+    if noise.index is not None:
+        path = _inside(folder, noise.index)
+        _compare_sha256(path, noise.index)
+        return read_noise_file(path, spec, noise.unit)
+    if noise.unit == "similar" and spec.train_captions() is None:
+        return None
+    drawn = spec.draw_noise(noise_ratio=noise.ratio, noise_unit=noise.unit, seed=noise.seed)
+    return drawn if noise.seed is not None or drawn[1].sha256 == noise.sha256 else None
+
+
+def _compare_noise(noise: StatedNoise, spec: DatasetSpec, sha256: str, realised_ratio: float) -> None:
+    if noise.sha256 not in (None, sha256):
+        source = (
+            "its file" if noise.index else f"unit {noise.unit}, ratio {noise.ratio} and seed {noise.seed}"
         )
-    if pages.plot:
-        require("leaderboard", "matplotlib", needed_by="--plot")
-    for protocol in protocols_of(spec, split) if pages.plot else ():
-        found[pages.to / f"ranks_{split}_{protocol}.svg"] = partial(
-            plot_ranks,
-            ranks=ranks_under(counted, protocol),
-            title=title if protocol == split else f"{title} ({protocol})",
+        raise SubmissionError(
+            f"noise.sha256 is {noise.sha256}, but {source} of {spec.name} give {sha256}; "
+            "state the noise that was trained on"
         )
-    return found
-
-
-def _write_pages(drawn: dict[Path, Callable[[Path], None]]) -> list[Path]:
-    for path, write in drawn.items():
-        write(path)
-    return list(drawn)
+    if noise.realised_ratio is not None and abs(noise.realised_ratio - realised_ratio) > RATIO_TOLERANCE:
+        raise SubmissionError(
+            f"noise.realised_ratio is {noise.realised_ratio}, but its index gives "
+            f"{realised_ratio:.6f}; correct it"
+        )

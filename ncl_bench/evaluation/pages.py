@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from ncl_bench.data.pictures import as_seen, no_remarks, open_picture
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, NclBenchError
 from ncl_bench.evaluation.metrics import Float64Array
-from ncl_bench.evaluation.ranks import Ranks
+from ncl_bench.evaluation.protocol import Sides, local_split, protocols_of, ranks_under
+from ncl_bench.evaluation.ranks import Counted, Ranks
+from ncl_bench.evaluation.scores import top_items
 from ncl_bench.extras import require
 from ncl_bench.files import atomic_path, write_text
 
@@ -111,21 +114,19 @@ def _data_uri(kind: str, content: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def worst_failures(
-    ranks: Ranks, retrieved: Callable[[str, int, int], list[int]], gallery: Gallery, n: int
-) -> list[Failure]:
+def worst_failures(ranks: Ranks, sides: Sides, gallery: Gallery, n: int) -> list[Failure]:
     """Queries of both directions with the highest ranks, worst first.
 
     Args:
         ranks: ranks of the split among all items.
-        retrieved: maps direction, query and a number to that many top items.
+        sides: the scores.
         gallery: makes the items to show.
         n: queries per direction.
     """
     each, failures = gallery.spec.captions_per_image, []
     for query in _deepest(ranks.i2t, n):
         own = range(query * each, (query + 1) * each)
-        found = retrieved("i2t", query, SHOWN)
+        found = top_items(sides[0], "i2t", query, SHOWN)
         failures.append(
             Failure(
                 "i2t",
@@ -136,7 +137,7 @@ def worst_failures(
             )
         )
     for query in _deepest(ranks.t2i, n):
-        found = retrieved("t2i", query, SHOWN)
+        found = top_items(sides[1], "t2i", query, SHOWN)
         failures.append(
             Failure(
                 "t2i",
@@ -263,3 +264,46 @@ def _save(figure: Any, path: Path) -> None:
         kind = path.suffix.lower().removeprefix(".")
         metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)  # same bytes on every run
         figure.savefig(temporary, format=kind, metadata=metadata, dpi=150)
+
+
+class Pages:
+    """Pages of an evaluation, drawn when the ranks are known and written when everything is computed.
+
+    Args:
+        to: output folder.
+        plot: draw histograms of ranks.
+        examples: worst failures to show per direction; 0 for no page.
+        root: folder of prepared datasets, for pictures and captions of the examples.
+    """
+
+    def __init__(self, to: Path, *, plot: bool, examples: int, root: Path | None = None) -> None:
+        self.to, self.plot, self.examples, self.root = to, plot, examples, root
+        self._drawn: dict[Path, Callable[[Path], None]] = {}
+        if examples:
+            require("leaderboard", "jinja2", needed_by="--examples")
+        if plot:
+            require("leaderboard", "matplotlib", needed_by="--plot")
+
+    def draw(
+        self, name: str, sides: Sides, counted: Counted, spec: DatasetSpec, split: str, language: str
+    ) -> None:
+        """Draw the pages of a split; ``name`` begins their titles."""
+        title = f"{name} on {spec.title}, {split}"
+        if self.examples:
+            gallery = Gallery(spec, local_split(spec, split, self.root, language))
+            failures = worst_failures(counted.whole, sides, gallery, self.examples)
+            self._drawn[self.to / f"examples_{split}.html"] = partial(
+                write_examples, failures=failures, title=f"{title}: worst failures"
+            )
+        for protocol in protocols_of(spec, split) if self.plot else ():
+            self._drawn[self.to / f"ranks_{split}_{protocol}.svg"] = partial(
+                plot_ranks,
+                ranks=ranks_under(counted, protocol),
+                title=title if protocol == split else f"{title} ({protocol})",
+            )
+
+    def write(self) -> list[Path]:
+        """Write the pages; return their paths."""
+        for path, write in self._drawn.items():
+            write(path)
+        return list(self._drawn)

@@ -1,13 +1,17 @@
 """The protocol: what is evaluated on which split, in how many folds, and with which metrics (docs/protocol.md)."""
 
-from collections.abc import Mapping
-from os import PathLike
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data import dataset_spec
+from ncl_bench.data import ROOT_VARIABLE, dataset_spec, load_dataset
+from ncl_bench.data.order import order_fingerprint
+from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import DataError, ScoresError, unknown_name
 from ncl_bench.evaluation.metrics import (
@@ -20,7 +24,7 @@ from ncl_bench.evaluation.metrics import (
 )
 from ncl_bench.evaluation.ranks import Counted, OnRows, Ranks, count_ranks, per_direction
 from ncl_bench.evaluation.results import DirectionResult, Evaluation, ProtocolResult
-from ncl_bench.evaluation.scores import ArrayRows, Rows, as_array
+from ncl_bench.evaluation.scores import LONGEST_VECTOR, ArrayRows, EmbeddingRows, Rows, Similarity, as_array
 
 PROTOCOL_VERSION = 2
 SELECTION_IMAGES = 1_000
@@ -66,56 +70,146 @@ def expected_shape(spec: DatasetSpec, split: str) -> tuple[int, int]:
     return n_images, n_images * spec.captions_per_image
 
 
-def evaluate(
-    similarities: Any, *, dataset: str, split: str = "test", t2i: Any = None, intervals: bool = True
+def local_split(
+    spec: DatasetSpec, split: str, root: Path | None, language: str | None = None
+) -> PairedDataset | None:
+    """Open a split if it is prepared on this machine; return None otherwise.
+
+    Args:
+        spec: the dataset.
+        split: name of the split.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``); it must hold the dataset.
+        language: language of the captions.
+    """
+    surroundings = os.environ.get(ROOT_VARIABLE)
+    place = root or (Path(surroundings) if surroundings else None)
+    if not spec.embedded and root is None:
+        prepared = [place / "manifest.json", place / spec.name / "manifest.json"] if place else []
+        if not any(path.exists() for path in prepared):
+            return None
+    return load_dataset(spec.name, split=split, root=place, language=language)
+
+
+def known_order(spec: DatasetSpec, split: str, root: Path | None) -> str | None:
+    """Order fingerprint of a split: from the dataset's facts, or else from the prepared split.
+
+    Args:
+        spec: the dataset.
+        split: ``test`` or ``dev``.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+
+    Returns:
+        sha256 (hex), or None if it is neither a known fact nor prepared here.
+    """
+    if split in spec.order_fingerprints:
+        return spec.order_fingerprints[split]
+    local = local_split(spec, split, root)
+    return None if local is None else order_fingerprint(local.image_ids, local.captions)
+
+
+Sides = tuple[Rows, Rows]
+"""Similarities for images as queries and for captions as queries, images as rows; usually the same twice."""
+
+
+def evaluate_scores(
+    similarities: Any,
+    *,
+    dataset: str,
+    split: str = "test",
+    t2i: Any = None,
+    similarity: Similarity = "cosine",
+    intervals: bool = True,
+    root: Path | None = None,
+    on_rows: OnRows | None = None,
+    pages: Any = None,
 ) -> Evaluation:
-    """Compute every metric of every protocol of a split from one similarity matrix, or from one per direction.
+    """Compute every metric of every protocol of a split from similarities or embeddings.
 
     Args:
         similarities: float ``(n_images, n_captions)``, images as rows, larger for a better match. A numpy array, in
             memory or memory-mapped; a tensor of any framework, also with a gradient or on a GPU; or the path of an
             ``.npy``, ``.safetensors`` or ``.pt`` file. Caption ``c`` belongs to image ``c // captions_per_image``. On
-            dev, give the images used for selection only.
+            dev, give the images used for selection only. A tuple of two of these holds embeddings: of the images,
+            ``(n_images, dim)``, and of the captions, ``(n_captions, dim)``.
         dataset: name of the dataset.
         split: ``test`` or ``dev``.
         t2i: similarities of the captions as queries, ``(n_captions, n_images)``, if they differ, as those of a reranker
-            do; see :func:`t2i_matrix`. ``similarities`` then ranks captions for images alone.
+            do; images as rows are taken too if the shape tells. ``similarities`` then ranks captions for images alone.
+        similarity: of embeddings, ``cosine`` or ``dot``.
         intervals: compute the 95 % intervals.
-
-    Raises:
-        DataError: dataset or split is unknown.
-        ScoresError: the file cannot be read, dtype or shape is wrong, or a score is not finite.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``), for the image ids that
+            ECCV Caption and CxC need.
+        on_rows: called with the number of images of each counted block, from several threads.
+        pages: :class:`ncl_bench.evaluation.pages.Pages` to draw, or None.
     """
     spec = dataset_spec(dataset)
-    name = str(similarities) if isinstance(similarities, str | PathLike) else "similarities"
-    matrix = as_array(similarities)
-    check_matrix(matrix.shape, matrix.dtype, spec, split, name)
-    counted = count(ArrayRows(matrix), spec, split)
-    if t2i is not None:
-        second = ArrayRows(t2i_matrix(t2i, spec, split))
-        try:
-            counted = per_direction(counted, count(second, spec, split))
-        except ScoresError as error:
-            raise ScoresError(f"t2i, with images as rows: {error}") from None
-    return evaluate_counted(counted, spec, split, intervals=intervals)
+    given = similarities if isinstance(similarities, tuple) else (similarities,)
+    sides = open_scores(given, spec, split, similarity=similarity, t2i=t2i)
+    evaluation, counted = measure(sides, spec, split, intervals=intervals, root=root, on_rows=on_rows)
+    notes = [] if t2i is not None else square_note(spec)
+    if len(given) == 2:
+        notes = [f"{similarity} of the embeddings was taken as similarity"]
+    if pages is not None:
+        pages.draw("Scores", sides, counted, spec, split, spec.languages[0])
+    return evaluation.model_copy(update={"notes": (*notes, *evaluation.notes)})
 
 
-def t2i_matrix(given: Any, spec: DatasetSpec, split: str) -> NDArray[Any]:
-    """Read the similarities of the captions as queries.
+evaluate = evaluate_scores
+"""The public name, ``ncl_bench.evaluate``."""
+
+
+def square_note(spec: DatasetSpec) -> list[str]:
+    """Note that a square matrix (one caption per image) does not show whether it is transposed."""
+    if spec.captions_per_image > 1:
+        return []
+    return [
+        f"{spec.name} has a square matrix, whose shape cannot tell rows from columns: rows were taken as images"
+    ]
+
+
+def open_scores(
+    given: Sequence[Any],
+    spec: DatasetSpec,
+    split: str,
+    *,
+    similarity: Similarity = "cosine",
+    t2i: Any = None,
+) -> Sides:
+    """Open one matrix, or the embeddings of images and captions, and check type and shape.
 
     Args:
-        given: captions as rows, ``(n_captions, n_images)``; images as rows are taken too if the shape tells. In the
-            forms of :func:`evaluate`.
+        given: one or two arrays or paths; see :func:`evaluate_scores`.
         spec: the dataset.
         split: ``test`` or ``dev``.
-
-    Returns:
-        The matrix with images as rows.
-
-    Raises:
-        ScoresError: the file cannot be read, or dtype or shape is wrong.
+        similarity: of embeddings.
+        t2i: matrix of the captions as queries, or None.
     """
-    name = str(given) if isinstance(given, str | PathLike) else "t2i"
+    if len(given) > 2:
+        raise ScoresError(
+            f"{len(given)} files of scores are given; give one matrix, or two files of embeddings, images first"
+        )
+    arrays = [as_array(each) for each in given]
+    if len(given) == 2:
+        if t2i is not None:
+            raise ScoresError(
+                "t2i is a second matrix of similarities, but the first input is embeddings; leave t2i out"
+            )
+        rows = _embeddings(
+            arrays, similarity, spec, split, (_name(given[0], "images"), _name(given[1], "captions"))
+        )
+        return rows, rows
+    name = _name(given[0], "similarities")
+    check_matrix(arrays[0].shape, arrays[0].dtype, spec, split, name)
+    matrix = ArrayRows(arrays[0], name)
+    return matrix, matrix if t2i is None else _captions_as_queries(t2i, spec, split)
+
+
+def _name(given: Any, otherwise: str) -> str:
+    return str(given) if isinstance(given, str | os.PathLike) else otherwise
+
+
+def _captions_as_queries(given: Any, spec: DatasetSpec, split: str) -> ArrayRows:
+    name = _name(given, "t2i")
     matrix, expected = as_array(given), expected_shape(spec, split)
     if matrix.shape not in (expected, expected[::-1]):
         raise ScoresError(
@@ -125,7 +219,41 @@ def t2i_matrix(given: Any, spec: DatasetSpec, split: str) -> NDArray[Any]:
     if matrix.shape == expected[::-1]:
         matrix = matrix.T
     check_matrix(matrix.shape, matrix.dtype, spec, split, name)
-    return matrix
+    return ArrayRows(matrix, f"{name}, with images as rows")
+
+
+def _embeddings(
+    arrays: Sequence[NDArray[Any]],
+    similarity: Similarity,
+    spec: DatasetSpec,
+    split: str,
+    names: tuple[str, str],
+) -> EmbeddingRows:
+    images, captions = arrays
+    expected = expected_shape(spec, split)
+    if expected[0] != expected[1] and {images.shape, captions.shape} <= {expected, expected[::-1]}:
+        raise ScoresError(
+            f"{names[0]} and {names[1]} are two matrices of similarities; give the one of the captions as --t2i"
+        )
+    for array, name in zip(arrays, names, strict=True):
+        if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise ScoresError(
+                f"{name} holds {array.dtype} of shape {array.shape}, expected a float vector per image or caption"
+            )
+        if array.shape[1] > LONGEST_VECTOR:
+            raise ScoresError(
+                f"{name} has vectors of {array.shape[1]:,} numbers, expected at most {LONGEST_VECTOR:,}; "
+                "submit the similarities as a matrix"
+            )
+    if images.shape[1] != captions.shape[1] or images.shape[1] == 0:
+        raise ScoresError(
+            f"{names[0]} has vectors of {images.shape[1]} numbers, {names[1]} of {captions.shape[1]}, expected one "
+            "common, positive length; embed both in the joint space"
+        )
+    if (len(captions), len(images)) == expected != (len(images), len(captions)):
+        raise ScoresError(f"{names[0]} holds the captions and {names[1]} the images; give the images first")
+    check_matrix((len(images), len(captions)), np.dtype(np.float32), spec, split, f"{names[0]} x {names[1]}")
+    return EmbeddingRows(images, captions, similarity, names)
 
 
 def check_matrix(
@@ -158,14 +286,33 @@ def check_matrix(
     raise ScoresError(f"{name} has shape {shape}, {spec.name}/{split} needs {expected}; {hint}")
 
 
-def count(scores: Rows, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
-    """Rank every query of a split, among all items and within folds, in one pass."""
-    return count_ranks(
-        scores,
-        captions_per_image=spec.captions_per_image,
-        images_per_fold=split_fold_size(spec, split),
-        on_rows=on_rows,
-    )
+def measure(
+    sides: Sides,
+    spec: DatasetSpec,
+    split: str,
+    *,
+    intervals: bool = True,
+    root: Path | None = None,
+    on_rows: OnRows | None = None,
+) -> tuple[Evaluation, Counted]:
+    """Rank every query of a split, and compute the metrics of every protocol; see :func:`evaluate_scores`."""
+    counted = count(sides, spec, split, on_rows)
+    evaluation = evaluation_of(counted, spec, split, intervals=intervals)
+    return with_more_matches(evaluation, sides, spec, root), counted
+
+
+def count(sides: Sides, spec: DatasetSpec, split: str, on_rows: OnRows | None = None) -> Counted:
+    """Rank every query of a split, among all items and within folds, in one pass per matrix."""
+    i2t, *others = [
+        count_ranks(
+            rows,
+            captions_per_image=spec.captions_per_image,
+            images_per_fold=split_fold_size(spec, split),
+            on_rows=on_rows,
+        )
+        for rows in dict.fromkeys(sides)
+    ]
+    return per_direction(i2t, others[0]) if others else i2t
 
 
 def ranks_under(counted: Counted, protocol: str) -> Ranks:
@@ -190,9 +337,7 @@ def best_published(spec: DatasetSpec, split: str) -> Mapping[str, float]:
     return {split: max(same)} if same else {}
 
 
-def evaluate_counted(
-    counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True
-) -> Evaluation:
+def evaluation_of(counted: Counted, spec: DatasetSpec, split: str, *, intervals: bool = True) -> Evaluation:
     """Compute every metric of every protocol of a split from ranks.
 
     Args:
@@ -264,3 +409,33 @@ def _direction(
         optimistic=bounds,
         intervals=mine or None,
     )
+
+
+def with_more_matches(
+    evaluation: Evaluation, sides: Sides, spec: DatasetSpec, root: Path | None
+) -> Evaluation:
+    """Add ECCV Caption and CxC to an evaluation, or a note on what they need.
+
+    Args:
+        evaluation: of one split; returned unchanged if the dataset has no labels of more true matches.
+        sides: the scores.
+        spec: the dataset.
+        root: folder of prepared datasets (default: environment variable ``NCL_BENCH_DATA``).
+    """
+    labels = spec.labels.get(evaluation.split)
+    if labels is None:
+        return evaluation
+    needed = ""
+    if find_spec(labels.package) is None:
+        from ncl_bench.extras import install_command
+
+        needed = f"their labels; install them with: {install_command(labels.extra)}"
+    elif (local := local_split(spec, evaluation.split, root)) is None:
+        needed = "the image ids; prepare the dataset and name its folder with --root"
+    else:
+        from ncl_bench.evaluation.eccv import metrics_of
+
+        eccv, cxc = metrics_of(labels.read(local.image_ids), *sides)
+        return evaluation.model_copy(update={"eccv": eccv, "cxc": cxc})
+    note = f"ECCV Caption and CxC were left out: they need {needed}"
+    return evaluation.model_copy(update={"notes": (*evaluation.notes, note)})

@@ -218,8 +218,7 @@ def count_ranks(
     if bad:
         row, column = min(worker.first_bad for worker in workers)
         raise ScoresError(
-            f"similarities hold {bad:,} numbers that are not finite, the first in row {row}, column {column}; "
-            f"{scores.remedy}"
+            f"{scores.name}: {bad:,} numbers are not finite, the first in row {row}, column {column}; {scores.remedy}"
         )
     counted = _joined(workers, folds=images_per_fold is not None, dtype=scores.dtype.name)
     filled = sum(worker.filled for worker in workers)

@@ -174,6 +174,8 @@ def _refuse_non_finite(rows: NDArray[np.float32], start: int) -> None:
 class Rows(Protocol):
     """Similarities read in blocks of rows; values do not depend on the block size."""
 
+    name: str
+    """Name in errors."""
     remedy: str
     """What to do about numbers that are not finite, as the end of a sentence."""
 
@@ -195,6 +197,10 @@ class Rows(Protocol):
         """Return the value that stands in place of a score if many pairs were not scored, or None."""
         ...
 
+    def column(self, caption: int) -> FloatArray:
+        """Return the scores of every image with one caption."""
+        ...
+
     def release(self, start: int, stop: int) -> None:
         """Release rows that are not needed again."""
         ...
@@ -205,12 +211,13 @@ class ArrayRows:
 
     Args:
         array: float ``(n_images, n_captions)``.
+        name: name in errors.
     """
 
     remedy = "score these pairs again, or give pairs without a score a number below all scores, such as -100"
 
-    def __init__(self, array: FloatArray) -> None:
-        self.array = array
+    def __init__(self, array: FloatArray, name: str = "similarities") -> None:
+        self.array, self.name = array, name
         self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
         self.dtype: np.dtype[np.floating] = array.dtype
         self.native = np.dtype(np.float64 if array.dtype.itemsize > 4 else np.float32)
@@ -262,6 +269,12 @@ class ArrayRows:
             release_pages(self.array, start, stop)
 
 
+def top_items(scores: Rows, direction: str, query: int, n: int) -> list[int]:
+    """Return the ``n`` top items of an ``i2t`` or ``t2i`` query, best first; ties in the order of the items."""
+    line = scores.rows(query, query + 1)[0] if direction == "i2t" else scores.column(query)
+    return [int(item) for item in np.argsort(-line.astype(np.float64), kind="stable")[:n]]
+
+
 def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
     """Release the pages of a mapped file, so that a pass keeps only a few blocks in memory.
 
@@ -283,6 +296,7 @@ def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
 TILE_IMAGES = 250
 TILE_CAPTIONS = 2_500
 KEPT_TILES = 2
+LONGEST_VECTOR = 16_384
 
 Similarity = Literal["cosine", "dot"]
 
@@ -297,11 +311,21 @@ class EmbeddingRows:
         images: float ``(n_images, dim)``.
         captions: float ``(n_captions, dim)``.
         similarity: ``cosine`` or ``dot``.
+        names: names of the two arrays in errors.
     """
 
     remedy = "the products exceed float32: divide the embeddings by a constant"
 
-    def __init__(self, images: NDArray[Any], captions: NDArray[Any], similarity: Similarity) -> None:
+    def __init__(
+        self,
+        images: NDArray[Any],
+        captions: NDArray[Any],
+        similarity: Similarity,
+        names: tuple[str, str] = ("images", "captions"),
+    ) -> None:
+        for vectors, name in zip((images, captions), names, strict=True):
+            check_embeddings(vectors, name, similarity)
+        self.name = f"{similarity} of {names[0]} and {names[1]}"
         self.images, self.captions, self.similarity = images, captions, similarity
         self.shape = (len(images), len(captions))
         self.dtype: np.dtype[np.floating] = np.dtype(np.float32)

@@ -1,24 +1,266 @@
 """A submission: a folder with a typed ``submission.yaml`` and the score files it names."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ncl_bench.errors import SubmissionError, first_problem
-from ncl_bench.evaluation.statement import ArrayFile, Split, Statement, Training
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import SubmissionError, first_problem, unknown_name
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
-from ncl_bench.schema import Record, read_yaml
-from ncl_bench.shown import Text
+from ncl_bench.schema import FileName, Precision, Record, Sha256, read_yaml
+from ncl_bench.shown import Link, LongText, Matching, Name, ShownText, Text
 
 SUBMISSION_FILE = "submission.yaml"
 FILL_IN = "FILL-IN"
 """Placeholder in a template for values only the submitter knows."""
+NOTHING = ("none", "no", "n/a", "null", "-")
 
 
-class MatrixScores(Record):
+def _is_something(value: str) -> str:
+    if value.lower() in NOTHING:
+        raise ValueError('write "" if there is none, because any text here is ranked apart')
+    return value
+
+
+TextIfAny = Annotated[ShownText, AfterValidator(_is_something)]
+SettingName = Annotated[
+    str,
+    Field(max_length=60),
+    Matching(r"[a-z0-9_]+(\.[a-z0-9_]+)*", "the name of a recipe option, such as method.epochs"),
+]
+RecipeName = Annotated[
+    str,
+    Field(max_length=100),
+    Matching("[a-z0-9_]+/[a-z0-9_-]+", "the name of a recipe, as `ncl-bench recipes` lists them"),
+]
+Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+RSum = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Split = Literal["test", "dev"]
+
+
+class _Described(Record):
+    """A record whose fields are described by the text below each, also in the JSON Schema and in the template."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class ArrayFile(_Described):
+    """An ``.npy`` file of the submission."""
+
+    file: FileName
+    """Path in the submission folder, with /."""
+    sha256: Sha256
+    """sha256 of the file, as `sha256sum` prints it."""
+
+    @field_validator("file")
+    @classmethod
+    def _is_an_array(cls, value: str) -> str:
+        if PurePosixPath(value).suffix != ".npy":
+            raise ValueError("it must be an .npy file")
+        return value
+
+
+class StatedNoise(_Described):
+    """Noise of the training pairs."""
+
+    unit: Literal["none", "caption", "image", "similar", "natural"]
+    """none for clean pairs; natural for datasets that carry their own noise."""
+    ratio: Ratio | None
+    """Nominal ratio, in [0, 1); 0 for none, null for natural."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    """Seed of the protocol's draw; null for a noise file, none and natural."""
+    sha256: Sha256 | None = None
+    """Hash of the little-endian int64 image of every training caption; null for none and natural."""
+    realised_ratio: Ratio | None = None
+    """Share of training captions whose image is not their own; null for natural."""
+    published: Text | None = None
+    """Name of the shared noise file used for training, such as RCL's; optional."""
+    index: ArrayFile | None = None
+    """The noise file itself, if no seed draws the noise; optional."""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.ratio is None) != (self.unit == "natural") or (self.ratio == 0) != (self.unit == "none"):
+            raise ValueError(
+                f"ratio {self.ratio} does not fit unit {self.unit!r}; state 0 with none and null with natural"
+            )
+        if self.unit not in ("none", "natural") and self.sha256 is None:
+            raise ValueError("sha256 is missing; state the hash of the noise index")
+        if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
+            raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
+        return self
+
+
+def opening_line(dataset: str, noise: StatedNoise, method: str, device: str) -> str:
+    """Return the line with which `train`, `score` and `evaluate` begin, such as ``digits: no noise; NCR on cpu``.
+
+    Args:
+        dataset: name of the dataset.
+        noise: noise of its training pairs.
+        method: name of the method.
+        device: device that computes.
+    """
+    if noise.ratio:
+        origin = "from a file" if noise.seed is None else f"seed {noise.seed}"
+        realised = "" if noise.realised_ratio is None else f", realised {noise.realised_ratio:.4f}"
+        words = f"{noise.unit} noise of ratio {noise.ratio:g} ({origin}{realised})"
+    else:
+        words = "no noise" if noise.unit == "none" else f"{noise.unit} noise"
+    return f"{dataset}: {words}; {method} on {device}"
+
+
+class TrainingCurve(_Described):
+    """Measurements after each epoch of a run; they choose nothing except the best epoch on dev."""
+
+    steps: tuple[Annotated[int, Field(ge=0)], ...]
+    """Gradient steps so far, averaged over networks."""
+    dev: tuple[RSum, ...]
+    """rSum on dev."""
+    auroc: tuple[Share, ...] = ()
+    """AUROC of the method's clean probability against the true correspondence of the training pairs; empty if the
+    method estimates none, or no pair is wrong."""
+    average_precision: tuple[Share, ...] = ()
+    """Average precision, likewise."""
+
+    @model_validator(mode="after")
+    def _has_one_value_per_epoch(self) -> Self:
+        for name in ("dev", "auroc", "average_precision"):
+            if len(getattr(self, name)) not in ({len(self.steps)} if name == "dev" else {0, len(self.steps)}):
+                raise ValueError(f"{name} has {len(getattr(self, name))} values for {len(self.steps)} epochs")
+        return self
+
+
+class FoundPairs(_Described):
+    """Wrong training pairs found by the clean probability after the last epoch, at the method's own threshold.
+
+    The wrong pair is the positive one.
+    """
+
+    threshold: Share
+    """Pairs at or below it are called wrong."""
+    accuracy: Share
+    precision: Share
+    recall: Share
+    f1: Share
+    average_precision_wrong: Share
+    """Over all thresholds."""
+    precision_at: Annotated[dict[int, Share], Field(max_length=20)]
+    """Number of most suspicious pairs to the share of wrong ones."""
+
+
+class TrainingSetup(_Described):
+    """How a run was trained; the same for all seeds of a leaderboard cell."""
+
+    precision: Precision
+    """Arithmetic of the networks."""
+    settings: dict[SettingName, bool | int | float | ShownText | None] = Field(
+        default_factory=dict, max_length=20
+    )
+    """Overridden recipe options, such as method.epochs: 10."""
+    plugins: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    """Names of the files given with --plugin, which register a user's method or dataset."""
+    budget: Annotated[int, Field(ge=1)] | None = None
+    """Gradient steps that the recipe sets, averaged over networks; null if its epochs decide."""
+
+
+class TrainingRecord(_Described):
+    """What the engine recorded while a run was trained."""
+
+    torch: Text
+    """Version of torch; several are joined by " + "."""
+    device: Text
+    """Name of the GPU, or "CPU, 2 threads"; several are joined by " + "."""
+    steps: Annotated[int, Field(ge=0)] | None = None
+    """Gradient steps, averaged over networks, the maximum over runs; null if not counted."""
+    pairs_seen: NotNegative | None = None
+    """Captions that each network encoded in training, with or without gradient."""
+    cost: NotNegative | None = None
+    """Training time relative to the same number of steps of the mean triplet on one network of the backbone."""
+    last_epoch: RSum | None = None
+    """rSum of the last epoch on test, without selection on dev."""
+    curve: TrainingCurve | None = None
+    """Learning curve of a single run."""
+    found: FoundPairs | None = None
+    """Wrong pairs found by a single run; null without a clean probability, or if the truth is not at hand."""
+
+
+class Training(TrainingSetup, TrainingRecord):
+    """How a run was trained, and what the engine recorded."""
+
+
+class Statement(_Described):
+    """Facts of a submission that are the same for every training seed; a leaderboard cell begins with them."""
+
+    protocol_version: int
+    """Version of the protocol."""
+    method: Name
+    """Name of the method."""
+    paper: Link
+    """Link to the paper, or empty."""
+    code: Link
+    """Link to the code, or empty."""
+    backbone: Name
+    """Network that computes similarities, such as SGR."""
+    networks: Annotated[int, Field(ge=1, le=100)]
+    """Number of networks whose similarities were averaged."""
+    dataset: str
+    """Name of the dataset."""
+    order_fingerprint: dict[Split, Sha256] = Field(default_factory=dict)
+    """sha256 of each evaluated split's image ids and captions in order (docs/protocol.md)."""
+    fingerprint: dict[Literal["train", "dev", "test"], Sha256] = Field(default_factory=dict)
+    """sha256 of a split's content, features included, as its prepared dataset states it."""
+    language: Text
+    """Language of the captions."""
+    tokenizer: Text
+    """Tokenizer of the captions."""
+    noise: StatedNoise
+    """Noise of the training pairs: caption, image or similar; none for clean pairs."""
+    selection_split: Literal["dev", "test", "train", "none"]
+    """Split on which the checkpoint was chosen: dev, test, train, or none for the last epoch."""
+    extra_clean_data: TextIfAny
+    """Clean pairs beyond the noisy training split, such as "3,000 pairs of train", or empty."""
+    pretrained_encoder: TextIfAny
+    """Encoder pre-trained on image-text pairs, such as CLIP ViT-B/32, or empty."""
+    recipes: Annotated[tuple[RecipeName, ...], Field(max_length=10)] = ()
+    """Recipes of ncl_bench that trained it, as `ncl-bench recipes` lists them; empty for other code."""
+    notes: LongText = ""
+    """Anything a reader should know."""
+
+    @field_validator("protocol_version")
+    @classmethod
+    def _is_current(cls, value: int) -> int:
+        if value != PROTOCOL_VERSION:
+            raise ValueError(f"this release evaluates protocol version {PROTOCOL_VERSION}")
+        return value
+
+    @field_validator("dataset")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in DATASETS:
+            raise ValueError(unknown_name("dataset", value, DATASETS))
+        return value
+
+    @model_validator(mode="after")
+    def _agrees_with_the_dataset(self) -> Self:
+        spec = DATASETS[self.dataset]
+        if self.language not in spec.languages:
+            raise ValueError(
+                f"language {self.language!r} of {spec.name}; choose one of: {', '.join(spec.languages)}"
+            )
+        if (self.noise.unit == "natural") != (spec.noise == "natural"):
+            raise ValueError(
+                f"noise unit {self.noise.unit!r} does not fit {spec.name}, whose noise is {spec.noise}"
+            )
+        return self
+
+
+class MatrixScores(_Described):
     """Similarities, float16, float32 or float64, ``(n_images, n_captions)``: images as rows."""
 
     form: Literal["matrix"] = "matrix"
@@ -26,11 +268,11 @@ class MatrixScores(Record):
 
     @property
     def files(self) -> tuple[ArrayFile, ...]:
-        """Iterate over the score files in order."""
+        """The score files in order."""
         return (self.matrix,)
 
 
-class EmbeddingScores(Record):
+class EmbeddingScores(_Described):
     """A pair of embedding arrays, ``(n_images, dim)`` and ``(n_captions, dim)``.
 
     Their cosine or dot product is computed in float64 and rounded to float32.
@@ -43,7 +285,7 @@ class EmbeddingScores(Record):
 
     @property
     def files(self) -> tuple[ArrayFile, ...]:
-        """Iterate over the score files in order."""
+        """The score files in order."""
         return (self.images, self.captions)
 
 
@@ -51,23 +293,20 @@ Scores = Annotated[MatrixScores | EmbeddingScores, Field(discriminator="form")]
 
 
 class Submission(Statement):
-    """A statement with its training runs and score files: the content of ``submission.yaml``.
-
-    Attributes:
-        training_seeds: one per training run behind the scores.
-        hardware: hardware used for training.
-        hours: training time of all networks together; null if unknown.
-        scores: evaluated split to its score files.
-        correspondence: one clean probability per training caption, float ``(n_train_captions,)``; optional.
-        training: training record of this repository's engine; null for other code.
-    """
+    """The content of ``submission.yaml``: method, data, noise, training runs and score files."""
 
     training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
+    """One seed per training run behind the scores."""
     hardware: Text
-    hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    """Hardware used for training, such as 1 GPU of 24 GB."""
+    hours: NotNegative | None
+    """Training time of all networks together; null if unknown."""
     scores: Annotated[dict[Split, Scores], Field(min_length=1)]
+    """Score files of each evaluated split."""
     correspondence: ArrayFile | None = None
+    """One clean probability per training caption, float (n_train_captions,); optional."""
     training: Training | None = None
+    """Training record of this repository's engine; null for other code."""
 
     @model_validator(mode="after")
     def _has_what_its_scores_need(self) -> Self:
@@ -91,34 +330,27 @@ class Submission(Statement):
         content = self.model_dump(mode="json", exclude_none=True)
         if self.noise.unit == "natural":
             content["noise"]["ratio"] = None
-        for key in ("order_fingerprint", "fingerprint"):
-            if not content[key]:
-                del content[key]
-        if not self.recipes:
-            del content["recipes"]
-        for key in ("settings", "plugins"):
-            if self.training is not None and not content["training"][key]:
-                del content["training"][key]
-        if self.training is not None:
-            content["training"] = _in_order(content["training"], _TRAINING_ORDER)
-        content = _in_order(content, _ORDER)
+        training = content.get("training", {})
+        for section, keys in (
+            (content, ("order_fingerprint", "fingerprint", "recipes")),
+            (training, ("settings", "plugins")),
+        ):
+            for key in keys:
+                if not section.get(key):
+                    section.pop(key, None)
+        if training:
+            content["training"] = {name: training[name] for name in _TRAINING_ORDER if name in training}
         content.setdefault("hours", None)
+        content = {name: content[name] for name in ORDER if name in content}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
 
 
 # pydantic puts a base class's fields first; written files keep the order that people know.
-_ORDER = (
+ORDER = (
     *("protocol_version", "method", "paper", "code", "backbone", "networks", "dataset", "order_fingerprint"),
-    *(
-        "fingerprint",
-        "language",
-        "tokenizer",
-        "noise",
-        "training_seeds",
-        "selection_split",
-        "extra_clean_data",
-    ),
-    *("pretrained_encoder", "hardware", "hours", "scores", "correspondence", "recipes", "training", "notes"),
+    *("fingerprint", "language", "tokenizer", "noise", "training_seeds", "selection_split"),
+    *("extra_clean_data", "pretrained_encoder", "hardware", "hours", "scores", "correspondence", "recipes"),
+    *("training", "notes"),
 )
 _TRAINING_ORDER = (
     *("precision", "torch", "device", "settings", "plugins", "budget", "steps", "pairs_seen", "cost"),
@@ -126,16 +358,8 @@ _TRAINING_ORDER = (
 )
 
 
-def _in_order(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: content[name] for name in names if name in content}
-
-
 def read_submission(folder: str | Path) -> Submission:
-    """Read and check ``submission.yaml`` of a folder, without opening score files.
-
-    Raises:
-        SubmissionError: it is missing, not plain YAML, not filled in, or a key is unknown, missing or wrong.
-    """
+    """Read and check ``submission.yaml`` of a folder, without opening score files."""
     folder = Path(folder)
     if not folder.is_dir():
         raise SubmissionError(
@@ -146,7 +370,7 @@ def read_submission(folder: str | Path) -> Submission:
     left = unfilled(content)
     if left:
         raise SubmissionError(
-            f"{path}: {FILL_IN} still stands for {', '.join(left)}; replace each by what the comment beside it asks for"
+            f"{path}: {FILL_IN} still stands for {', '.join(left)}; replace each by what the comment above it asks for"
         )
     try:
         return Submission.model_validate(content)
@@ -169,11 +393,7 @@ def unfilled(content: Any) -> list[str]:
 
 
 def write_submission(folder: str | Path, submission: Submission) -> None:
-    """Write ``submission.yaml``; the caller writes the score files first.
-
-    Raises:
-        NclBenchError: the folder cannot be written.
-    """
+    """Write ``submission.yaml``; the caller writes the score files first."""
     write_text(Path(folder) / SUBMISSION_FILE, submission.to_yaml())
 
 

@@ -1,10 +1,11 @@
 """Create the commented ``submission.yaml`` for a submitter to fill in, with the scores beside it."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import numpy as np
 import yaml
@@ -14,90 +15,32 @@ from ncl_bench.data import dataset_spec, train_noise
 from ncl_bench.data.order import order_of_download
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError, SubmissionError, first_problem, one_line
-from ncl_bench.evaluation.claims import known_order
-from ncl_bench.evaluation.evaluate import open_scores_of
-from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape
+from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, expected_shape, known_order, open_scores
 from ncl_bench.evaluation.scores import Similarity, as_array
-from ncl_bench.evaluation.submission import FILL_IN, SUBMISSION_FILE, unfilled
+from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Submission, unfilled
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
 from ncl_bench.plugins import command_name
 from ncl_bench.schema import Record
 from ncl_bench.shown import Name
 
-_TEMPLATE = """\
-# A submission to ncl-bench. Replace every {fill}, put the score files beside this file, then run:
-#   {command} submission check {folder}
-#   {command} evaluate {folder}
-protocol_version: {version}
-method: {method}
-paper: ""                  # link, or empty
-code: ""                   # link, or empty
-backbone: {fill}          # network that computes similarities, such as SGR
-networks: 1                # networks whose similarities were averaged
-dataset: {dataset}
-order_fingerprint:         # sha256 of image ids and captions in order (docs/protocol.md)
-  test: "{order}"
-language: {language}
-tokenizer: {tokenizer}
-noise:
-{noise}
-training_seeds: [0]        # one per training run behind the scores
-selection_split: dev       # where the checkpoint was chosen: dev, test, train, or none for the last epoch
-extra_clean_data: ""       # clean pairs beyond the noisy training split, or empty
-pretrained_encoder: ""     # encoder pre-trained on image-text pairs, such as CLIP ViT-B/32, or empty
-hardware: {fill}          # such as 1 GPU of 24 GB
-hours: null                # of training, all networks together
-scores:
-  test:
-{scores}
-# correspondence:          # optional: one clean probability per training caption
-#   file: clean_probability.npy
-#   sha256: "{fill}"
-recipes: []                # recipes of ncl_bench itself that trained it, as `ncl-bench recipes` lists them
-notes: ""
-"""
-
-_MATRIX = """\
-    # {n_images:,} rows (images), {n_captions:,} columns (captions); caption c belongs to image c // {each}.
-    # float16, float32 or float64, by numpy.save. For embeddings see
-    # ncl-bench submission schema
-    form: matrix
-    matrix:
-      file: test.npy
-      sha256: "{sha256}"      # sha256sum test.npy"""
-_EMBEDDINGS = """\
-    # {n_images:,} images and {n_captions:,} captions; caption c belongs to image c // {each}.
-    form: embeddings
-    similarity: {similarity}
-    images:
-      file: test_images.npy
-      sha256: "{sha256}"
-    captions:
-      file: test_captions.npy
-      sha256: "{second_sha256}\""""
-
+_ASSUMED = {
+    "paper": "",
+    "code": "",
+    "networks": 1,
+    "training_seeds": [0],
+    "selection_split": "dev",
+    "extra_clean_data": "",
+    "pretrained_encoder": "",
+    "hours": None,
+}
+"""Keys with a usual value that may be wrong for this submission."""
 _EXPLAINED = {
-    "backbone": "name of the network that computes similarities, such as SGR",
-    "hardware": "what it was trained on, such as 1 GPU of 24 GB",
     "order_fingerprint.test": "--order-from FOLDER computes it from downloaded files of captions and ids, or --root "
     "FOLDER from the prepared dataset; its manifest.json holds it too",
     "scores.test.matrix.sha256": "sha256sum test.npy; --scores FILE copies a file and fills it in",
 }
-"""Where the submitter finds the value of each key left open."""
-ASSUMED = (
-    "paper",
-    "code",
-    "networks",
-    "language",
-    "tokenizer",
-    "training_seeds",
-    "selection_split",
-    "extra_clean_data",
-    "pretrained_encoder",
-    "hours",
-)
-"""Keys with a usual default that may be wrong for this submission."""
+"""Where the submitter finds a value that no description tells."""
 
 
 class _Named(Record):
@@ -112,7 +55,7 @@ class Begun:
         written: written files, the statement first.
         filled_in: key to the source of its value.
         left: key to where the value can be found, for every key left to fill in.
-        assumed: key to its default, which the submitter corrects if it is wrong.
+        assumed: key to its usual value, which the submitter corrects if it is wrong.
     """
 
     written: tuple[Path, ...]
@@ -148,13 +91,6 @@ def begin_submission(
         noise_seed: noise seed (default: the standard seed).
         order_from: downloaded files of captions and ids, to compute the order fingerprint without features.
         root: folder of prepared datasets.
-
-    Raises:
-        DataError: the dataset is unknown, or its files are missing or damaged.
-        NoiseError: the noise is refused.
-        ScoresError: the scores cannot be read, or have the wrong type or shape for the test split.
-        SubmissionError: the name cannot stand on the leaderboard, or the folder holds a statement already.
-        NclBenchError: the folder cannot be written, or another process writes there.
     """
     spec = dataset_spec(dataset)
     if not method.strip():
@@ -169,41 +105,81 @@ def begin_submission(
     if origin_of_order:
         filled_in["order_fingerprint.test"] = origin_of_order
     if scores:
-        open_scores_of(scores, spec, "test", similarity=similarity)
-    names = ("test.npy",) if len(scores) < 2 else ("test_images.npy", "test_captions.npy")
-    path = folder / SUBMISSION_FILE
+        open_scores(scores, spec, "test", similarity=similarity)
+    files = {"matrix": "test.npy"}
+    if len(scores) == 2:
+        files = {"images": "test_images.npy", "captions": "test_captions.npy"}
+    path, targets = folder / SUBMISSION_FILE, [folder / name for name in files.values()]
     with sole_owner(folder, nested=False):
-        _refuse_files(folder, [path, *(folder / name for name in names)], scores)
-        for source, name in zip(scores, names, strict=False):
-            _copy(source, folder / name)
-        hashes = [sha256_of_file(folder / name) if (folder / name).is_file() else FILL_IN for name in names]
-        if FILL_IN not in hashes:
-            filled_in["scores.test"] = f"sha256 of {' and '.join(names)}"
-        n_images, n_captions = expected_shape(spec, "test")
-        facts = {"n_images": n_images, "n_captions": n_captions, "each": spec.captions_per_image}
-        form = _MATRIX if len(names) == 1 else _EMBEDDINGS
-        text = _TEMPLATE.format(
-            fill=FILL_IN,
-            command=one_line(command_name()),
-            folder=one_line(quote(str(folder))),
-            version=PROTOCOL_VERSION,
-            method=yaml.safe_dump(method, default_style='"').strip(),
-            dataset=spec.name,
-            order=order,
-            language=spec.languages[0],
-            tokenizer=spec.tokenizers[spec.languages[0]],
-            noise=noise,
-            scores=form.format(sha256=hashes[0], second_sha256=hashes[-1], similarity=similarity, **facts),
-        )
-        write_text(path, text)
-    content = yaml.safe_load(text)
+        _refuse_files([path, *targets], scores)
+        for source, target in zip(scores, targets, strict=False):
+            _copy(source, target)
+        arrays = {key: {"file": name, "sha256": _hash(folder / name)} for key, name in files.items()}
+        if all(target.is_file() for target in targets):
+            filled_in["scores.test"] = f"sha256 of {' and '.join(files.values())}"
+        form = {"form": "embeddings", "similarity": similarity} if len(files) == 2 else {"form": "matrix"}
+        content = {
+            **_ASSUMED,
+            "protocol_version": PROTOCOL_VERSION,
+            "method": method,
+            "backbone": FILL_IN,
+            "dataset": spec.name,
+            "order_fingerprint": {"test": order},
+            "language": spec.languages[0],
+            "tokenizer": spec.tokenizers[spec.languages[0]],
+            "noise": noise,
+            "hardware": FILL_IN,
+            "scores": {"test": form | arrays},
+            "recipes": [],
+            "notes": "",
+        }
+        write_text(path, _template(folder, content, spec))
+    left = {key: _EXPLAINED.get(key) or _described(key) for key in unfilled(content)}
+    assumed = {key: content[key] for key in ORDER if key in _ASSUMED.keys() | {"language", "tokenizer"}}
     return Begun(
-        written=(path, *(folder / name for name in names if scores)),
+        written=(path, *(targets if scores else ())),
         filled_in=filled_in,
-        left={key: _EXPLAINED[key] for key in unfilled(content)},
-        assumed={key: content[key] for key in ASSUMED}
-        | ({} if origin else {"noise": content["noise"]["unit"]}),
+        left=left,
+        assumed=assumed if origin else assumed | {"noise": noise["unit"]},
     )
+
+
+def _template(folder: Path, content: Mapping[str, Any], spec: DatasetSpec) -> str:
+    """Print every key with the description of its field above it; optional keys without a value are comments."""
+    command, place = one_line(command_name()), one_line(quote(str(folder)))
+    n_images, n_captions = expected_shape(spec, "test")
+    lines = [
+        f"# A submission to ncl-bench. Replace every {FILL_IN}, put the score files beside this file, then run:",
+        f"#   {command} submission check {place}",
+        f"#   {command} evaluate {place}",
+    ]
+    for key in ORDER:
+        if key in content:
+            text = yaml.safe_dump({key: content[key]}, sort_keys=False, allow_unicode=True, width=110)
+            lines += ["", f"# {_described(key)}"]
+            if key == "scores":
+                lines.append(
+                    f"# {n_images:,} images (rows) and {n_captions:,} captions (columns); caption c belongs to image "
+                    f"c // {spec.captions_per_image}."
+                )
+            lines.append(text.rstrip())
+        elif key == "correspondence":
+            lines += [
+                "",
+                f"# {_described(key)}",
+                f"# {key}:",
+                "#   file: clean_probability.npy",
+                "#   sha256:",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _described(key: str) -> str:
+    return str(Submission.model_fields[key.split(".", 1)[0]].description).replace("\n", " ")
+
+
+def _hash(path: Path) -> str:
+    return sha256_of_file(path) if path.is_file() else FILL_IN
 
 
 def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple[str, str]:
@@ -216,7 +192,7 @@ def _order(spec: DatasetSpec, download: Path | None, root: Path | None) -> tuple
     return order, f"a fact of {spec.name}" if "test" in spec.order_fingerprints else "of the prepared dataset"
 
 
-def _refuse_files(folder: Path, targets: list[Path], scores: Sequence[Path]) -> None:
+def _refuse_files(targets: Sequence[Path], scores: Sequence[Path]) -> None:
     """Refuse to overwrite any file; scores already in place are fine."""
     if targets[0].exists():
         raise SubmissionError(f"{targets[0]} exists already; remove it or choose another folder with --to")
@@ -245,7 +221,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _noise(
     spec: DatasetSpec, unit: NoiseUnit | None, ratio: float | None, seed: int | None, root: Path | None
-) -> tuple[str, str]:
+) -> tuple[dict[str, Any], str]:
     """The section on noise, and its source; the source is empty if no noise was requested."""
     if spec.noise == "natural":
         if ratio or (unit, seed) != (None, None):
@@ -253,16 +229,16 @@ def _noise(
                 f"{spec.name} carries natural noise, and synthetic noise on top of it is no cell of the protocol; "
                 "leave --noise-ratio, --noise-unit and --noise-seed out"
             )
-        return "  unit: natural\n  ratio: null", f"a fact of {spec.name}"
+        return {"unit": "natural", "ratio": None}, f"a fact of {spec.name}"
     if not ratio:
         refuse_without_ratio(unit, seed)
-        return (
-            "  unit: none               # caption, image or similar; none for clean pairs\n  ratio: 0",
-            "",
-        )
+        return {"unit": "none", "ratio": 0}, ""
     _, record = train_noise(spec, ratio, unit or "caption", seed, root)
-    text = (
-        f"  unit: {record.unit}\n  ratio: {record.ratio}\n  seed: {record.seed}\n"
-        f'  sha256: "{record.sha256}"\n  realised_ratio: {record.realised_ratio:.6f}'
-    )
-    return text, f"drawn by {unit} with {'the standard ' if seed is None else ''}seed {record.seed}"
+    section = {
+        "unit": record.unit,
+        "ratio": record.ratio,
+        "seed": record.seed,
+        "sha256": record.sha256,
+        "realised_ratio": round(record.realised_ratio, 6),
+    }
+    return section, f"drawn by {record.unit} with {'the standard ' if seed is None else ''}seed {record.seed}"

@@ -12,7 +12,7 @@ from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.measured import measured_tables
-from ncl_bench.evaluation.statement import Training
+from ncl_bench.evaluation.submission import Training
 
 
 def training(**settings: Any) -> Training:

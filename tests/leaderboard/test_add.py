@@ -22,8 +22,7 @@ from leaderboard.results import noise_used, read_measured, recipe_commands
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
-from ncl_bench.evaluation.statement import Noise
-from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.submission import StatedNoise, read_submission
 from ncl_bench.files import sha256_of_file
 
 Maker = Callable[..., Path]
@@ -326,7 +325,7 @@ def test_a_row_says_which_noise_it_used(
     make: Maker, tmp_path: Path, noise: dict[str, Any], shown: str
 ) -> None:
     submission = read_submission(make(tmp_path / "submission"))
-    stated = Noise.model_validate({"ratio": 0.4, "sha256": "0123456789abcdef" * 4} | noise)
+    stated = StatedNoise.model_validate({"ratio": 0.4, "sha256": "0123456789abcdef" * 4} | noise)
     changed = header_of(submission).model_copy(update={"dataset": "flickr30k", "noise": stated})
     assert noise_used(changed) == shown
 

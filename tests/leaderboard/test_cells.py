@@ -17,8 +17,7 @@ from leaderboard.evidence import read_ranks
 from leaderboard.results import features_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import NclBenchError, SubmissionError
-from ncl_bench.evaluation.statement import Training
-from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.submission import Training, read_submission
 
 Maker = Callable[..., Path]
 

@@ -35,7 +35,7 @@ from leaderboard.svg import forest_chart
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.statement import FoundPairs, Training, TrainingCurve
+from ncl_bench.evaluation.submission import FoundPairs, Training, TrainingCurve
 
 RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"
 CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)

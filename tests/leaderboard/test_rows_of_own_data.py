@@ -13,8 +13,7 @@ from leaderboard.results import recipe_commands
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError
-from ncl_bench.evaluation.statement import Training
-from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.submission import Training, read_submission
 
 Maker = Callable[..., Path]
 

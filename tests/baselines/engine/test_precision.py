@@ -16,7 +16,7 @@ from baselines.engine.submit import chosen_method
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.methods import METHODS
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.precision import Precision
+from ncl_bench.schema import Precision
 
 SIZES = {"embed_size": 16, "word_dim": 8, "sim_dim": 8}
 

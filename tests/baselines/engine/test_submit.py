@@ -24,8 +24,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import evaluate
-from ncl_bench.evaluation.statement import Training
-from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.evaluation.submission import Training, read_submission
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from baselines.methods import METHODS
 from baselines.recipes import recipe_names, written
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
-from ncl_bench.evaluation.statement import RecipeName
+from ncl_bench.evaluation.submission import RecipeName
 
 SHIPPED = recipe_names()
 RESOLVED = Path(__file__).with_name("resolved.json")

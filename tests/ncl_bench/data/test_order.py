@@ -15,7 +15,7 @@ from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.order import order_fingerprint, order_of_download
 from ncl_bench.data.prepare import PrepareOptions, prepare
 from ncl_bench.errors import DataError
-from ncl_bench.evaluation.claims import known_order
+from ncl_bench.evaluation.protocol import known_order
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 

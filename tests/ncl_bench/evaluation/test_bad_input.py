@@ -110,7 +110,7 @@ class Exploit:
         return (os.mkdir, ("exploited",))
 
 
-first_bad = "hold 2 numbers that are not finite, the first in row 17, column 23"
+first_bad = "2 numbers are not finite, the first in row 17, column 23"
 replace_matrix(first_bad, lambda: with_value(np.nan), "nan")
 replace_matrix("it is transposed", lambda: similarities().T, "transposed")
 replace_matrix("pickled objects, which are never", lambda: similarities().astype(object), "objects")

@@ -15,11 +15,10 @@ from ncl_bench.data import DATASETS
 from ncl_bench.data.coco import read_labels
 from ncl_bench.data.spec import DatasetSpec, Labels, LabelSource, Matches
 from ncl_bench.errors import ScoresError
-from ncl_bench.evaluation import evaluate
-from ncl_bench.evaluation.eccv import metrics_of, places_in_rows
+from ncl_bench.evaluation import protocol
+from ncl_bench.evaluation.eccv import metrics_of
 from ncl_bench.evaluation.results import Evaluation, lines_of_labels
 from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows
-from ncl_bench.evaluation.submission_scores import SplitScores
 from ncl_bench.extras import install_command
 
 DEEPEST = 60
@@ -66,7 +65,7 @@ def test_the_numbers_are_those_of_the_package(package, image_ids: list[int]) -> 
     wanted = ("eccv_map_at_r", "eccv_rprecision", "eccv_r1", "cxc_recalls")
     expected = package.compute_all_metrics(i2t, t2i, target_metrics=wanted, Ks=(1, 5, 10))
     rows = EmbeddingRows(images, captions, "cosine")
-    found, recalls = metrics_of(read_labels(image_ids), lambda *matches: places_in_rows(rows, *matches))
+    found, recalls = metrics_of(read_labels(image_ids), rows, rows)
     names = {"map_at_r": "eccv_map_at_r", "r_precision": "eccv_rprecision", "r1": "eccv_r1"}
     for side in ("i2t", "t2i"):
         for ours, theirs in names.items():
@@ -122,7 +121,7 @@ def test_a_wrong_item_of_the_same_score_comes_first(case: tuple) -> None:
     )
     rows = ArrayRows(table)
     labels = Labels((i2t, t2i), (i2t, t2i))
-    found, recalls = metrics_of(labels, lambda *matches: places_in_rows(rows, *matches))
+    found, recalls = metrics_of(labels, rows, rows)
     lines = zip(table, chosen, strict=True)
     images = [by_definition(line, items, len(items) + missing) for line, items in lines]
     others = [by_definition(table[:, caption], owners[caption], len(owners[caption])) for caption in captions]
@@ -145,7 +144,7 @@ def test_evaluate_reports_them_where_coco_is_prepared(
     package, image_ids: list[int], run: Callable, scores: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = SimpleNamespace(image_ids=image_ids)
-    monkeypatch.setattr(evaluate, "local_split", lambda spec, split, root: prepared)
+    monkeypatch.setattr(protocol, "local_split", lambda spec, split, root: prepared)
     ran = run("evaluate", *scores, "--dataset", "coco")
     lines = {line.partition(":")[0]: line for line in ran.out.splitlines()}
     assert ran.code == 0
@@ -157,10 +156,10 @@ def test_evaluate_reports_them_where_coco_is_prepared(
 
 def test_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation = Evaluation(protocol_version=2, dataset="coco", split="test", protocols={})
-    source = SplitScores(never, never, never)
+    rows = ArrayRows(np.zeros((1, 1), np.float32))
 
     def found(spec: DatasetSpec = DATASETS["coco"]) -> str:
-        result = evaluate.with_more_matches(evaluation, source, spec, None)
+        result = protocol.with_more_matches(evaluation, (rows, rows), spec, None)
         assert lines_of_labels(result) == []
         return result.notes[0]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncl_bench.evaluation.statement import Noise, opening_line
+from ncl_bench.evaluation.submission import StatedNoise, opening_line
 
 SHA256 = "0123456789abcdef" * 4
 
@@ -10,18 +10,18 @@ SHA256 = "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("noise", "words"),
     [
-        (Noise(unit="none", ratio=0.0), "no noise"),
-        (Noise(unit="natural", ratio=None), "natural noise"),
+        (StatedNoise(unit="none", ratio=0.0), "no noise"),
+        (StatedNoise(unit="natural", ratio=None), "natural noise"),
         (
-            Noise(unit="image", ratio=0.6, seed=96, sha256=SHA256, realised_ratio=0.59876),
+            StatedNoise(unit="image", ratio=0.6, seed=96, sha256=SHA256, realised_ratio=0.59876),
             "image noise of ratio 0.6 (seed 96, realised 0.5988)",
         ),
         (
-            Noise(unit="caption", ratio=0.4, seed=0, sha256=SHA256, realised_ratio=0.4),
+            StatedNoise(unit="caption", ratio=0.4, seed=0, sha256=SHA256, realised_ratio=0.4),
             "caption noise of ratio 0.4 (seed 0, realised 0.4000)",
         ),
-        (Noise(unit="image", ratio=0.2, sha256=SHA256), "image noise of ratio 0.2 (from a file)"),
+        (StatedNoise(unit="image", ratio=0.2, sha256=SHA256), "image noise of ratio 0.2 (from a file)"),
     ],
 )
-def test_it_names_dataset_noise_method_and_device(noise: Noise, words: str) -> None:
+def test_it_names_dataset_noise_method_and_device(noise: StatedNoise, words: str) -> None:
     assert opening_line("digits", noise, "NCR", "cuda:0") == f"digits: {words}; NCR on cuda:0"

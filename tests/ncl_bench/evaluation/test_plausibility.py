@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from support.submission_folders import similarities
 
 from ncl_bench.data import DATASETS
-from ncl_bench.evaluation.protocol import best_published, evaluate, evaluate_counted
+from ncl_bench.evaluation.protocol import best_published, evaluate, evaluation_of
 from ncl_bench.evaluation.ranks import Counted, Ranks
 from ncl_bench.evaluation.results import Evaluation
 
@@ -53,7 +53,7 @@ def test_distances_instead_of_similarities() -> None:
 def test_directions_swapped() -> None:
     ranks = Ranks(np.repeat([1, 30], [60, 140]), np.repeat([1, 30], [600, 400]))
     counted = Counted(ranks, None, None, "int64")
-    result = evaluate_counted(counted, DATASETS["digits"], "test", intervals=False)
+    result = evaluation_of(counted, DATASETS["digits"], "test", intervals=False)
     assert "t2i R@1 60.0 is far above i2t R@1 30.0" in "\n".join(result.notes)
 
 

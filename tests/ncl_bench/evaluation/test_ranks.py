@@ -94,7 +94,7 @@ def test_a_number_that_is_not_finite_is_named(bad: float, place: tuple[int, int]
     matrix = np.zeros((10, 20), np.float32)
     matrix[place] = matrix[9, 19] = bad
     n = len({place, (9, 19)})
-    with pytest.raises(ScoresError, match=f"hold {n} numbers .* row {place[0]}, column {place[1]};"):
+    with pytest.raises(ScoresError, match=f"similarities: {n} numbers .* row {place[0]}, column {place[1]};"):
         count(matrix, 2, block=2, threads=threads)
 
 

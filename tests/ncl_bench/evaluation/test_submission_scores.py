@@ -8,13 +8,13 @@ from oracles.bootstrap import resampled_recalls
 from support.submission_folders import similarities
 
 from ncl_bench.data import DATASETS
-from ncl_bench.data.spec import Matches
+from ncl_bench.data.spec import Labels, Matches
 from ncl_bench.evaluation import metrics, scores
 from ncl_bench.evaluation.compare import compare, difference_samples
+from ncl_bench.evaluation.eccv import metrics_of
 from ncl_bench.evaluation.protocol import protocol_result, ranks_under
 from ncl_bench.evaluation.ranks import Counted, Ranks, count_ranks
-from ncl_bench.evaluation.scores import EmbeddingRows
-from ncl_bench.evaluation.submission_scores import matrix_source, two_matrices
+from ncl_bench.evaluation.scores import ArrayRows, EmbeddingRows
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["cosine", "dot"]))
@@ -56,17 +56,15 @@ def test_tiles_change_no_rank(block: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_each_direction_is_read_from_its_own_matrix() -> None:
-    spec = DATASETS["digits"]
-    i2t, t2i = (matrix_source(similarities(seed), spec, "test", "x") for seed in (1, 2))
-    both = two_matrices(i2t, t2i)
-    assert both.retrieved("i2t", 7, 5) == i2t.retrieved("i2t", 7, 5) != t2i.retrieved("i2t", 7, 5)
-    assert both.retrieved("t2i", 7, 5) == t2i.retrieved("t2i", 7, 5) != i2t.retrieved("t2i", 7, 5)
+    i2t, t2i = (ArrayRows(similarities(seed)) for seed in (1, 2))
     own = np.arange(1000)
     matches = (Matches(own // 5, own, np.full(200, 5)), Matches(own, own // 5, np.ones(1000, int)))
-    places = both.places(*matches)
-    np.testing.assert_array_equal(places[0], i2t.places(*matches)[0])
-    np.testing.assert_array_equal(places[1], t2i.places(*matches)[1])
-    assert (places[1] != i2t.places(*matches)[1]).any()
+    labels = Labels(matches, matches)
+    both, first, second = (metrics_of(labels, *sides) for sides in ((i2t, t2i), (i2t, i2t), (t2i, t2i)))
+    for mixed, of_i2t, of_t2i in zip(both, first, second, strict=True):
+        for name, value in mixed.items():
+            assert value == (of_i2t if name.startswith("i2t") else of_t2i)[name]
+    assert first != second
 
 
 def random_ranks(seed: int) -> Ranks:

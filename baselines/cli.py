@@ -27,7 +27,7 @@ from ncl_bench.cli.options import (
     TestImages,
     finite,
 )
-from ncl_bench.errors import NclBenchError, Stopped
+from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
 from ncl_bench.plugins import command_name, loaded
 
@@ -111,7 +111,7 @@ def _one_voice() -> Iterator[None]:
     """
     try:
         yield
-    except (NclBenchError, Stopped) as error:
+    except (NclBenchError, KeyboardInterrupt) as error:
         from baselines.engine.devices import first_of_machine
         from baselines.kit.distributed import ProcessLost, rank
 

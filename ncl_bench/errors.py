@@ -4,9 +4,8 @@ Every message is one sentence that names the argument, what it got, what was exp
 The command line prints the sentence and exits with code 2; nothing else of ours reaches a user.
 """
 
-import signal
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -59,17 +58,6 @@ class RecipeError(NclBenchError):
 
 class TrainingError(NclBenchError):
     """Training stopped: a non-finite loss, a damaged checkpoint, an output folder in use."""
-
-
-class Stopped(SystemExit):
-    """SIGINT or SIGTERM arrived; the exit code is 128 plus its number, as shells expect."""
-
-    resumes: ClassVar[bool] = False
-    """Whether the running command resumes when it is run again."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.signal = signal.Signals(number)
 
 
 def first_line(error: Exception) -> str:

@@ -1,27 +1,48 @@
-"""The Typer app with every command.
+"""The Typer app. A command is imported when it is called; ``COMMANDS`` says from where.
 
-The benchmark's own commands are modules of this package. ``baselines``, ``leaderboard`` and third-party packages add
-theirs through the entry-point group ``ncl_bench.commands``, each as a function that receives the Typer app.
+``baselines``, ``leaderboard`` and third-party packages add theirs through the entry-point group ``ncl_bench.commands``,
+each as a function that receives a Typer app.
 """
 
 import re
-from importlib.metadata import entry_points
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from ncl_bench import __version__
-from ncl_bench.cli import data, displaced, doctor, evaluate, noise
-from ncl_bench.errors import NclBenchError, Stopped
-from ncl_bench.plugins import load_plugins
+from ncl_bench.errors import NclBenchError
 
-RESUMABLE = frozenset({"prepare", "train", "sweep", "tune", "quickstart", "features", "add-images"})
-"""Commands that continue where they were stopped; the others are short and start over."""
+COMMANDS = {
+    "datasets": "ncl_bench.cli.data:datasets_app",
+    "prepare": "ncl_bench.cli.data:prepare",
+    "add-images": "ncl_bench.cli.data:add_images",
+    "noise": "ncl_bench.cli.noise:noise_app",
+    "evaluate": "ncl_bench.cli.evaluate:evaluate",
+    "compare": "ncl_bench.cli.evaluate:compare",
+    "submission": "ncl_bench.cli.evaluate:submission",
+    "doctor": "ncl_bench.cli.doctor:doctor",
+}
 
 
 class _Commands(TyperGroup):
-    """Refuses an empty argument before a command reads it: Python takes an empty path for the current folder."""
+    """Imports a command when it is called, and refuses an empty argument, which Python takes for the current folder."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS, *package_commands()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS:
+            self.commands[cmd_name] = _own(cmd_name)
+        elif cmd_name not in self.commands:
+            self.commands.update(package_commands(cmd_name))
+        if cmd_name not in self.commands:
+            self.commands.update({name: _own(name) for name in COMMANDS})  # to suggest one of them
+        return self.commands.get(cmd_name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for number, argument in enumerate(args, 1):
@@ -32,6 +53,35 @@ class _Commands(TyperGroup):
                     f"{name} is empty; give a value, or leave it out (a shell variable that is not set is empty)"
                 )
         return super().parse_args(ctx, args)
+
+
+def _own(name: str) -> Any:
+    module, _, attribute = COMMANDS[name].partition(":")
+    command, alone = getattr(import_module(module), attribute), typer.Typer()
+    if isinstance(command, typer.Typer):
+        alone.add_typer(command, name=name)
+    else:
+        alone.command(name)(command)
+    return get_group(alone).commands[name]
+
+
+def package_commands(wanted: str = "") -> dict[str, Any]:
+    """Import the commands of other packages, up to the package that has the wanted one."""
+    found: dict[str, Any] = {}
+    for package in sorted(
+        entry_points(group="ncl_bench.commands"), key=lambda each: (each.name != wanted, each.name)
+    ):
+        found |= _of_package(package)
+        if wanted in found:
+            break
+    return found
+
+
+@cache
+def _of_package(package: EntryPoint) -> dict[str, Any]:
+    room = typer.Typer()
+    package.load()(room)
+    return dict(get_group(room).commands)
 
 
 app = typer.Typer(
@@ -52,7 +102,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -71,16 +120,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
-    Stopped.resumes = context.invoked_subcommand in RESUMABLE
-    load_plugins(plugin or ())
+    if plugin:
+        from ncl_bench.plugins import load_plugins
 
-
-for room in (data, noise, evaluate, doctor):
-    room.register(app)
-for entry_point in sorted(entry_points(group="ncl_bench.commands"), key=lambda e: e.name):
-    try:
-        entry_point.load()(app)
-    except ModuleNotFoundError as error:  # Python found another package of this name first
-        typer.echo(
-            f"ncl-bench: commands of {entry_point.name} are not available; {displaced(error)}", err=True
-        )
+        load_plugins(plugin)

@@ -21,13 +21,6 @@ DATA_ROOT = typer.Option(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app."""
-    app.add_typer(datasets_app, name="datasets")
-    for command in (prepare, add_images):
-        app.command()(command)
-
-
 @datasets_app.callback()
 def list_datasets(context: typer.Context) -> None:
     """List the datasets with their sizes, or show one in full.

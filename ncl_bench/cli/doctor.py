@@ -1,6 +1,6 @@
 """``ncl-bench doctor``: report versions, devices and data, and the commands that fix what is missing.
 
-Other packages append their own checks to ``CHECKS`` and ``GPU_CHECKS`` when they register their commands.
+Other packages append their own checks to ``CHECKS`` and ``GPU_CHECKS`` when their commands are imported.
 """
 
 import json
@@ -162,6 +162,9 @@ def doctor(
 
     Example: ncl-bench doctor --root data
     """
+    from ncl_bench.cli.commands import package_commands
+
+    package_commands()  # and with them their checks
     if gpu:
         if root or deep or as_json:
             raise NclBenchError("--gpu prints a table of its own; leave --root, --deep and --json out")
@@ -181,8 +184,3 @@ def doctor(
         typer.echo(f"broken: {', '.join(broken)}" if broken else "ncl-bench is usable")
     if any(finding.state == "broken" for finding in findings):
         raise typer.Exit(1)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app."""
-    app.command()(doctor)

@@ -383,10 +383,3 @@ def _print_notes(console: "Console", notes: Iterable[str]) -> None:
 
     for note in notes:
         console.print(Text.assemble(("note: ", "yellow"), note), soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app."""
-    app.command()(evaluate)
-    app.command()(compare)
-    app.add_typer(submission, name="submission")

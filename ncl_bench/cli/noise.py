@@ -23,11 +23,6 @@ UnitOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this room's commands to the app."""
-    app.add_typer(noise_app, name="noise")
-
-
 @noise_app.command()
 def make(
     dataset: Annotated[str, typer.Argument(help="Name of a dataset with synthetic noise.")],

@@ -312,8 +312,8 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
         command = get_command(app)
         while words[:1] == ["--plugin"]:
             words = words[2:]
-        while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]
+        while words and hasattr(command, "get_command") and command.get_command(None, words[0]):
+            command = command.get_command(None, words.pop(0))
         # `audit RUN` is short for `audit runs RUN`
         command = getattr(command, "commands", {}).get("runs", command)
         assert command.name != "ncl-bench" or words[0] == "--version", words

@@ -1,6 +1,5 @@
 """Run the command line within the test's process."""
 
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,20 +23,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run ``ncl-bench`` with arguments."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("NCL_BENCH_DATA", raising=False)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards
 
     def command(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["ncl-bench", *map(str, arguments)])
         capsys.readouterr()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             main()
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
         captured = capsys.readouterr()
         return Ran(code, captured.out, captured.err)
 

@@ -1,11 +1,12 @@
 """Options that many commands take: numbers are finite, and noise options need a ratio."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
-import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ncl_bench.cli import app
@@ -16,25 +17,19 @@ IMPORTED = ("import-checkpoint", "no.tar", "--method", "ncr", "--to", "to", "--d
 STATED = ("submission", "init", "--method", "X", "--to", "to", "--dataset")
 
 
-def commands(app: typer.Typer, *names: str) -> Iterator[tuple[tuple[str, ...], Callable[..., Any]]]:
-    """The words of every command, and its function."""
-    for info in app.registered_commands:
-        assert info.callback is not None
-        yield (*names, info.name or info.callback.__name__.replace("_", "-")), info.callback
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        yield from commands(group.typer_instance, *names, str(group.name))
-
-
-def options_of(function: Callable[..., Any]) -> Iterator[str]:
-    """The options of a command that take a number."""
-    for name, hint in get_type_hints(function, include_extras=True).items():
+def numbers(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of every command below, and each of its options that takes a number."""
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from numbers(command.get_command(None, name), *words, name)
+        return
+    for name, hint in get_type_hints(unwrap(command.callback), include_extras=True).items():
         kinds = get_args(hint)
         if kinds and float in (kinds[0], *get_args(kinds[0])):
-            yield next(iter(kinds[1].param_decls or ()), f"--{name.replace('_', '-')}")
+            yield (*words, next(iter(kinds[1].param_decls or ()), f"--{name.replace('_', '-')}"))
 
 
-NUMBERS = [(*words, option) for words, function in commands(app) for option in options_of(function)]
+NUMBERS = [*numbers(get_command(app))]
 
 
 def test_there_are_options_that_take_a_number() -> None:

@@ -26,8 +26,7 @@ from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
 from ncl_bench.files import is_leftover
-from ncl_bench.schema import Record, Sha256, read_yaml
-from ncl_bench.shown import OptionalName, Text
+from ncl_bench.schema import OptionalName, Record, Sha256, Text, read_yaml
 
 LARGEST_CELL = 2 * 1024 * 1024
 """Maximum size of a cell's YAML file in bytes: enough for 100 seeds with long curves."""

@@ -16,8 +16,7 @@ from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.submission import FoundPairs, TrainingCurve
-from ncl_bench.schema import Precision, Record
-from ncl_bench.shown import Link, LongText, Matching, Name, OptionalName, ShownText
+from ncl_bench.schema import Link, LongText, Matching, Name, OptionalName, Precision, Record, ShownText
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
 SUM_TOLERANCE = (

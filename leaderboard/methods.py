@@ -14,8 +14,8 @@ from baselines.recipes import beginning, recipe_names, split_name
 from leaderboard.entries import Cell, Entry, checked
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError
-from ncl_bench.schema import Record, read_yaml
-from ncl_bench.shown import Link, LongText, Name, ShownText, Text, lookalike
+from ncl_bench.lookalike import lookalike
+from ncl_bench.schema import Link, LongText, Name, Record, ShownText, Text, read_yaml
 
 METHODS_FILE = Path(__file__).parent / "methods.yaml"
 

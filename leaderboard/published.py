@@ -15,8 +15,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import as_csv, from_csv_cell, read_table, write_text
-from ncl_bench.schema import Record, read_yaml
-from ncl_bench.shown import Link, LongText, ShownText, Text
+from ncl_bench.schema import Link, LongText, Record, ShownText, Text, read_yaml
 
 PUBLISHED = Path(__file__).parent / "published"
 DISAGREEMENT = "Other papers print another rSum"

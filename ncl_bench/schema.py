@@ -1,17 +1,35 @@
-"""Common parts of typed files: the frozen base model, checked texts and paths, and strict YAML."""
+"""Common parts of typed files: the frozen base model, types of text, paths and hashes, and strict YAML.
 
+A text that people are shown is in Unicode's composed form (NFC), in one line, and shows every character that it has.
+Names also keep to letters, digits and a few signs. The writers of HTML, Markdown, LaTeX and CSV escape a text
+themselves.
+"""
+
+import itertools
+import re
+import unicodedata
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+)
+from pydantic_core import CoreSchema, core_schema
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import read_limited, readable
-from ncl_bench.shown import Matching, unseen
 
 Precision = Literal["32-true", "tf32", "bf16-mixed"]
 """float32; float32 with products in TF32 on a GPU's tensor cores; products inside the networks in bfloat16."""
@@ -28,6 +46,176 @@ class Record(BaseModel):
     """A frozen model that refuses unknown keys, and numbers that JSON does not have: NaN and infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_UNSEEN = frozenset(
+    itertools.chain(
+        # Default_Ignorable_Code_Point of Unicode, as far as its letters and marks are in no category above
+        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        *(range(first, last + 1) for first, last in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))),
+        (0x2800, 0x16FE4, 0x1D159),  # drawn as a blank
+    )
+)
+_JOINERS = "\u200c\u200d"
+_GENERAL_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+)
+"""Marks that go on any letter; the vowels and tones of a script are not among them."""
+MOST_MARKS = 3
+"""Marks of a script on one letter, such as vowel and tone in Thai."""
+SIGNS = " .,:;+*∞()&=/@'’·・-_"
+"""Signs in a name beside letters and digits."""
+
+
+def unseen(text: str, *, allowed: str = "") -> str:
+    """Name the first character that shows nothing or acts on its neighbours, such as
+    ``control character U+200B``; empty if there is none.
+
+    Joiners stand where the spelling of a script needs them: after a virama, as in Hindi, and the non-joiner between
+    letters that would join, as in Persian.
+
+    Args:
+        text: any text.
+        allowed: characters that pass.
+    """
+    for place, letter in enumerate(text):
+        if letter in allowed or (letter in _JOINERS and _joins(text, place)):
+            continue
+        category = unicodedata.category(letter)
+        if ord(letter) in _UNSEEN or category in _UNSEEN_CATEGORIES:
+            kind = "control" if category in ("Cc", "Cf", "Zl", "Zp") else "invisible"
+            return f"{kind} character U+{ord(letter):04X}"
+    return ""
+
+
+def _joins(text: str, place: int) -> bool:
+    before, after = text[place - 1 : place], text[place + 1 : place + 2]
+    if before and unicodedata.combining(before) == 9:  # a virama
+        return True
+    return text[place] == "\u200c" and _has_form(before, "INITIAL") and _has_form(after, "FINAL")
+
+
+def _has_form(letter: str, form: str) -> bool:
+    """Whether an Arabic letter joins its neighbour: Unicode then has a form for that place."""
+    try:
+        return bool(unicodedata.lookup(f"{unicodedata.name(letter)} {form} FORM"))
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _shown(text: str) -> str:
+    text = "".join(" " if unicodedata.category(letter) == "Zs" else letter for letter in text)
+    text = unicodedata.normalize("NFC", text).strip(" ")
+    if any(letter in "\n\r\t" for letter in text):
+        raise ValueError("it has a line break or a tab; write it in one line")
+    found = unseen(text)
+    if found:
+        raise ValueError(f"it holds the {found}; remove it")
+    marks = "".join("g" if _GENERAL_MARKS.match(c) else "m" if is_mark(c) else " " for c in text)
+    if "gg" in marks or re.search(f"[gm]{{{MOST_MARKS + 1}}}", marks):
+        raise ValueError("it stacks several marks on one letter; write at most one")
+    return text
+
+
+def is_mark(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Mn", "Me")
+
+
+def _something(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty; write at least one letter")
+    return text
+
+
+def _name(text: str) -> str:
+    text = _shown(text)
+    plain = "".join(map(_plain_form, text))
+    if plain != text:
+        raise ValueError(f"it holds special forms of letters; write {plain!r}")
+    odd = next((letter for letter in text if letter not in SIGNS and not _in_a_word(letter)), "")
+    if odd:
+        raise ValueError(
+            f"it holds {odd!r}; a name has letters, digits, blanks and {' '.join(SIGNS.strip())}"
+        )
+    if text and text[0] not in "*_" and unicodedata.category(text[0])[0] not in "LN":
+        raise ValueError("a name begins with a letter, a digit or *")
+    return text
+
+
+def _in_a_word(letter: str) -> bool:
+    return (
+        unicodedata.category(letter)[0] in "LM" or unicodedata.category(letter) == "Nd" or letter in _JOINERS
+    )
+
+
+def _plain_form(letter: str) -> str:
+    """Full-width, raised, mathematical and ligature forms as plain letters; letters of a script stay."""
+    plain = unicodedata.normalize("NFKC", letter)
+    special = plain.isascii() or not unicodedata.decomposition(letter).startswith("<compat>")
+    return plain if special and plain.isprintable() and letter != " " else letter
+
+
+_LINK = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+
+
+def _link(text: str) -> str:
+    if not text:
+        return text
+    found = unseen(text)
+    if found:
+        raise ValueError(f"it holds the {found}; remove it")
+    if not _LINK.fullmatch(text):
+        raise ValueError(
+            "a link begins with http:// or https:// and has no blank; write other letters as %XX"
+        )
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or "@" in parts.netloc:
+        raise ValueError("a link names a host, without a user name or password")
+    return text
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Validator of a text that matches a whole pattern; an error says it in words.
+
+    Attributes:
+        pattern: regular expression, also in the JSON Schema.
+        words: what the pattern means, after "expected".
+    """
+
+    pattern: str
+    words: str
+
+    def _check(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"expected {self.words}")
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(schema) | {"pattern": f"^({self.pattern})$"}
+
+
+ShownText = Annotated[str, Field(max_length=300), AfterValidator(_shown)]
+"""One line that a page, a table or a terminal shows; may be empty."""
+Text = Annotated[ShownText, AfterValidator(_something)]
+"""One line that is not empty."""
+LongText = Annotated[str, Field(max_length=3_000), AfterValidator(_shown)]
+"""Notes and remarks."""
+OptionalName = Annotated[str, Field(max_length=80), AfterValidator(_name)]
+Name = Annotated[OptionalName, AfterValidator(_something)]
+"""Name of a method, a network or a person, in any script."""
+Link = Annotated[str, Field(max_length=300), AfterValidator(_link)]
+"""An address of a page (RFC 3986, http or https, no user name); may be empty."""
 
 
 def _stays_inside(value: str) -> str:

@@ -44,8 +44,7 @@ from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
-from ncl_bench.schema import Precision, Record, read_yaml
-from ncl_bench.shown import Text
+from ncl_bench.schema import Precision, Record, Text, read_yaml
 
 NOISES = ("none", "caption-40", "caption-60", "image-40")
 SEEDS = (0, 1, 2)

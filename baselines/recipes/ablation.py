@@ -7,8 +7,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from baselines.recipes import TABLES
 from ncl_bench.errors import RecipeError, first_problem
-from ncl_bench.schema import Record, read_yaml
-from ncl_bench.shown import Text
+from ncl_bench.schema import Record, Text, read_yaml
 
 Recall = Annotated[float, Field(ge=0, le=100)]
 

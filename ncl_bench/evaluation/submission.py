@@ -11,8 +11,19 @@ from ncl_bench.data import DATASETS
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
-from ncl_bench.schema import FileName, Precision, Record, Sha256, read_yaml
-from ncl_bench.shown import Link, LongText, Matching, Name, ShownText, Text
+from ncl_bench.schema import (
+    FileName,
+    Link,
+    LongText,
+    Matching,
+    Name,
+    Precision,
+    Record,
+    Sha256,
+    ShownText,
+    Text,
+    read_yaml,
+)
 
 SUBMISSION_FILE = "submission.yaml"
 FILL_IN = "FILL-IN"

@@ -21,8 +21,7 @@ from ncl_bench.evaluation.submission import FILL_IN, ORDER, SUBMISSION_FILE, Sub
 from ncl_bench.files import atomic_path, sha256_of_file, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit, refuse_without_ratio
 from ncl_bench.plugins import command_name
-from ncl_bench.schema import Record
-from ncl_bench.shown import Name
+from ncl_bench.schema import Name, Record
 
 _ASSUMED = {
     "paper": "",

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ncl_bench.shown import Link, LongText, Name, OptionalName, ShownText, Text, lookalike
+from ncl_bench.lookalike import lookalike
+from ncl_bench.schema import Link, LongText, Name, OptionalName, ShownText, Text
 
 TYPES = (ShownText, Text, LongText, Name, OptionalName)
 UNSEEN = (

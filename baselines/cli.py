@@ -205,11 +205,10 @@ def train(
     from baselines.engine.progress import TrainingProgress
     from baselines.engine.recipe import Recipe, with_settings
     from baselines.engine.run_folder import RunFolder
-    from baselines.engine.statement import noise_of
     from baselines.engine.train import Trainer
     from baselines.kit.distributed import rank
     from ncl_bench.data import dataset_spec
-    from ncl_bench.evaluation.submission import opening_line
+    from ncl_bench.evaluation.submission import noise_of, opening_line
 
     changed, differences = with_settings(Recipe.load(recipe), settings or ())
     job = TrainingJob(

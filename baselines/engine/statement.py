@@ -15,7 +15,6 @@ from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.keep import Kept
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION, known_order
 from ncl_bench.evaluation.submission import (
     FoundPairs,
@@ -24,8 +23,8 @@ from ncl_bench.evaluation.submission import (
     Submission,
     Training,
     TrainingCurve,
+    noise_of,
 )
-from ncl_bench.noise.draw import NoiseRecord
 
 CLEAN_PROBABILITY = "clean_probability"
 """Estimate that measured tables compare."""
@@ -58,25 +57,17 @@ def statement_of(
     imported = [run.imported for run in described if run.imported is not None]
     kept = list(dict.fromkeys(_choice(run.keep) for run in described if run.keep is not None))
     training = _training(jobs, folders, described, last_epoch)
-    spec = dataset_spec(test.name)
-    order = known_order(spec, "test", jobs[0].root)
-    assert order is not None  # the split was just scored
-    language = recipe.language or spec.languages[0]
     method = METHODS[recipe.method["name"]]
     backbones = sorted({job.backbone.title_of(job.recipe.backbone_config) for job in jobs})
     return Submission(
-        protocol_version=PROTOCOL_VERSION,
+        **_facts(jobs[0], test, scores),
         method=jobs[0].title,
         paper=method.paper,
         code="",
         backbone="SGRAF" if backbones == ["SAF", "SGR"] else " + ".join(backbones),
         networks=networks,
-        dataset=test.name,
-        order_fingerprint={"test": order},
         fingerprint={"train": described[0].fingerprint},
-        language=language,
-        tokenizer=jobs[0].backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
-        noise=noise_of(described[0].noise, spec),
+        noise=noise_of(described[0].noise, dataset_spec(test.name)),
         training_seeds=tuple(sorted({run.seed for run in described})),
         selection_split=max((each.selection for each in imported), key=_SELECTIONS.index, default="dev"),
         extra_clean_data=_clean_data(method, recipe, imported=bool(imported)),
@@ -88,7 +79,6 @@ def statement_of(
         recipes=() if imported or kept else _recipes(jobs),
         training=training,
         notes=" ".join([*map(_origin, imported), *kept]),
-        scores={"test": scores},
     )
 
 
@@ -96,25 +86,15 @@ def statement_of_zero_shot(
     job: TrainingJob, pretrained: str, test: PairedDataset, scores: Scores
 ) -> Submission:
     """Build the statement of a pre-trained network that was not trained on the dataset."""
-    recipe, spec = job.recipe, dataset_spec(test.name)
-    order = known_order(spec, "test", job.root)
-    assert order is not None  # the split was just scored
-    language = recipe.language or spec.languages[0]
+    clean = dataset_spec(test.name).noise != "natural"
     return Submission(
-        protocol_version=PROTOCOL_VERSION,
+        **_facts(job, test, scores),
         method=f"{job.backbone.title} zero-shot",
         paper="",
         code="",
-        backbone=job.backbone.title_of(recipe.backbone_config),
+        backbone=job.backbone.title_of(job.recipe.backbone_config),
         networks=1,
-        dataset=test.name,
-        order_fingerprint={"test": order},
-        fingerprint={},
-        language=language,
-        tokenizer=job.backbone.tokenizer or recipe.tokenizer or spec.tokenizers[language],
-        noise=StatedNoise(unit="natural", ratio=None)
-        if spec.noise == "natural"
-        else StatedNoise(unit="none", ratio=0.0),
+        noise=StatedNoise(unit="none", ratio=0.0) if clean else StatedNoise(unit="natural", ratio=None),
         training_seeds=(0,),
         selection_split="none",
         extra_clean_data="",
@@ -122,8 +102,21 @@ def statement_of_zero_shot(
         hardware="none",
         hours=0.0,
         notes="Nothing was trained on this dataset. The seed and the noise stand for none.",
-        scores={"test": scores},
     )
+
+
+def _facts(job: TrainingJob, test: PairedDataset, scores: Scores) -> dict[str, Any]:
+    """Facts of the split that was scored."""
+    spec = dataset_spec(test.name)
+    language = job.recipe.language or spec.languages[0]
+    return {
+        "protocol_version": PROTOCOL_VERSION,
+        "dataset": test.name,
+        "order_fingerprint": {"test": known_order(spec, "test", job.root)},
+        "language": language,
+        "tokenizer": job.backbone.tokenizer or job.recipe.tokenizer or spec.tokenizers[language],
+        "scores": {"test": scores},
+    }
 
 
 def _clean_data(method: type[Method], recipe: Recipe, *, imported: bool) -> str:
@@ -166,17 +159,6 @@ def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
     ]
     known = [name for name in names if name is not None]
     return tuple(known) if len(known) == len(names) else ()
-
-
-def noise_of(record: NoiseRecord, spec: DatasetSpec) -> StatedNoise:
-    """State the noise of a training split."""
-    if spec.noise == "natural":
-        return StatedNoise(unit="natural", ratio=None)
-    if record.unit is None:
-        return StatedNoise(unit="none", ratio=0.0)
-    keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
-    stated: dict[str, Any] = {key: getattr(record, key) for key in keys}
-    return StatedNoise(**stated)
 
 
 def stated_settings(jobs: Sequence[TrainingJob]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob, build_method, initial_network
 from baselines.engine.run_folder import Run, RunFolder
 from baselines.engine.scoring import Float32Array, RankingScores, embed, score
-from baselines.engine.statement import noise_of, statement_of, statement_of_zero_shot
+from baselines.engine.statement import statement_of, statement_of_zero_shot
 from baselines.kit.distributed import from_first_rank, rank
 from baselines.kit.method import Method
 from ncl_bench.data import dataset_spec
@@ -39,6 +39,7 @@ from ncl_bench.evaluation.submission import (
     MatrixScores,
     Scores,
     Submission,
+    noise_of,
     opening_line,
     write_submission,
 )

@@ -111,12 +111,7 @@ def _read_torch(path: Path) -> NDArray[Any]:
     tensors = content if isinstance(content, dict) else {"tensor": content}
     if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
         raise ScoresError(f"{path} holds more than tensors; save the tensor alone with torch.save")
-    tensor = tensors[_only({name: value.shape for name, value in tensors.items()}, path)]
-    if tensor.is_meta:
-        raise ScoresError(
-            f"{path} holds a tensor without data (of the device meta); save it from a CPU or GPU"
-        )
-    return as_array(tensor)
+    return as_array(tensors[_only({name: value.shape for name, value in tensors.items()}, path)])
 
 
 def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:

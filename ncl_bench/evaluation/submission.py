@@ -8,9 +8,11 @@ import yaml
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
+from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
+from ncl_bench.noise.draw import NoiseRecord
 from ncl_bench.schema import (
     FileName,
     Link,
@@ -106,6 +108,16 @@ class StatedNoise(_Described):
         if self.unit in ("none", "natural") and (self.seed, self.published, self.index) != (None, None, None):
             raise ValueError(f"seed, published and index do not fit unit {self.unit!r}; leave them out")
         return self
+
+
+def noise_of(noise: NoiseRecord, spec: DatasetSpec) -> StatedNoise:
+    """State the noise of a training split."""
+    if spec.noise == "natural":
+        return StatedNoise(unit="natural", ratio=None)
+    if noise.unit is None:
+        return StatedNoise(unit="none", ratio=0.0)
+    keys = ("unit", "ratio", "seed", "sha256", "realised_ratio", "published")
+    return StatedNoise(**{key: getattr(noise, key) for key in keys})
 
 
 def opening_line(dataset: str, noise: StatedNoise, method: str, device: str) -> str:

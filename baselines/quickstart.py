@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from baselines.engine.sweep import cells_of, sweep
+from baselines.engine.grids import jobs_of
+from baselines.engine.sweep import sweep
 from leaderboard.add import RowStands, add
 from leaderboard.build import build
 from ncl_bench.data import DATASETS
@@ -24,20 +25,17 @@ def quickstart(to: Path, dataset: str | None = None, device: str = "auto") -> No
         to: folder to write.
         dataset: an embedded dataset (default: the first one, which takes minutes).
         device: ``auto``, ``cpu`` or ``cuda``.
-
-    Raises:
-        NclBenchError: the folder has other content, or the dataset is not embedded.
     """
     embedded = [name for name, spec in DATASETS.items() if spec.embedded]
     dataset = dataset or embedded[0]
     if dataset not in embedded:
         raise DataError(unknown_name("embedded dataset", dataset, embedded))
-    cells = cells_of(to, [recipe.format(dataset=dataset) for recipe in RECIPES], NOISES, seeds=(0,))
-    sweep(to, cells, device=device)
+    jobs = jobs_of(to, [recipe.format(dataset=dataset) for recipe in RECIPES], NOISES, seeds=(0,))
+    sweep(to, jobs, device=device)
     board = to / "leaderboard"
-    for cell in reversed(cells):
+    for job in reversed(jobs):
         with suppress(RowStands):
-            add(cell.submission, board)
+            add(job.submission, board)
     site = board / "site"
     build(board, site, published=False, tables=True)
     console = Console(stderr=True)

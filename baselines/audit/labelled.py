@@ -6,21 +6,19 @@ size of the stratum over the number of its labelled pairs (Horvitz-Thompson).
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field
 
+from baselines.audit.result import Estimate, LabelledDetection, LabelledPairs, Stratum, suspicion
 from baselines.kit.randomness import derive_seed
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import taken
 from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError
-from ncl_bench.schema import Record
 
 FIRST = (50, 100, 200, 500, 1_000)
 PRECISION_AT = 50
@@ -28,127 +26,40 @@ RESAMPLES = 1_000
 Float64Array = NDArray[np.float64]
 
 
-class Estimate(Record):
-    """A measure in [0, 1] with its 95 % interval (percentile bootstrap within the strata)."""
-
-    value: float
-    low: float
-    high: float
-
-
-class LabelledDetection(Record):
-    """How well an estimate separates pairs of one label from those that match, weighted.
-
-    Attributes:
-        n: pairs of the label.
-        n_matches: pairs that match.
-        auroc: of matching pairs against the others.
-        average_precision: the matching pair is the positive one.
-        average_precision_wrong: the pair of the label is the positive one.
-        precision_at_50: share of the label among the 50 most suspicious of these pairs; of equal estimates, the
-            expected share.
-    """
-
-    n: int
-    n_matches: int
-    auroc: Estimate
-    average_precision: Estimate
-    average_precision_wrong: Estimate
-    precision_at_50: Estimate
-
-
-class Stratum(Record):
-    """Audited pairs of a stratum, and how many of them are labelled."""
-
-    size: int
-    labelled: int
-
-
-class LabelledPairs(Record):
-    """What an audit says of labelled pairs.
-
-    Attributes:
-        file: name of the labels file.
-        labels: label to audited pairs that have it.
-        strata: those that the labels were drawn from.
-        first: number of most suspicious pairs to how many of them have each label.
-        seed: of the bootstrap.
-        detection: column of the table to ``wrong`` and ``partly``, each against the pairs that match; empty where there
-            are fewer than 30 wrong or 30 matching pairs.
-    """
-
-    file: str
-    labels: dict[str, int]
-    strata: dict[str, Stratum]
-    first: dict[int, dict[str, int]]
-    seed: int
-    detection: dict[str, dict[str, LabelledDetection]] = Field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Labels of training pairs.
-
-    Attributes:
-        file: that they were read from.
-        by_pair: pair id to label.
-    """
-
-    file: Path
-    by_pair: Mapping[int, str]
-
-
-def open_labels(file: Path | None, train: PairedDataset) -> Labels | None:
-    """Read the labels of a training split.
-
-    Args:
-        file: of the user; the dataset's own by default, if it has one.
-        train: the split with its noise, whole.
-
-    Raises:
-        TrainingError: the noise is synthetic.
-        DataError: the file is refused.
-    """
-    if file is not None and train.noise.unit is not None:
+def read_labels(file: Path, train: PairedDataset) -> dict[int, str]:
+    """Read the labels of pairs of a training split with natural noise: pair id to label."""
+    if train.noise.unit is not None:
         raise TrainingError(
             f"{file}: these pairs have synthetic noise, whose truth is known; leave --labels out"
         )
-    spec = dataset_spec(train.name)
-    path = file or spec.pair_labels
-    if path is None:
-        return None
     images = map(str, taken(train.image_ids, train.caption_to_image))
     image_ids = dict(zip(train.pair_ids.tolist(), images, strict=True))
-    return Labels(path, read_pair_labels(path, spec, image_ids))
+    return read_pair_labels(file, dataset_spec(train.name), image_ids)
 
 
 def labelled_pairs(
-    labels: Labels,
+    file: Path,
+    labels: Mapping[int, str],
     train: PairedDataset,
     table: pd.DataFrame,
-    order: NDArray[np.int64],
     columns: list[str],
     seed: int,
 ) -> LabelledPairs:
     """Hold the table of an audit against labels.
 
     Args:
-        labels: of training pairs; those that are not audited are left out.
+        file: that the labels were read from.
+        labels: pair id to label; pairs that are not audited are left out.
         train: the split, whole.
         table: of the audited pairs.
-        order: int64, its rows, the most suspicious first.
-        columns: of the table to measure; larger means more likely a true pair.
+        columns: of the table to measure; larger means more likely a true pair. The first one orders the pairs.
         seed: of the training.
-
-    Raises:
-        TrainingError: no audited pair has a label.
     """
+    order = suspicion(table, columns[0])
     ids = table["pair_id"].to_numpy(np.int64)
-    label = np.array([labels.by_pair.get(pair, "") for pair in ids.tolist()], object)
+    label = np.array([labels.get(pair, "") for pair in ids.tolist()], object)
     if not label.any():
-        raise TrainingError(
-            f"{labels.file} labels none of the {len(ids):,} audited pairs; label some of them"
-        )
+        raise TrainingError(f"{file} labels none of the {len(ids):,} audited pairs; label some of them")
     group = _groups(train, ids)
     size, drawn = Counter(group.tolist()), Counter(group[label != ""].tolist())
     weight = np.array([size[name] / max(1, drawn[name]) for name in group.tolist()])
@@ -164,7 +75,7 @@ def labelled_pairs(
                 found = _detection(values[rows], wrong, weight[rows], group[rows], seed)
                 detection.setdefault(column, {})[other] = found
     return LabelledPairs(
-        file=labels.file.name,
+        file=file.name,
         labels={name: count[name] for name in LABELS},
         strata={name: Stratum(size=size[name], labelled=drawn[name]) for name in sorted(size)},
         first={
@@ -174,18 +85,6 @@ def labelled_pairs(
         },
         seed=seed,
         detection=detection,
-    )
-
-
-def says(found: LabelledPairs) -> str:
-    """What a reader has to know of the labels, in a sentence or two."""
-    n, wrong, matching = sum(found.labels.values()), found.labels["wrong"], found.labels["matches"]
-    counts = f"{n:,}, {wrong:,} of them wrong and {matching:,} matching"
-    sentence = f"The noise is natural. Labelled pairs ({found.file}): {counts}."
-    if min(wrong, matching) >= FEWEST:
-        return sentence
-    return (
-        f"{sentence} A score needs {FEWEST} of each, so AUROC, average precision and precision are not given."
     )
 
 

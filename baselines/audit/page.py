@@ -1,8 +1,7 @@
 """The page of an audit: one self-contained file with a slider for the threshold and a list to export."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,35 +21,6 @@ STEPS = 100
 """Steps of the slider."""
 WIDTH, HEIGHT = 120, 28
 """Size of the curve of a pair's clean probability over the epochs."""
-
-
-@dataclass(frozen=True)
-class Card:
-    """A pair as the page shows it.
-
-    Attributes:
-        place: position in its list, from 1.
-        pair_id: id of the pair.
-        image_id: id of the image paired with the caption.
-        picture: data URI of the image, or empty.
-        caption: its text, or "caption 17".
-        value: value that orders the page; None if the pair has none.
-        numbers: label and text of the other columns.
-        better: captions that fit the image better.
-        wrong: whether the pair is wrong; None if unknown.
-        curve: points of an SVG polyline, the clean probability over the epochs; empty if it was not stored.
-    """
-
-    place: int
-    pair_id: int
-    image_id: str
-    picture: str
-    caption: str
-    value: float | None
-    numbers: tuple[tuple[str, str], ...]
-    better: tuple[str, ...]
-    wrong: bool | None
-    curve: str
 
 
 def write_page(
@@ -84,7 +54,37 @@ def write_page(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    cards = _Cards(result.chosen_by, table, truth, train, history)
+    gallery = Gallery(dataset_spec(train.name), train)
+    row_of = pd.Series(np.arange(len(train)), index=train.pair_ids)
+
+    def caption(pair_id: int) -> str:
+        captions = train.captions
+        return f"caption {pair_id}" if captions is None else str(captions[int(row_of[pair_id])])
+
+    def card(place: int, row: int) -> dict[str, Any]:
+        """A pair as the page shows it, at its place in a list, from 1."""
+        line = table.iloc[row]
+        columns = ("clean_probability", "posterior", "loss", "similarity")
+        shown = [c for c in columns if c != result.chosen_by and c in line and not pd.isna(line[c])]
+        value, pair_id = line[result.chosen_by], int(line["pair_id"])
+        rank = f"{line['rank']:,} of {1 + min(SAMPLE, len(table)):,}"
+        better = (line[f"better_{n + 1}"] for n in range(BETTER))
+        return {
+            "place": place,
+            "pair_id": pair_id,
+            "image_id": str(line["image_id"]),
+            "picture": gallery.picture(int(train.caption_to_image[row_of[pair_id]])),
+            "caption": caption(pair_id),
+            "value": None if pd.isna(value) else float(value),
+            "numbers": [
+                *((c.replace("_", " "), f"{line[c]:.3f}") for c in shown),
+                ("rank of its caption", rank),
+            ],
+            "better": [caption(int(other)) for other in better if not pd.isna(other)],
+            "wrong": None if truth is None else not truth[row],
+            "curve": _curve(history[:, row]),
+        }
+
     values = table[result.chosen_by].to_numpy(np.float32)
     low, high = (0.0, 1.0) if result.threshold is not None else (float(values.min()), float(values.max()))
     limits = low + (high - low) * np.arange(STEPS + 1) / STEPS
@@ -97,8 +97,8 @@ def write_page(
     wrong = [] if truth is None else _at_most(values[~truth], limits)
     page = template.render(
         result=result,
-        suspicious=[cards.card(place, row) for place, row in enumerate(suspicious, 1)],
-        surest=[cards.card(place, row) for place, row in enumerate(surest, 1)],
+        suspicious=[card(place, row) for place, row in enumerate(suspicious, 1)],
+        surest=[card(place, row) for place, row in enumerate(surest, 1)],
         called=called,
         low=low,
         high=high,
@@ -118,51 +118,8 @@ def _at_most(values: NDArray[np.float32], limits: NDArray[np.float64]) -> list[i
     return [int(count) for count in found]
 
 
-class _Cards:
-    def __init__(
-        self,
-        chosen_by: str,
-        table: pd.DataFrame,
-        truth: NDArray[np.bool_] | None,
-        train: PairedDataset,
-        history: NDArray[np.float32],
-    ) -> None:
-        self.chosen_by, self.table, self.truth, self.history = chosen_by, table, truth, history
-        self.gallery = Gallery(dataset_spec(train.name), train)
-        self.row_of = pd.Series(np.arange(len(train)), index=train.pair_ids)
-        self.train = train
-        self.n_ranked = 1 + min(SAMPLE, len(table))
-
-    def card(self, place: int, row: int) -> Card:
-        line = self.table.iloc[row]
-        image = int(self.train.caption_to_image[self.row_of[line["pair_id"]]])
-        columns = [c for c in ("clean_probability", "posterior", "loss", "similarity") if c != self.chosen_by]
-        shown = [c for c in columns if c in line and not pd.isna(line[c])]
-        numbers = [(c.replace("_", " "), f"{line[c]:.3f}") for c in shown]
-        value = line[self.chosen_by]
-        return Card(
-            place=place,
-            pair_id=int(line["pair_id"]),
-            image_id=str(line["image_id"]),
-            picture=self.gallery.picture(image),
-            caption=self._caption(int(line["pair_id"])),
-            value=None if pd.isna(value) else float(value),
-            numbers=(*numbers, ("rank of its caption", f"{line['rank']:,} of {self.n_ranked:,}")),
-            better=tuple(
-                self._caption(int(other))
-                for other in (line[f"better_{n + 1}"] for n in range(BETTER))
-                if not pd.isna(other)
-            ),
-            wrong=None if self.truth is None else not self.truth[row],
-            curve=_curve(self.history[:, row]),
-        )
-
-    def _caption(self, pair_id: int) -> str:
-        captions = self.train.captions
-        return f"caption {pair_id}" if captions is None else str(captions[int(self.row_of[pair_id])])
-
-
-def _curve(values: Sequence[float] | NDArray[np.float32]) -> str:
+def _curve(values: NDArray[np.float32]) -> str:
+    """Points of an SVG polyline: the clean probability over the epochs; empty if it was not stored."""
     if len(values) < 2 or np.isnan(values).any():
         return ""
     across = np.linspace(1, WIDTH - 1, len(values))

@@ -62,17 +62,6 @@ class AuditedRuns:
     train: PairedDataset
     rows: Int64Array
 
-    def only(self, number: int) -> "AuditedRuns":
-        """Select one of the runs."""
-        here = slice(number, number + 1)
-        return replace(
-            self,
-            folders=self.folders[here],
-            described=self.described[here],
-            outcomes=self.outcomes[here],
-            jobs=self.jobs[here],
-        )
-
     def methods(self, device: torch.device) -> list[Method]:
         """Load the method of every run, with its best networks."""
         pairs = zip(self.jobs, self.folders, strict=True)
@@ -179,7 +168,7 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
         TrainingError: the networks give similarities that are not finite.
     """
     train, rows, seed = audited.train, audited.rows, audited.described[0].seed
-    place = device_for(device, audited.jobs[0].precision, None)
+    place = device_for(device, audited.jobs[0].precision)
     networks, batches = _opened(audited, place)
     sample = sample_of(rows, seed)
     n_images = len(np.unique(train.caption_to_image[rows]))
@@ -245,18 +234,21 @@ def table_of(
     )
 
 
-def clean_probability(audited: AuditedRuns, epoch: int | None = None) -> Float32Array:
+def clean_probability(
+    audited: AuditedRuns, epoch: int | None = None, *, run: int | None = None
+) -> Float32Array:
     """The method's own clean probability of the audited pairs, float32 ``(n,)``; NaN if no run has one.
 
     Args:
         audited: the runs; runs without one are left out of the mean.
         epoch: epoch to read (default: the best epoch of each run).
-
-    Raises:
-        TrainingError: a run's stored estimates are damaged, or belong to another number of pairs.
+        run: number of one of the runs, to read it alone.
     """
     found = []
-    for folder, job, outcome in zip(audited.folders, audited.jobs, audited.outcomes, strict=True):
+    for number, (folder, job) in enumerate(zip(audited.folders, audited.jobs, strict=True)):
+        outcome = audited.outcomes[number]
+        if run not in (None, number):
+            continue
         kept = folder.read_division(outcome.best_epoch if epoch is None else epoch, len(audited.train))
         if CLEAN_PROBABILITY not in kept:
             continue
@@ -291,7 +283,7 @@ def own_values(
     audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
 ) -> dict[str, Float32Array]:
     """``loss`` and ``similarity`` as in :func:`audit`, and ``prediction``: P of NCR's Eq. 5; float32 ``(n,)`` each."""
-    networks, batches = _opened(audited, device_for(device, audited.jobs[0].precision, None))
+    networks, batches = _opened(audited, device_for(device, audited.jobs[0].precision))
     with bar("compare pairs", len(audited.rows), console) as advance:
         loss, similarity, _, prediction = _own(networks, batches, advance)
     return {"loss": loss, "similarity": similarity, "prediction": prediction}

@@ -77,7 +77,7 @@ def submit(
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         console: console for progress; standard error by default.
-        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
+        say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
 
     Raises:
         TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
@@ -139,7 +139,7 @@ def submit_zero_shot(
         embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: processes on this machine, one device each.
-        say: called with :func:`ncl_bench.evaluation.statement.opening_line`.
+        say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
 
     Raises:
         TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.

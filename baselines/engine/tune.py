@@ -1,4 +1,4 @@
-"""Random search for the best options of a recipe; trials are cells that are compared on dev only.
+"""Random search for the best options of a recipe; trials are jobs that are compared on dev only.
 
 The first trial is the unchanged recipe. The options of every other trial depend only on the seed, the trial's number
 and the option's name. So the same trials result however many run at once, and every method gets the same number.
@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
+from baselines.engine.grids import TUNED, Job, Progress, Tuning, read_noise
 from baselines.engine.job import TrainingJob
 from baselines.engine.recipe import Between, OneOf, Recipe, with_settings, with_values
-from baselines.engine.sweep import TUNED, Cell, NoiseCell, Tuning, finish_all, owned
+from baselines.engine.sweep import finish_all, owned
 from baselines.kit.batches import Features
 from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import NclBenchError
@@ -26,7 +27,7 @@ from ncl_bench.files import as_csv, write_text
 
 
 @dataclass(frozen=True)
-class Trial(Cell):
+class Trial(Job):
     """One training of a search, compared on dev; trial 0 is the unchanged recipe."""
 
     number: int = 0
@@ -49,8 +50,8 @@ class Trial(Cell):
         return {name: drawn(among, self.seed, self.number, name) for name, among in self.base.search.items()}
 
     @property
-    def job(self) -> TrainingJob:
-        return self.job_of(with_values(self.base, self.values)[0], {})
+    def training(self) -> TrainingJob:
+        return self.training_of(with_values(self.base, self.values)[0], {})
 
     @property
     def finished(self) -> bool:
@@ -60,21 +61,17 @@ class Trial(Cell):
     def _diverged(self) -> Path:
         return self.run.path / "diverged.txt"
 
-    def train(self, device: str, features: Features, index: int) -> None:
+    def train(self, device: str, features: Features, progress: Progress) -> None:
         from baselines.engine.step import Diverged
 
         try:
-            self.fit(device, features, index)
+            self.fit(device, features, progress)
         except Diverged as error:
             write_text(self._diverged, f"{error}\n")
 
     def r_sum(self) -> float:
-        """Return the rSum on dev of the best epoch; 0 if the loss was not finite.
-
-        Raises:
-            NclBenchError: the folder holds a trial of another recipe, search, noise or seed.
-        """
-        there, job = self.run.read_run(), self.job
+        """Return the rSum on dev of the best epoch; 0 if the loss was not finite."""
+        there, job = self.run.read_run(), self.training
         noise = (there.noise.unit or "caption", there.noise.ratio)
         same = (job.recipe.model_dump(), job.seed, (job.noise_unit, job.noise_ratio))
         if (there.recipe.model_dump(), there.seed, noise) != same:
@@ -115,19 +112,16 @@ def trials_of(
     root: Path | None = None,
     settings: Sequence[str] = (),
 ) -> list[Trial]:
-    """Return every trial of every recipe once; arguments as for :func:`cells_of`.
-
-    Raises:
-        NclBenchError: a recipe is unknown or has no ``search`` section, or a setting is invalid.
-    """
-    noise, chosen = NoiseCell.parse(tuning.noise), dict.fromkeys(recipes)
+    """Return every trial of every recipe once; arguments as for :func:`jobs_of`."""
+    read_noise(tuning.noise)
+    chosen = dict.fromkeys(recipes)
     for recipe in chosen:
         if not with_settings(Recipe.load(recipe), settings)[0].search:
             raise NclBenchError(
                 f"recipe {recipe} has no search section; add one with the options to tune and their ranges"
             )
     return [
-        Trial(recipe, noise, tuning.seed, folder, root, settings=tuple(settings), number=number)
+        Trial(recipe, tuning.noise, tuning.seed, folder, root, settings=tuple(settings), number=number)
         for recipe in chosen
         for number in range(tuning.trials)
     ]
@@ -137,7 +131,7 @@ def tune(
     folder: Path,
     trials: Sequence[Trial],
     *,
-    jobs: int = 2,
+    at_once: int = 2,
     device: str = "auto",
     slurm: Mapping[str, Any] | None = None,
 ) -> list[Path]:
@@ -146,27 +140,24 @@ def tune(
     Args:
         folder: folder to write.
         trials: trials from :func:`trials_of`.
-        jobs, device, slurm: as for :func:`sweep`.
+        at_once, device, slurm: as for :func:`sweep`.
 
     Returns:
         YAML file with the best options of each recipe.
-
-    Raises:
-        NclBenchError: the folder holds something else, or other trials; or a trial fails.
     """
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.recipe, []).append(trial)
 
-    def record(trial: Cell, results: Mapping[Cell, float]) -> None:
+    def record(trial: Job, results: Mapping[Job, float]) -> None:
         _write_study(groups[trial.recipe], results)
 
     with owned(folder):
-        results = finish_all(folder, trials, jobs, device, "auto", slurm, record)
+        results = finish_all(folder, trials, at_once, device, "auto", slurm, record)
         return [_write_study(group, results) for group in groups.values()]
 
 
-def _write_study(trials: Sequence[Trial], results: Mapping[Cell, float]) -> Path:
+def _write_study(trials: Sequence[Trial], results: Mapping[Job, float]) -> Path:
     """Write the table of a recipe's finished trials and, when all are finished, its best options as a recipe.
 
     Args:
@@ -182,7 +173,7 @@ def _write_study(trials: Sequence[Trial], results: Mapping[Cell, float]) -> Path
     names = list(first.base.search)
     lines: list[list[object]] = [["trial", *names, "dev_rsum", "best_epoch", "chosen"]]
     for trial in done:
-        options = [_option(trial.job.recipe, name) for name in names]
+        options = [_option(trial.training.recipe, name) for name in names]
         chosen = "yes" if trial == best else ""
         lines.append([trial.number, *options, f"{results[trial]:.1f}", trial.best_epoch, chosen])
     path = first.folder / "tuned" / f"{short_name(first.recipe)}{TUNED}.yaml"

@@ -91,12 +91,7 @@ class Checkpoint:
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
-    """Read networks and options of a ``torch.save`` file.
-
-    Raises:
-        TrainingError: the file cannot be read, is damaged, mentions a forbidden class or function, or holds no network
-            in a known layout.
-    """
+    """Read networks and options of a ``torch.save`` file."""
     readable(file, TrainingError, "a checkpoint of a paper's code")
     check_torch_file(file, TrainingError, checksums=True)
     content = _content(file)

@@ -78,9 +78,6 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
 
     Returns:
         Notes for the user: what was left out, and where the file disagrees with the statement.
-
-    Raises:
-        TrainingError: the file is damaged, refused, or does not fit the statement.
     """
     _check_statement(statement)
     if to.exists():
@@ -90,11 +87,6 @@ def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
     states = [_scoring_weights(state, file) for state in checkpoint.networks]
     _check_networks(states, statement.method, file)
     backbones = [_backbone(state, options, file) for state in states]
-    kinds = {backbone.title: None for backbone in backbones}
-    if len(kinds) > 1:
-        raise TrainingError(
-            f"{file} holds networks of {' and '.join(kinds)}; {statement.method} trains two alike"
-        )
     for option in ("no_imgnorm", "no_txtnorm"):
         if checkpoint.options.get(option):
             raise TrainingError(
@@ -139,13 +131,9 @@ def _check_networks(states: Sequence[Mapping[str, Tensor]], method: str, file: P
             f"{file} holds {len(states)} network{'s' * (len(states) > 1)}, {method} trains {wanted}; "
             "is it of another method?"
         )
-    with_meta = [any(name.startswith(META_NETWORK) for name in state) for state in states]
-    if method == "mscn" and not all(with_meta):
-        raise TrainingError(
-            f"{file} lacks meta_net_A and meta_net_B, the last layers of MSCN; is it of another method?"
-        )
-    if method != "mscn" and any(with_meta):
-        raise TrainingError(f"{file} holds meta networks, which only MSCN has; import it with --method mscn")
+    for state in states:
+        if any(name.startswith(META_NETWORK) for name in state) != (method == "mscn"):
+            raise TrainingError(f"only MSCN has meta networks; is {file} of {method}, or of another method?")
 
 
 def _left_out(checkpoint: Checkpoint) -> list[str]:
@@ -202,7 +190,7 @@ def _backbone(state: Mapping[str, Tensor], options: Mapping[str, Any], file: Pat
         }
     name = weights.backbone_of(matching)
     if name is None:
-        signs = ", ".join(f"{sign}* for {backbone}" for backbone, sign in weights.SIGNS.items())
+        signs = ", ".join(f"{sign}* for {backbone}" for backbone, (sign, _) in weights.FORMATS.items())
         raise TrainingError(f"{file} holds the weights of no known backbone, expected {signs}")
     try:
         return weights.network_from(name, matching, **options).float()
@@ -261,24 +249,17 @@ def _job(statement: Statement, backbones: Sequence[Backbone], state: Mapping[str
 
 def _check_sizes(file: Path, state: Mapping[str, Tensor], train: PairedDataset, extra_words: int) -> None:
     """Check that the network and the dataset agree on words, regions and features."""
-    words, expected = size_of(state, "txt_enc.embed.weight"), train.vocabulary.size + extra_words
-    if words != expected:
-        mask = f" with {extra_words} more for <mask>" if extra_words else ""
-        fix = (
-            "CRCL adds one word, <mask>: is it a checkpoint of CRCL?"
-            if words == expected + 1
-            else "prepare the dataset with the vocabulary file of that training (ncl-bench prepare --vocabulary)"
-        )
-        raise TrainingError(
-            f"{file} was trained with a vocabulary of {words} words, {train.name} has {expected}{mask}; {fix}"
-        )
     layer = next(name for name in ("img_enc.fc.weight", "img_enc.fc_local.weight") if name in state)
-    found = {"feature dimension": (size_of(state, layer, 1), train.feature_dim)}
+    facts = {
+        "vocabulary size": (size_of(state, "txt_enc.embed.weight"), train.vocabulary.size + extra_words),
+        "feature dimension": (size_of(state, layer, 1), train.feature_dim),
+    }
     regions = "sim_enc.v_global_w.embedding_local.1.weight"
     if regions in state:
-        found["number of regions"] = (size_of(state, regions), train.n_regions)
-    for fact, (theirs, ours) in found.items():
+        facts["number of regions"] = (size_of(state, regions), train.n_regions)
+    for fact, (theirs, ours) in facts.items():
         if theirs != ours:
             raise TrainingError(
-                f"{file} was trained with a {fact} of {theirs}, {train.name} has {ours}; is it another dataset?"
+                f"{file} was trained with a {fact} of {theirs}, {train.name} has {ours}; is it another dataset or "
+                "method, or another vocabulary file (ncl-bench prepare --vocabulary)?"
             )

@@ -25,6 +25,7 @@ SGRAF = {
     "sim_enc.sim_eval_w.": "head.",
 }
 SAF = {"sim_enc.SAF_module.attn_sim_w.": "reasoning.score.", "sim_enc.SAF_module.bn.": "reasoning.norm."}
+SGR_MODULE, VSRN_GRAPH = "sim_enc.SGR_module.", "img_enc.Rs_GCN_"
 SGR_STEP = {"graph_query_w.": "query.", "graph_key_w.": "key.", "sim_graph_w.": "out."}
 VSE_INFINITY = {
     "img_enc.fc.": "regions.linear.",
@@ -72,21 +73,13 @@ VSRN = {
 META_NETWORK = {"first_hidden_layer.fc.": "head.hidden.", "output_layer.": "head.out."}
 """Last layers of MSCN."""
 
-SIGNS = {
-    "imram": "linear_t2i.",
-    "saf": "sim_enc.SAF_module.",
-    "sgr": "sim_enc.SGR_module.",
-    "vse_infinity": "img_enc.gpool.",
-    "vsrn": "img_enc.Rs_GCN_",
-    "scan": "txt_enc.rnn.",
-}
-"""Backbone to the prefix of its weight names; the first match counts."""
-
 
 def backbone_of(names: Iterable[str]) -> str | None:
     """Backbone whose weights have these names; None if there is none."""
     names = list(names)
-    return next((key for key, sign in SIGNS.items() if any(name.startswith(sign) for name in names)), None)
+    return next(
+        (key for key, (sign, _) in FORMATS.items() if any(name.startswith(sign) for name in names)), None
+    )
 
 
 class Reading(NamedTuple):
@@ -111,21 +104,17 @@ def network_from(backbone: str, state: Mapping[str, Tensor], **options: Any) -> 
     """Build a network from the weights of a checkpoint; sizes are read from the tensors.
 
     Args:
-        backbone: a key of ``SIGNS``.
+        backbone: a key of ``FORMATS``.
         state: their name to tensor, without the prefix ``module.``.
         options: options of the backbone's ``Config`` that do not follow from the weights.
 
     Returns:
         The network in the precision of its weights.
-
-    Raises:
-        TrainingError: the weights belong to another network.
-        ValidationError: an option is unknown or out of range.
     """
     layer = "img_enc.fc_local.weight" if backbone == "imram" else "img_enc.fc.weight"
     embed_size, feature_dim = (size_of(state, layer, dim) for dim in (0, 1))
     vocabulary_size, word_dim = (size_of(state, "txt_enc.embed.weight", dim) for dim in (0, 1))
-    reading = READERS[backbone](state, options)
+    reading = FORMATS[backbone][1](state, options)
     sizes = {"embed_size": embed_size, "word_dim": word_dim, **reading.sizes}
     network = build_backbone(
         backbone,
@@ -149,10 +138,10 @@ def _saf(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
 
 
 def _sgr(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
-    steps = [name for name in state if name.startswith(SIGNS["sgr"]) and name.endswith(".sim_graph_w.bias")]
+    steps = [name for name in state if name.startswith(SGR_MODULE) and name.endswith(".sim_graph_w.bias")]
     n_steps = max(1, len(steps))
     names = {
-        f"{SIGNS['sgr']}{k}.{theirs}": f"reasoning.steps.{k}.{ours}"
+        f"{SGR_MODULE}{k}.{theirs}": f"reasoning.steps.{k}.{ours}"
         for k in range(n_steps)
         for theirs, ours in SGR_STEP.items()
     }
@@ -178,7 +167,7 @@ def _imram(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Reading:
 
 def _vsrn(state: Mapping[str, Tensor], _: Mapping[str, Any]) -> Reading:
     """Read VSRN; published checkpoints lack ``caption_model.`` and give a network without captioner."""
-    sign = SIGNS["vsrn"]
+    sign = VSRN_GRAPH
     size_of(state, f"{sign}1.g.bias")
     n_layers = sum(name.startswith(sign) and name.endswith(".g.bias") for name in state)
     names = dict(VSRN)
@@ -212,14 +201,15 @@ def _as_linear(state: Mapping[str, Tensor], sign: str, n_layers: int) -> dict[st
     return state
 
 
-READERS: Mapping[str, Callable[[Mapping[str, Tensor], Mapping[str, Any]], Reading]] = {
-    "imram": _imram,
-    "saf": _saf,
-    "sgr": _sgr,
-    "vse_infinity": _vse_infinity,
-    "vsrn": _vsrn,
-    "scan": _scan,
+FORMATS: Mapping[str, tuple[str, Callable[[Mapping[str, Tensor], Mapping[str, Any]], Reading]]] = {
+    "imram": ("linear_t2i.", _imram),
+    "saf": ("sim_enc.SAF_module.", _saf),
+    "sgr": (SGR_MODULE, _sgr),
+    "vse_infinity": ("img_enc.gpool.", _vse_infinity),
+    "vsrn": (VSRN_GRAPH, _vsrn),
+    "scan": ("txt_enc.rnn.", _scan),
 }
+"""Backbone to a prefix of its weight names, of which the first match counts, and to the reader of its weights."""
 
 
 def translate(
@@ -234,9 +224,6 @@ def translate(
 
     Returns:
         Our name to tensor.
-
-    Raises:
-        TrainingError: no prefix covers a name, so the weights belong to another network.
     """
     translated = {}
     for name, tensor in state.items():
@@ -250,11 +237,7 @@ def translate(
 
 
 def size_of(state: Mapping[str, Tensor], name: str, dim: int = 0) -> int:
-    """Size of a weight along a dimension.
-
-    Raises:
-        TrainingError: the tensor is missing, so the weights belong to another network.
-    """
+    """Size of a weight along a dimension."""
     if name not in state or state[name].dim() <= dim:
         raise TrainingError(f"the weights lack {name!r}; are they weights of another backbone?")
     return state[name].shape[dim]

@@ -1,4 +1,4 @@
-"""Each backbone beside its paper's loop: time of a step and of scoring, peak memory; and what cards could do at best.
+"""Each backbone beside its paper's loop: time of a step and of scoring, and peak memory.
 
     pytest tests/benchmarks/bench_backbones.py -m benchmark -s
 
@@ -19,7 +19,6 @@ from benchmarks.published_loop import Loop
 from torch import Tensor
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.cost import CARDS, WORDS, hollow, hollow_batch, scoring_cost, step_cost
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
 from baselines.kit.losses import hardest_triplet
@@ -28,7 +27,7 @@ pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 
 PAIRS = {"sgr": 16, "saf": 16, "scan": 16, "imram": 8, "vsrn": 16}
 ROUNDS, NO_SLOWER = 5, 1.1
-REGIONS, DIM = 36, 2048
+REGIONS, DIM, WORDS = 36, 2048, 8481
 
 
 def network_and_batch(name: str) -> tuple[Backbone, Batch]:
@@ -88,28 +87,6 @@ def peak_mebibytes(name: str, side: str) -> float:
     tests = Path(__file__).parents[1]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tests)
     return float(ran.stdout)
-
-
-def test_limits_of_cards() -> None:
-    """Print the tables of docs/scale.md."""
-    print("\n| network | batch | GFLOP | GB | launches |" + "".join(f" {card}, ms |" for card in CARDS))
-    print("| --- |" + " ---: |" * (4 + len(CARDS)))
-    scored = []
-    for name in ("vse_infinity", *PAIRS):
-        network, batch = hollow(name), hollow_batch(64 if name == "imram" else 128)
-        cost = step_cost(network, batch)
-        scored.append((name, scoring_cost(network, hollow_batch(128), 5_000, 25_000)))
-        limits = "".join(f" {1e3 * card.seconds(cost, 'tf32'):.1f} |" for card in CARDS.values())
-        print(
-            f"| {BACKBONES[name].title} | {len(batch)} | {cost.flops / 1e9:,.0f} | {cost.bytes / 1e9:.1f} "
-            f"| {cost.launches:,.0f} |{limits}"
-        )
-    print("\n| network | TFLOP | TB |" + "".join(f" {card}, s |" for card in CARDS))
-    print("| --- |" + " ---: |" * (2 + len(CARDS)))
-    for name, cost in scored:
-        times = [card.seconds(cost, "tf32") for card in CARDS.values()]
-        limits = "".join(f" {x:,.0f} |" if x >= 10 else f" {x:.2g} |" for x in times)
-        print(f"| {BACKBONES[name].title} | {cost.flops / 1e12:,.1f} | {cost.bytes / 1e12:.2f} |{limits}")
 
 
 if __name__ == "__main__":

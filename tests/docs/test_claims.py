@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from pages import PAGES, ROOT, blocks_of, commands_of
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import leaderboard
-from baselines.engine.cost import hollow
+from baselines.backbones import build_backbone
 from baselines.engine.printed import PUBLISHED
 from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
@@ -239,8 +240,9 @@ def test_networks_are_as_small_as_the_faq_says(recipe: str, times: int) -> None:
 def n_parameters(recipe: str, words: int) -> int:
     loaded = Recipe.load(f"triplet/{recipe}")
     spec = DATASETS[loaded.dataset]
-    options = loaded.backbone_config.model_dump()
-    network = hollow(loaded.backbone["name"], spec.n_regions, spec.feature_dim, words, **options)
+    sizes = {"feature_dim": spec.feature_dim, "n_regions": spec.n_regions, "vocabulary_size": words}
+    with torch.device("meta"):
+        network = build_backbone(loaded.backbone["name"], loaded.backbone_config, **sizes)
     return sum(parameter.numel() for parameter in network.parameters())
 
 

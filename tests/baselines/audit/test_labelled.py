@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from baselines.audit.labelled import labelled_pairs, open_labels, says, weighted_measures
-from ncl_bench.data import load_dataset
+from baselines.audit.labelled import labelled_pairs, read_labels, weighted_measures
+from baselines.audit.result import LabelledPairs, _says
+from ncl_bench.data import dataset_spec, load_dataset
 from ncl_bench.data.pair_labels import strata
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
@@ -50,28 +51,29 @@ def test_weighted_measures_are_those_of_copied_pairs(distinct: int) -> None:
         assert once["precision_at_50"] == pytest.approx(share)
 
 
-def audited(train: PairedDataset, values: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.DataFrame({"pair_id": train.pair_ids, "posterior": values})
-    return table, np.argsort(values, kind="stable")
+def labelled(file: Path, train: PairedDataset, values: np.ndarray, seed: int = 0) -> LabelledPairs:
+    table = pd.DataFrame({"pair_id": train.pair_ids, "posterior": values, "loss": -values})
+    return labelled_pairs(file, read_labels(file, train), train, table, ["posterior"], seed)
 
 
 def test_the_shipped_labels_give_counts_and_no_score(web: PairedDataset) -> None:
-    labels = open_labels(None, web)
+    file = dataset_spec("pictograms-web").pair_labels
+    labels = read_labels(file, web)
     values = np.random.default_rng(0).random(len(web))
-    found = labelled_pairs(labels, web, *audited(web, values), ["posterior"], seed=0)
+    found = labelled(file, web, values)
     assert found.detection == {}
-    n_wrong = Counter(labels.by_pair.values())["wrong"]
-    assert says(found).startswith(
+    n_wrong = Counter(labels.values())["wrong"]
+    assert _says(found).startswith(
         f"The noise is natural. Labelled pairs (web_labels.csv): 1,200, {n_wrong} of them wrong"
     )
-    assert says(found).endswith("AUROC, average precision and precision are not given.")
+    assert _says(found).endswith("AUROC, average precision and precision are not given.")
     of_all = Counter(strata(web.captions))
     assert {name: (each.size, each.labelled) for name, each in found.strata.items()} == {
         name: (of_all[name], 600) for name in ("own", "shared")
     }
     first = np.argsort(values)[:500].tolist()
     assert found.first[500] == {
-        label: sum(labels.by_pair.get(pair) == label for pair in first) for label in found.labels
+        label: sum(labels.get(pair) == label for pair in first) for label in found.labels
     }
 
 
@@ -87,8 +89,8 @@ def test_enough_labels_give_weighted_scores_with_intervals(web: PairedDataset, t
     label = np.where(wrong, "wrong", np.where(random.random(400) < 0.2, "partly", "matches")).astype(object)
     label[:3] = "cannot say"
     given = dict(zip(chosen.tolist(), label.tolist(), strict=True))
-    labels = open_labels(write(tmp_path / "mine.csv", given), web)
-    found = labelled_pairs(labels, web, *audited(web, values), ["posterior"], seed=0)
+    file = write(tmp_path / "mine.csv", given)
+    found = labelled(file, web, values)
     assert set(found.detection["posterior"]) == {"wrong", "partly"}
     rows = np.isin(label, ("wrong", "matches"))
     weight = np.array([(groups == group).sum() / 200 for group in groups[chosen]])
@@ -96,15 +98,14 @@ def test_enough_labels_give_weighted_scores_with_intervals(web: PairedDataset, t
     auroc = found.detection["posterior"]["wrong"].auroc
     assert auroc.value == pytest.approx(expected)
     assert auroc.low < auroc.value < auroc.high < auroc.low + 0.25
-    again = labelled_pairs(labels, web, *audited(web, values), ["posterior"], seed=0)
-    assert again == found
-    assert labelled_pairs(labels, web, *audited(web, values), ["posterior"], seed=1).seed != found.seed
+    assert labelled(file, web, values) == found
+    assert labelled(file, web, values, seed=1).seed != found.seed
 
 
 def test_captions_without_text_are_one_stratum(web: PairedDataset, tmp_path: Path) -> None:
     silent = replace(web, captions=None)
-    labels = open_labels(write(tmp_path / "mine.csv", {0: "wrong", 9: "matches"}), silent)
-    found = labelled_pairs(labels, silent, *audited(silent, np.arange(6078.0)), ["posterior"], seed=0)
+    file = write(tmp_path / "mine.csv", {0: "wrong", 9: "matches"})
+    found = labelled(file, silent, np.arange(6078.0))
     assert {name: each.model_dump() for name, each in found.strata.items()} == {
         "all": {"size": 6078, "labelled": 2}
     }
@@ -112,15 +113,14 @@ def test_captions_without_text_are_one_stratum(web: PairedDataset, tmp_path: Pat
 
 
 def test_labels_that_do_not_belong_to_the_pairs_are_refused(web: PairedDataset, tmp_path: Path) -> None:
-    labels = open_labels(write(tmp_path / "mine.csv", {6000: "wrong"}), web)
-    few = web.subset(np.arange(100))
+    file, few = write(tmp_path / "mine.csv", {6000: "wrong"}), web.subset(np.arange(100))
+    table = pd.DataFrame({"pair_id": few.pair_ids, "posterior": np.arange(100.0), "loss": 0.0})
     with pytest.raises(TrainingError, match=r"mine\.csv labels none of the 100 audited pairs"):
-        labelled_pairs(labels, few, *audited(few, np.arange(100.0)), ["posterior"], seed=0)
+        labelled_pairs(file, read_labels(file, web), few, table, ["posterior"], seed=0)
     other = tmp_path / "other.csv"
     other.write_text("pair_id,image_id,label\n3,a-photograph,wrong\n")
     with pytest.raises(DataError, match="pair 3 has the image a-photograph, but openclipart"):
-        open_labels(other, web)
+        read_labels(other, web)
     noisy = load_dataset("digits", noise_ratio=0.4)
     with pytest.raises(TrainingError, match="have synthetic noise, whose truth is known; leave --labels out"):
-        open_labels(other, noisy)
-    assert open_labels(None, noisy) is None
+        read_labels(other, noisy)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from baselines.engine.grids import AND, Grid, grid_names, read_noise
 from baselines.engine.printed import (
     AVERAGED,
     PUBLISHED,
@@ -19,7 +20,6 @@ from baselines.engine.printed import (
     published_rows,
 )
 from baselines.engine.recipe import Recipe
-from baselines.engine.sweep import AND, NoiseCell, Table, table_names
 from baselines.recipes import recipe_names, split_name
 from leaderboard.methods import base_name, read_families
 from leaderboard.published import read_papers, read_published
@@ -219,7 +219,7 @@ def test_a_row_in_doubt_comes_last_and_an_unstated_unit_is_that_of_the_code(tmp_
 
 
 def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
-    tables = [table for table in map(Table.load, table_names()) if table.steps is None]
+    tables = [table for table in map(Grid.load, grid_names()) if table.steps is None]
     trained = {(name, noise) for t in tables for name, noises in t.recipes.items() for noise in noises}
     names = [name for name in SHIPPED if not DATASETS[split_name(name)[1]].embedded]
     names += [AND.join(pair) for pair in product(names, names) if averaged(*pair)]
@@ -227,7 +227,7 @@ def test_the_tables_train_what_papers_print_and_nothing_else() -> None:
     printed = {
         (name, noise)
         for name, noise in product(names, noises)
-        if is_printed(name, NoiseCell.parse(noise)) and not left_out(name, NoiseCell.parse(noise))
+        if is_printed(name, *read_noise(noise)) and not left_out(name, read_noise(noise)[1])
     }
     assert trained == printed
 
@@ -237,21 +237,19 @@ def averaged(first: str, second: str) -> bool:
     return first.split("/")[0] in AVERAGED and "_sgr" in first and second == first.replace("_sgr", "_saf")
 
 
-def is_printed(name: str, noise: NoiseCell) -> bool:
+def is_printed(name: str, unit: str, ratio: float) -> bool:
     """Whether a paper prints the recipe under this noise."""
     synthetic = DATASETS[split_name(name)[1]].noise == "synthetic"
-    return (synthetic or not noise.percent) and printed_row(
-        name, noise.unit, noise.percent / 100, ROWS
-    ) is not None
+    return (synthetic or not ratio) and printed_row(name, unit, ratio, ROWS) is not None
 
 
-def left_out(name: str, noise: NoiseCell) -> bool:
+def left_out(name: str, ratio: float) -> bool:
     """Rows that stand for another recipe: SCAN's other form, DECL's other warm-up, and SGRAF rows that are SGR's."""
     heavy = name.startswith("decl/") and "cc152k" not in name
     return (
         name.endswith("_i2t_lse")
-        or (heavy and ("_heavy" in name) != (noise.percent >= 60))
-        or (name.startswith("triplet/") and AND in name and noise.percent > 0)
+        or (heavy and ("_heavy" in name) != (ratio >= 0.6))
+        or (name.startswith("triplet/") and AND in name and ratio > 0)
         or (name.endswith("_clean") and AND in name)
     )
 

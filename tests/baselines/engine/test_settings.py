@@ -11,12 +11,13 @@ from support.damaged import JSON, assert_damage_is_refused, assert_refused
 from support.few_digits import TINY, InThisProcess
 from typer.testing import CliRunner
 
+from baselines.engine.grids import jobs_of
 from baselines.engine.job import TrainingJob
 from baselines.engine.recipe import Recipe, shipped_name, with_settings
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.statement import stated_settings
 from baselines.engine.submit import submit
-from baselines.engine.sweep import cells_of, sweep
+from baselines.engine.sweep import sweep
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, RecipeError
 
@@ -137,11 +138,11 @@ def test_a_sweep_does_not_take_over_results_of_other_settings(
 ) -> None:
     monkeypatch.setattr("baselines.engine.sweep.worker_pool", InThisProcess)
     small = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=1000", "backbone.embed_size=4"]
-    cells = cells_of(tmp_path, [NAME], ["none"], [0], settings=small)
-    sweep(tmp_path, cells, jobs=1, device="cpu")
+    cells = jobs_of(tmp_path, [NAME], ["none"], [0], settings=small)
+    sweep(tmp_path, cells, at_once=1, device="cpu")
     assert f"{NAME} method.epochs=1 method.warmup_epochs=0" in (tmp_path / "table.csv").read_text()
     with pytest.raises(NclBenchError, match="was trained with other settings"):
-        sweep(tmp_path, cells_of(tmp_path, [NAME], ["none"], [0]), jobs=1, device="cpu")
+        sweep(tmp_path, jobs_of(tmp_path, [NAME], ["none"], [0]), at_once=1, device="cpu")
 
 
 def test_damaged_run_folders_are_read_or_refused(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from support.few_digits import TINY, InThisProcess, load_few
 from typer.testing import CliRunner
 
+from baselines.engine.grids import Grid, Tuning, grid_names
 from baselines.engine.recipe import Between, OneOf, Recipe
 from baselines.engine.step import Diverged
-from baselines.engine.sweep import Table, Tuning, table_names
 from baselines.engine.train import Trainer
 from baselines.engine.tune import drawn, trials_of, tune
 from baselines.methods import METHODS
@@ -222,7 +222,7 @@ def test_a_killed_tuning_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) ->
     assert broken == whole
 
 
-MEASURED = [table for table in map(Table.load, table_names()) if table.tuning is not None]
+MEASURED = [table for table in map(Grid.load, grid_names()) if table.tuning is not None]
 
 
 def test_the_shipped_tables_name_every_method_recipes_that_can_be_tuned_and_seeds_apart() -> None:
@@ -252,7 +252,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
     content = {"title": "T", "steps": 1, "recipes": ["a/b"], "noises": ["none"], "seeds": [7]}
     path.write_text(yaml.safe_dump(content | {"tuning": {"seed": 7}}))
     with pytest.raises(RecipeError, match=r"tuning\.seed is 7, which is also in seeds; choose another one"):
-        Table.load(str(path))
+        Grid.load(str(path))
 
 
 def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""Commands of the reference methods, a module per group; each command imports torch when it runs."""
+
+import typer
+
+from baselines.cli.audit import audit_app
+from baselines.cli.features import features
+from baselines.cli.recipes import recipes_app
+from baselines.cli.runs import import_checkpoint, plot, score, train
+from baselines.cli.sweeps import quickstart, sweep, tune
+from baselines.doctor import cuda_devices, gpu_check
+from ncl_bench.cli import doctor
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app, and checks of torch and CUDA to `ncl-bench doctor`."""
+    doctor.CHECKS.append(cuda_devices)
+    doctor.GPU_CHECKS.append(gpu_check)
+    app.add_typer(recipes_app, name="recipes")
+    app.add_typer(audit_app, name="audit")
+    for command in (train, score, plot, import_checkpoint, tune, sweep, quickstart, features):
+        app.command()(command)

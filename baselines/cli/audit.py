@@ -1,0 +1,154 @@
+"""``ncl-bench audit``: find the wrong training pairs of finished runs."""
+
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from baselines.cli.options import Device, Keep, NoiseFile, Target
+from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root, finite
+from ncl_bench.errors import NclBenchError
+from ncl_bench.extras import require
+from ncl_bench.plugins import command_name
+
+
+class _OneOrMoreRuns(TyperGroup):
+    """``audit RUN...`` and ``audit apply FOLDER``: what is no command below it is a run to audit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["runs", *args]
+        return super().parse_args(ctx, args)
+
+
+audit_app = typer.Typer(
+    cls=_OneOrMoreRuns,
+    help="Find the wrong training pairs of finished runs (`audit RUN... --to FOLDER`), and keep the others (`apply`).",
+    no_args_is_help=True,
+)
+
+
+@audit_app.command("runs")
+def audit_runs(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Finished runs on the same data and noise; several are averaged. For LEMoN also two files of "
+            "embeddings of a training split, images first, with --dataset."
+        ),
+    ],
+    to: Target,
+    noise_file: NoiseFile = None,
+    keep: Keep = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV file with the columns pair_id and label (matches, partly, wrong, cannot say), for natural noise "
+            "(default: the labels of the dataset, if it has some)."
+        ),
+    ] = None,
+    method: Annotated[
+        Literal["lemon"] | None,
+        typer.Option(help="Score pairs by LEMoN, from embeddings (default: by the method of each run)."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset of the embeddings.")] = None,
+    noise_ratio: NoiseRatio = None,
+    noise_unit: NoiseUnit = None,
+    noise_seed: NoiseSeed = None,
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Write a table of all training pairs and a page of the most suspicious ones; `audit RUN` is short for it.
+
+    Example: ncl-bench audit runs/ncr --to audit
+
+    Example: ncl-bench audit images.npy captions.npy --method lemon --dataset flickr30k --noise-ratio 0.4 --to audit
+    """
+    require("baselines", "torch", "jinja2", needed_by="this command")
+    from baselines.audit import write_audit, write_lemon
+    from ncl_bench.data import load_dataset
+
+    if dataset is None:
+        if (noise_ratio, noise_unit, noise_seed) != (None, None, None):
+            raise NclBenchError(
+                "a run records its noise; leave --noise-ratio, --noise-unit and --noise-seed out"
+            )
+        result = write_audit(
+            runs, to, root, noise_file=noise_file, keep=keep, labels=labels, method=method, device=device
+        )
+    else:
+        if method is None or len(runs) != 2 or keep is not None:
+            raise NclBenchError(
+                "--dataset is for LEMoN on two files of embeddings; give them with --method lemon and without --keep, "
+                "or leave --dataset out"
+            )
+        train = load_dataset(
+            dataset,
+            split="train",
+            noise_ratio=noise_ratio,
+            noise_unit=noise_unit,
+            noise_seed=noise_seed,
+            noise_file=noise_file,
+            root=root,
+        )
+        result = write_lemon((runs[0], runs[1]), to, train, root=root, labels=labels, device=device)
+    for remark in result.remarks:
+        typer.echo(remark)
+    for column, found in result.detection.items():
+        division = found.own or found.best
+        typer.echo(
+            f"{column.replace('_', ' ')}: AUROC {found.auroc:.3f}; wrong pairs at {division.threshold:g}"
+            f"{'' if found.own else ' (best F1)'}: precision {division.precision:.3f}, recall {division.recall:.3f}"
+        )
+    for column, each in result.labelled.detection.items() if result.labelled else ():
+        for other, measured in each.items():
+            auroc = measured.auroc
+            typer.echo(
+                f"{column.replace('_', ' ')}, {other} against matches: AUROC {auroc.value:.3f} "
+                f"({auroc.low:.3f} to {auroc.high:.3f})"
+            )
+    if result.first_wrong is not None:
+        typer.echo(f"{result.first_wrong} of the {min(200, result.n_pairs)} most suspicious pairs are wrong")
+    typer.echo(f"open {to / 'index.html'}")
+    threshold = "THRESHOLD" if result.threshold is None else f"{result.threshold:g}"
+    typer.echo(f"next: {command_name()} audit apply {quote(str(to))} --threshold {threshold} --to cleaned")
+
+
+@audit_app.command("apply")
+def audit_apply(
+    audit: Annotated[Path, typer.Argument(help="Folder that `ncl-bench audit` wrote.")],
+    to: Target,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            callback=finite,
+            help="Keep the pairs whose clean probability is above it (default: 0.5, none for LEMoN).",
+        ),
+    ] = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep all pairs but those of this list, which the page exports; replaces --threshold."
+        ),
+    ] = None,
+) -> None:
+    """Write which pairs to keep, for `train --keep` and load_dataset(keep=...); no feature is copied.
+
+    The posterior stands in for the clean probability of methods that have none.
+
+    Example: ncl-bench audit apply audit --threshold 0.5 --to cleaned
+
+    Example: ncl-bench audit apply audit --ids chosen.csv --to cleaned
+    """
+    if None not in (threshold, ids):
+        raise NclBenchError("--threshold and --ids each say which pairs to keep; give one of them")
+    require("baselines", "torch", needed_by="this command")
+    from baselines.audit import apply_audit
+
+    kept = apply_audit(audit, to, threshold=threshold, ids=ids)
+    typer.echo(f"{to} keeps {kept.n_kept:,} of {kept.n_pairs:,} pairs")
+    typer.echo(
+        f"next: {command_name()} train RECIPE --keep {quote(str(to))}, with the noise of the audited run"
+    )

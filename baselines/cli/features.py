@@ -1,0 +1,82 @@
+"""``ncl-bench features``: region features of your own images."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from baselines.cli.options import Device, Target
+from ncl_bench.cli.options import DevImages, SplitSeed, TestImages
+from ncl_bench.extras import require
+
+
+def features(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of images, or a .csv or .tsv file with a column `image` and, if you like, `split`."
+        ),
+    ],
+    to: Target,
+    encoder: Annotated[
+        str, typer.Option(help="Image encoder: efficientnet-lite0, or a timm model with a grid of features.")
+    ] = "efficientnet-lite0",
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Encoder weights, as safetensors or a state dict (default: the published weights)."
+        ),
+    ] = None,
+    grid: Annotated[
+        int, typer.Option(min=1, help="Regions per side: 4 gives 16 regions, 1 a single vector per image.")
+    ] = 4,
+    pca: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Principal components to keep, fitted on the training images (default: all)."
+        ),
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "float16"], typer.Option(help="Number type of the features.")
+    ] = "float16",
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPLIT=FILE",
+            help="File with the image names of a split, one per line; give it for train, dev and test.",
+        ),
+    ] = None,
+    dev: DevImages = None,
+    test: TestImages = None,
+    seed: SplitSeed = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch of the encoder.")] = 32,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads that decode images (default: one per core).")
+    ] = None,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Skip and list files that are not readable images."),
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Turn your images into region features that `prepare` reads.
+
+    The same command resumes: it encodes in chunks of 1,000 images and skips finished chunks.
+
+    Example: ncl-bench features photos --to features
+    """
+    require("baselines", "torch", needed_by="this command")
+    from baselines.encoders import load_encoder
+    from baselines.features import FeatureOptions, extract, list_images
+    from ncl_bench.progress import bar
+
+    listing = list_images(source, split or ())
+    options = FeatureOptions(grid, pca, dtype, dev, test, seed, batch_size, skip_damaged)
+    network = load_encoder(encoder, weights, device)
+    done = extract(listing, network, to, options, workers=workers or os.cpu_count() or 1, progress=bar)
+    for name, reason in done.skipped.items():
+        typer.echo(f"left out: {listing.folder / name} {reason}")
+    images = ", ".join(f"{name} {count:,}" for name, count in done.images.items())
+    regions = "1 region" if grid == 1 else f"{grid * grid} regions"
+    typer.echo(f"{images} images, {regions} of {done.feature_dim} numbers each, in {to}")

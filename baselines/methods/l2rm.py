@@ -128,7 +128,6 @@ class CostFunction(nn.Module):
         super().__init__()
         self.map = nn.Linear(batch_size, batch_size)
         with torch.no_grad():
-            # costs begin as 1 - similarity
             self.map.weight.copy_(-torch.eye(batch_size))
             self.map.bias.fill_(1.0)
 
@@ -308,7 +307,6 @@ class L2RM(Method):
             # them unless the stated noise ratio is 0, as for CC152K
             own = torch.eye(*costs.shape, dtype=torch.bool, device=costs.device)
         plan = partial_transport(costs, c.transported_mass, c.regularisation, own).plan
-        # without the dustbin
         return plan[:-1, :-1].float()
 
     def estimates(self) -> dict[str, Tensor]:

@@ -47,13 +47,11 @@ def random_pairs(batch: Batch, seed: int) -> Batch:
 
 def paired_shift(similarities: Tensor) -> Tensor:
     """beta of Eq. 4, scalar: mean similarity of unrelated inputs ``(K, K)``, image k with caption k."""
-    # K random pairs, as Eq. 4 has them
     return similarities.diagonal().mean()
 
 
 def overall_shift(similarities: Tensor) -> Tensor:
     """beta of the published code, scalar: mean over all pairings ``(K, K)`` of unrelated inputs."""
-    # K x K pairings of the same inputs
     return similarities.mean()
 
 
@@ -112,8 +110,7 @@ class OSA(FineTuning):
             cosines = network(batch).similarities
             self.similarity.write(batch.pair_ids, cosines.diagonal())
             if not network.reads_images:
-                # no random features look like an image's, so unrelated inputs are the pairings that nobody
-                # gave
+                # random numbers are no region features, so the unrelated inputs are captions of other pairs
                 shifts.append(mismatched_shift(cosines))
             elif not shifts:
                 unrelated = random_pairs(batch, derive_seed(batches.seed, "shift"))
@@ -132,7 +129,6 @@ class OSA(FineTuning):
         losses = self.pair_losses(network, output.similarities) + output.auxiliary
         weigh = batch_weight if self.config.faults == "published" else pair_weight
         weight = weigh(self.similarity.read(batch.pair_ids), self.shift)
-        # by all pairs of the batch, those of weight 0 too
         step(network, (weight * losses).mean(), batch, learning_rate=rate, weight=weight.mean())
 
     def estimates(self) -> dict[str, Tensor]:

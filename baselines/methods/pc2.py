@@ -114,7 +114,6 @@ def resized(vectors: Tensor, n_items: int) -> Tensor:
 
 def classification_loss(image_logits: Tensor, caption_logits: Tensor) -> Tensor:
     """L^pse of Eq. 2, ``(B,)``: the caption's most likely class is the image's target, without gradient."""
-    # argmax has no gradient: the caption teaches and is not taught
     return nn.functional.cross_entropy(image_logits, caption_logits.argmax(dim=1), reduction="none")
 
 
@@ -289,7 +288,6 @@ class PC2(CoTeaching):
         ids = batches.pair_ids.to(self.prediction[k].values.device)
         w, w_o = (memory[peer].read(ids) for memory in (self.clean_probability, self.stable_probability))
         labels = torch.zeros(self.setting.n_pairs, dtype=w.dtype, device=w.device)
-        # Eq. 8 by the peer, as the division
         labels[ids] = rectified_label(w, w_o, self.is_clean(w_o)) if c.rectify else 1.0
         for batch, noisy in self.divided_batches(k, batches, noisy=plan.epoch >= c.noisy_from_epoch):
             self.matched_step(k, batch, labels[batch.pair_ids], step)

@@ -81,5 +81,4 @@ class RINCE(Method):
                 robust_info_nce(logits.diagonal(), candidates, c.exponent, c.density_weight)
                 for candidates in (logits, logits.T)
             )
-            # both directions count alike, as in symmetric InfoNCE
             step(network, (image_losses + caption_losses).mean() / 2 + output.auxiliary.mean(), batch)

@@ -54,6 +54,7 @@ def overall(encoded: Encoded) -> Tensor:
     """One vector per image or caption, ``(n, dim)``: the mean of its regions or words."""
     if encoded.vectors.dim() == 2:
         return encoded.vectors
+    # entries beyond the length are zero, so the sum is that of the valid items
     return encoded.vectors.sum(dim=1) / sent(encoded.lengths, encoded.vectors.device)[:, None]
 
 
@@ -120,11 +121,7 @@ class Backbone(nn.Module, ABC):
         """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC, Eq. 7); refused by default.
-
-        Raises:
-            TrainingError: not ``intra_modal``.
-        """
+        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC Eq. 7); refused by default."""
         raise self._not_intra_modal()
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
@@ -140,13 +137,12 @@ class Backbone(nn.Module, ABC):
     def autocast(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
         """Call ``function(*inputs)``, with products in bfloat16 if the network is ``mixed``.
 
-        Autocast caches bfloat16 copies of the weights until it exits. It is therefore entered for every call, so that
-        no copy is older than its weight. Networks compute their last product outside, in float32, because similarities
-        and losses need more than the 8 bits of bfloat16.
-
         Returns:
             The function's result, in bfloat16 if the network is ``mixed`` and the function ends in a product.
         """
+        # autocast caches bfloat16 copies of the weights until it exits, so it is entered for every call: no
+        # copy is older than its weight. The last product of a network stays outside, in float32: similarities
+        # and losses need more than the 8 bits of bfloat16
         with torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=self.mixed):
             return function(*inputs)
 
@@ -174,11 +170,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def inputs(cls, config: Any, dataset: PairedDataset) -> PairedDataset:
-        """Return the dataset in the form that this backbone reads; unchanged by default.
-
-        Raises:
-            DataError: the dataset lacks what the backbone reads.
-        """
+        """Return the dataset in the form that this backbone reads; unchanged by default."""
         if dataset.n_regions == 0:
             raise DataError(
                 f"{dataset.name} has images without region features, which backbone {cls.name} reads; "
@@ -206,6 +198,7 @@ class Backbone(nn.Module, ABC):
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
         """Compute ``auxiliary`` of :class:`Output`, float ``(pairs,)``; zero by default."""
+        # zeros instead of None: every method adds them, and no gradient comes of it
         return images.vectors.new_zeros(len(images))
 
     def compare(self, images: Encoded, captions: Encoded) -> Tensor:
@@ -220,11 +213,8 @@ class Backbone(nn.Module, ABC):
         return captions
 
     def load_weights(self, state: Mapping[str, Tensor]) -> None:
-        """Load weights, in their own precision.
-
-        Raises:
-            TrainingError: a weight is missing, left over or of another shape.
-        """
+        """Load weights, in their own precision."""
+        # published checkpoints may be in half precision; the names say which weight goes where
         self.to(next(tensor.dtype for tensor in state.values() if tensor.is_floating_point()))
         try:
             self.load_state_dict(dict(state))

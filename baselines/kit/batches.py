@@ -41,8 +41,7 @@ class Batch:
         caption_lengths: int64 ``(pairs,)``, start and end token included.
         pair_ids: int64 ``(pairs,)``, positions in the full training split.
 
-    Lengths always stay on the CPU. They determine tensor shapes, and reading them from a GPU would make every step wait
-    for the device.
+    Lengths always stay on the CPU.
     """
 
     image_features: Tensor
@@ -60,6 +59,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; lengths stay on the CPU."""
+        # lengths determine shapes of tensors; reading them from a GPU would make every step wait for it
         moved = {
             name: sent(vars(self)[name], device) for name in ("image_features", "caption_tokens", "pair_ids")
         }
@@ -70,6 +70,7 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
     """Move a tensor to a device; a copy to a GPU goes through page-locked memory, so that the CPU need not wait."""
     if device.type == "cpu" or values.device.type != "cpu":
         return values.to(device)
+    # a copy from pageable memory would block, whatever non_blocking says
     return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
@@ -101,9 +102,11 @@ def collate(
     """
     images = dataset.caption_to_image[rows if image_rows is None else image_rows]
     if seed is not None and isinstance(dataset.image_features, AugmentedImages):
+        # by pair, not by position in the batch: the crop of a pair is the same in every order
         seeds = [(seed, pair) for pair in dataset.pair_ids[rows].tolist()]
         features = torch.from_numpy(dataset.image_features.augmented(images, seeds))
     elif resident is None:
+        # stored as float16 perhaps, which is half the bytes to read
         features = torch.from_numpy(dataset.image_features[images]).float()
     else:
         features = resident[sent(torch.from_numpy(images), resident.device)].float()
@@ -212,6 +215,7 @@ class TrainingBatches:
         order = self._permutation(self._rows, self.epoch_key, purpose)
         blocks = list(in_blocks(order, self.batch_size))
         if len(blocks) > 1 and len(blocks[-1]) == 1:
+            # every pair must be measured, and a block of one has no negatives
             blocks[-2:] = [np.concatenate(blocks[-2:])]
         return self._read((chosen, None) for chosen in blocks)
 
@@ -222,6 +226,8 @@ class TrainingBatches:
         rows, key = pair_ids.cpu().numpy(), self.epoch_key
         return self._read(
             (chosen, derive_seed(self.seed, "images", *key, *purpose, turn))
+            # each turn is an order of its own, so the n-th batch follows from the seed, without a generator
+            # to save
             for turn in count()
             for chosen in self._order(rows, key, (*purpose, turn), self.batch_size)
         )
@@ -246,6 +252,7 @@ class TrainingBatches:
 
     def _permutation(self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...]) -> Ids:
         seed = derive_seed(self.seed, "order", *key, *purpose)
+        # a generator per pass: whatever else draws numbers, or resumes, the order stays
         return np.random.default_rng(seed).permutation(rows)
 
     def _read(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
@@ -288,6 +295,7 @@ def where_features_lie(
     if asked != "auto":
         return asked
     free = free_memory(device)
+    # augmentation works on single images, on the CPU
     if free is None or isinstance(dataset.image_features, AugmentedImages):
         return "mapped"
     return "gpu" if size_of_features(dataset) <= SHARE_OF_FREE * free else "mapped"
@@ -314,6 +322,7 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
             f"--features gpu needs {as_size(needed)} for the features of {dataset.name}, but {device} has "
             f"{as_size(free)} free, {as_size(needed - free)} too little; use --features mapped"
         )
+    # filled in parts, so that main memory never holds a second copy of a mapped file
     resident = torch.empty(features.shape, dtype=dtype, device=device)
     for start in range(0, dataset.n_images, IMAGES_AT_ONCE):
         rows = np.arange(start, min(start + IMAGES_AT_ONCE, dataset.n_images))

@@ -81,8 +81,11 @@ class CoTeaching(Method):
     @torch.no_grad()
     def co_divide(self, plan: EpochPlan, batches: TrainingBatches) -> None:
         """Store the clean probability of every pair for each network, from losses in evaluation mode."""
+        # dropout and batch statistics would add noise to losses that are compared over all pairs
         self.eval()
         losses = [torch.zeros_like(memory.values) for memory in self.clean_probability]
+        # negatives are those of a random batch, so the loss of a pair depends on its company; both networks
+        # see the same one
         for batch in batches.covering("divide"):
             for of_network, network in zip(losses, self.networks, strict=True):
                 of_network[batch.pair_ids] = self.pair_losses(network(self.augmented(batch)).similarities).to(
@@ -92,6 +95,8 @@ class CoTeaching(Method):
         ids = batches.pair_ids.to(losses[0].device)
         for k, memory in enumerate(self.clean_probability):
             seed = derive_seed(batches.seed, "mixture", plan.epoch, k)
+            # fitted after the pass over both, from the networks of the last epoch: Algorithm 1 divides before
+            # it trains
             memory.write(ids, self.posterior(losses[k][ids], seed))
 
     def is_clean(self, probability: Tensor) -> Tensor:
@@ -109,6 +114,7 @@ class CoTeaching(Method):
             noisy: yield a batch of noisy pairs with each clean batch, cycling through them; None in its place if there
                 are fewer than two noisy pairs.
         """
+        # the peer divides: a network would take its own mistakes for clean pairs
         probability = self.clean_probability[1 - k]
         ids = batches.pair_ids.to(probability.values.device)
         clean = self.is_clean(probability.read(ids))
@@ -132,7 +138,7 @@ class ContrastiveConfig(WarmUpThenStepDecay):
         temperature: tau of the softmax over the batch, above 0 (code: 0.07).
         clean_threshold: a network calls pairs with a probability above it clean, in [0, 1) (code: 0.5).
         noisy_from_epoch: first epoch after the warm-up with noisy batches (code: 15).
-        faults: ``published`` keeps what the method names in its Deviations.
+        faults: ``published`` keeps the code's faults, which the methods name at their lines.
         warmup_epochs: (code: 5).
         epochs: after the warm-up (README: 40 Flickr30K and CC152K, 20 COCO).
         learning_rate: of Adam (code: 2e-4).
@@ -162,11 +168,13 @@ class ContrastiveCoTeaching(CoTeaching):
 
     def pair_losses(self, similarities: Tensor) -> Tensor:
         """``l_i = -log r_ii - log q_ii``, ``(B,)``: the cross entropies of image and caption i, added."""
+        # info_nce is the mean of both; the codes of CREAM and SPS add them
         return 2 * info_nce(similarities, self.config.temperature)
 
     @torch.no_grad()
     def predict(self, network: Backbone, batch: Batch) -> Tensor:
         """p of a batch in evaluation mode, ``(B,)``: how surely each pair finds itself among the batch."""
+        # predictions become labels, so they are made without dropout
         return matching_probability(network.eval()(batch).similarities, self.config.temperature)
 
 
@@ -195,7 +203,9 @@ def batches_in_turn(
     if len(middle_ids) > 1:
         middle = chain(batches.shuffled("middle", k, pair_ids=middle_ids), middle)
     if len(noisy_ids) > 1:
+        # as in NCR's code: the noisy loader starts again when it is exhausted
         noisy = batches.endless("noisy", k, pair_ids=noisy_ids)
+    # the clean batches end the epoch; an endless partner does not
     return zip(batches.shuffled("clean", k, pair_ids=clean_ids), middle, noisy, strict=False)
 
 

@@ -72,6 +72,7 @@ def from_first_rank(make: Callable[[], T]) -> T:
     if world_size() == 1:
         return make()
     outcome: list[Any] = [None, None]
+    # the others wait, and raise what rank 0 raised: one that goes on alone would hang at the next message
     if rank() == 0:
         try:
             outcome[0] = make()
@@ -123,6 +124,7 @@ def split_by_captions(compare: Callable[[slice], Tensor], n_captions: int) -> Te
     """
     if not _is_split(n_captions):
         return compare(slice(0, n_captions))
+    # a network inside may need one value of every caption, see of_all_captions
     token = _captions_split.set(n_captions)
     try:
         own = compare(own_columns(n_captions))
@@ -147,6 +149,7 @@ def encoded_in_shares(encode: Callable[[slice], Tensor], n: int) -> Tensor:
     """
     if not _is_split(n):
         return encode(slice(0, n))
+    # rows as columns: the same gathering serves both
     gathered: Tensor = _GatherColumns.apply(encode(own_columns(n)).T, n)  # type: ignore[no-untyped-call]
     return gathered.T
 
@@ -163,6 +166,7 @@ def own_strips(n: int, size: int) -> list[slice]:
     """
     split, ranks = _is_split(n), range(world_size())
     if split:
+        # two strips at least, a long and a short one, or the ranks could not balance
         size = min(size, max(1, n // (2 * len(ranks))))
     strips = [slice(first, min(first + size, n)) for first in range(0, n, size)]
     turns = cycle([*ranks, *reversed(ranks)])
@@ -202,6 +206,7 @@ _captions_split: ContextVar[int | None] = ContextVar(
 
 def _gather(own: Tensor, n_columns: int) -> Tensor:
     share, rest = divmod(n_columns, world_size())
+    # all_gather needs blocks of one shape; ranks differ by at most one column
     padded = own.new_zeros(share + (rest > 0), own.shape[0])
     padded[: own.shape[1]] = own.T
     blocks = [torch.empty_like(padded) for _ in range(world_size())]
@@ -255,6 +260,7 @@ class _Sum(torch.autograd.Function):
 
 
 def _sum(own: Tensor) -> Tensor:
+    # bfloat16 parts would lose their last bits in the sum
     whole = own.to(torch.promote_types(own.dtype, torch.float32), copy=True).contiguous()
     with answered():
         dist.all_reduce(whole)
@@ -266,6 +272,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     if world_size() == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
+    # one message instead of one per tensor: most gradients are small
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     with answered():
         dist.all_reduce(flat)

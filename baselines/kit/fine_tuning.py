@@ -82,6 +82,7 @@ class FineTuning(Method):
         """A network whose scale is trained, where it has one."""
         network = super().make_network()
         if network.logit_scale is not None:
+            # CLIP trains its temperature; backbones hold it unless a method lets it go
             network.logit_scale.requires_grad_(True)
         return network
 
@@ -100,6 +101,8 @@ class FineTuning(Method):
             for batch in batches.shuffled("warmup"):
                 self.warmup_step(batch, step)
             return
+        # once, before the first step, and saved, so a resumed run does not look again at a network that has
+        # moved
         if not self.prepared:
             self.prepare(batches)
             self.prepared.fill_(True)
@@ -123,21 +126,21 @@ class FineTuning(Method):
     def rate(self, plan: EpochPlan, number: int, batches: TrainingBatches) -> float:
         """Learning rate of a batch of an epoch.
 
-        The published code moves by a batch within an epoch and by as many steps as there are pairs between epochs, so
-        its rate is nearly constant within an epoch.
-
         Args:
             plan: of the phase ``train``.
             number: of the batch, from 0.
             batches: of the epoch.
         """
         c, n_pairs = self.config, len(batches.pair_ids)
+        # fault of the code: it moves by a batch within an epoch and by as many steps as there are pairs
+        # between epochs, so its rate is nearly constant within one
         steps = n_pairs if c.faults == "published" else math.ceil(n_pairs / batches.batch_size)
         return cosine_rate(c.learning_rate, steps * plan.epoch + number, steps * c.epochs, c.rising_steps)
 
     def logits(self, network: Backbone, cosines: Tensor) -> Tensor:
         """S, the scaled cosines, ``(B, B)``; given pairs on the diagonal."""
         scale = network.logit_scale
+        # a backbone without a scale of its own keeps a fixed temperature
         return cosines / self.config.temperature if scale is None else cosines * scale.exp()
 
     def pair_losses(self, network: Backbone, cosines: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ def hinge_costs(
     caption_costs = _at_least(floor, margin + similarities - given[:, None])
     image_costs = _at_least(floor, caption_margin + similarities - given[None, :])
     own = torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+    # the own entry would cost exactly the margin
     return caption_costs.masked_fill(own, 0), image_costs.masked_fill(own, 0)
 
 
@@ -40,11 +41,9 @@ def _at_least(floor: float, costs: Tensor) -> Tensor:
 
 
 def mean_triplet(similarities: Tensor, margin: Tensor | float, *, floor: float = 0.0) -> Tensor:
-    """Triplet loss over all negatives, ``(B,)``: mean cost of row i plus mean cost of column i (NCR Eq. 2).
-
-    The mean divides by B, not by the B - 1 negatives, as the published code does.
-    """
+    """Triplet loss over all negatives, ``(B,)``: mean cost of row i plus mean cost of column i (NCR Eq. 2)."""
     caption_costs, image_costs = hinge_costs(similarities, margin, floor=floor)
+    # by B, not by the B - 1 negatives, as in NCR's code; Eq. 2 has sums
     return caption_costs.mean(dim=1) + image_costs.mean(dim=0)
 
 
@@ -57,6 +56,8 @@ def hardest_triplet(
 ) -> Tensor:
     """Triplet loss with the hardest negative of the batch on either side, ``(B,)`` (VSE++; NCR Eq. 6)."""
     caption_costs, image_costs = hinge_costs(similarities, margin, caption_margin, floor=floor)
+    # the largest cost, not the most similar negative: the same with one margin per query, not with one per
+    # entry
     return caption_costs.max(dim=1).values + image_costs.max(dim=0).values
 
 

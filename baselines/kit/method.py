@@ -65,6 +65,7 @@ class EpochPlan:
 
 def stepwise(learning_rate: float, decay: float, every: int, epochs: int) -> list[float]:
     """Learning rate of each epoch: multiplied by ``decay`` after every ``every`` epochs."""
+    # a function of the epoch alone, so that a resumed run needs no scheduler state
     return [learning_rate * decay ** (epoch // every) for epoch in range(epochs)]
 
 
@@ -125,6 +126,7 @@ class WarmUpThenStepDecay(StepDecay):
 
     def plan(self) -> list[EpochPlan]:
         """Return every epoch, in order."""
+        # decays are counted after the warm-up, whose rate stays
         rate = self.warmup_learning_rate or self.learning_rate
         warmup = [EpochPlan(0, epoch, "warmup", rate, select=False) for epoch in range(self.warmup_epochs)]
         return warmup + super().plan()

@@ -27,6 +27,7 @@ FloatArray = NDArray[np.floating]
 def min_max_normalised(values: FloatArray) -> FloatArray:
     """Shift and scale values to [0, 1]; constant values become 0."""
     low, high = values.min(), values.max()
+    # equal losses: 0 / 0
     return np.zeros_like(values) if high == low else (values - low) / (high - low)
 
 
@@ -35,9 +36,6 @@ def mixture_posterior(
     values: FloatArray, *, larger_mean: bool, random_state: RandomState | int, max_iter: int = 10
 ) -> FloatArray:
     """Compute the posterior of one component of a two-component fit (NCR Eq. 3; GSC Eq. 4).
-
-    The published code stops after ten iterations, often before convergence, so no warning is shown. With several
-    processes rank 0 fits, so that all ranks divide the pairs in the same way.
 
     Args:
         values: float ``(n,)``, normalised to [0, 1] in most papers; the dtype is kept.
@@ -49,6 +47,7 @@ def mixture_posterior(
         ``(n,)`` in [0, 1], dtype of ``values``.
     """
     mixture = fitted_mixture(values, random_state, max_iter)
+    # components have no order of their own
     means = mixture.means_.ravel()
     component = means.argmax() if larger_mean else means.argmin()
     posterior: FloatArray = mixture.predict_proba(values.reshape(-1, 1))[:, component]
@@ -60,10 +59,13 @@ def fitted_mixture(values: FloatArray, random_state: RandomState | int, max_iter
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
+    # NCR's code: ten iterations, often before convergence. No paper names these constants, and other values
+    # give other divisions
     mixture = GaussianMixture(
         n_components=2, max_iter=max_iter, tol=1e-2, reg_covar=5e-4, random_state=random_state
     )
     with warnings.catch_warnings():
+        # stopping early is meant
         warnings.simplefilter("ignore", ConvergenceWarning)
         return mixture.fit(values.reshape(-1, 1))
 
@@ -84,10 +86,8 @@ def clean_posterior(losses: Tensor, *, random_state: RandomState | int) -> Tenso
 
 
 def exceeds(probability: Tensor, threshold: float) -> Tensor:
-    """Return which pairs have a probability above the threshold, bool ``(n,)``.
-
-    If every pair exceeds the threshold, the lowest 1 % count as noisy, so that both sides exist (published code).
-    """
+    """Return which pairs have a probability above the threshold, bool ``(n,)``; the highest 99 % if all have."""
+    # the lowest hundredth counts as noisy, so that both sides exist (NCR's code)
     if probability.min() > threshold:
         threshold = float(probability.sort().values[len(probability) // 100])
     return probability > threshold
@@ -99,6 +99,7 @@ def is_clean(probability: Tensor, threshold: float) -> Tensor:
     If there are fewer than two, the mixture has separated nothing, and all pairs are clean.
     """
     clean = exceeds(probability, threshold)
+    # too few to form a batch: the mixture has separated nothing
     return clean if clean.sum() > 1 else torch.ones_like(clean)
 
 
@@ -124,6 +125,7 @@ class BetaMixture:
 
     def log_densities(self, values: Tensor) -> Tensor:
         """Compute the log of each weighted density, float64 ``(n, 2)``; may be infinite at exactly 0 and 1."""
+        # values of exactly 0 and 1 are allowed here, and refused by torch's validation
         components = Beta(self.alpha, self.beta, validate_args=False)
         log_densities: Tensor = components.log_prob(values.double()[:, None])  # type: ignore[no-untyped-call]
         return log_densities + self.weights.log()
@@ -150,8 +152,11 @@ def by_moments(values: Tensor, shares: Tensor) -> BetaMixture:
     totals = shares.sum(dim=0)
     mean = (shares * column).sum(dim=0) / totals
     variance = (shares * (column - mean).square()).sum(dim=0) / totals
+    # moments instead of likelihood, as in the published codes: an update has a closed form, but may lose
+    # likelihood
     alpha = mean * (mean * (1 - mean) / variance - 1)
     beta = alpha * (1 - mean) / mean
+    # a negative parameter becomes 0, which `whole` reports
     return BetaMixture(alpha.clamp(min=0), beta.clamp(min=0), totals / totals.sum())
 
 
@@ -205,6 +210,7 @@ def two_means(values: Tensor) -> Tensor:
     n, total = len(ordered), ordered.sum()
     sizes = torch.arange(1, n, device=ordered.device, dtype=torch.float64)
     below = ordered.cumsum(dim=0)[:-1]
+    # the sum of squares is constant, so the best split has the largest squares of means
     between = below.square() / sizes + (total - below).square() / (n - sizes)
     between = between.masked_fill(ordered[:-1] == ordered[1:], -math.inf)  # equal values stay together
     if not bool(between.isfinite().any()):

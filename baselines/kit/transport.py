@@ -56,6 +56,7 @@ def sinkhorn(
         tolerance: stop when the rows' dual variable changes by less (Euclidean norm).
         most_rounds: largest number of iterations.
     """
+    # the dual variables are large against the last bits of float32
     costs = costs.double()
     log_rows, log_columns = row_mass.double().log(), column_mass.double().log()
     rows, columns = torch.zeros_like(log_rows), torch.zeros_like(log_columns)
@@ -75,6 +76,7 @@ def sinkhorn(
             before = rows, columns, change
             rows = regularisation * (log_rows - _log_sum(scaled(), dim=1)) + rows
             change = torch.linalg.vector_norm(rows - before[0])
+            # columns last: whenever the loop stops, they carry exactly their mass and rows do not
             columns = regularisation * (log_columns - _log_sum(scaled(), dim=0)) + columns
             rows, columns, change = (
                 torch.where(going, new, old) for new, old in zip((rows, columns, change), before, strict=True)
@@ -87,6 +89,7 @@ def sinkhorn(
 
 def _log_sum(x: Tensor, dim: int) -> Tensor:
     largest = x.amax(dim=dim, keepdim=True)
+    # the largest term is 1, so the floor moves only last digits; it is the code's
     return ((x - largest).exp().sum(dim=dim) + LOG_FLOOR).log() + largest.squeeze(dim)
 
 
@@ -109,6 +112,7 @@ def partial_transport(
     largest = costs.max()
     extended = nn.functional.pad(costs, (0, 1, 0, 1), value=math.nan)
     extended[-1, :] = extended[:, -1] = 100 * largest
+    # dearer than two moves to the dustbin, so none of its own mass stays there
     extended[-1, -1] = 201 * largest
     row_mass, column_mass = (
         nn.functional.pad(costs.new_full((n,), 1 / n, dtype=torch.float64), (0, 1), value=1 - mass)

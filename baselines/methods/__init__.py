@@ -34,10 +34,6 @@ AnyMethod = TypeVar("AnyMethod", bound="type[Method]")
 
 
 def register(method: AnyMethod) -> AnyMethod:
-    """Register a method under its ``name``; also a decorator, for a method in a user's own file.
-
-    Raises:
-        RecipeError: another method has this name, or the class lacks its name, title or ``Config``.
-    """
+    """Register a method under its ``name``; also a decorator, for a method in a user's own file."""
     METHODS.add(method)
     return method

@@ -6,21 +6,12 @@ Similar images should have similar captions. How well a pair's image and caption
 which are trustworthy pairs, tells how well the pair matches. This soft label becomes the margin of a triplet loss. Two
 networks divide the pairs and make labels for each other, as in NCR.
 
-We follow the published code; the paper's text was not available. Deviations:
-  * The abstract takes anchors from the clean side of the division; the code takes those of the clean batch with the
-    best margins, also as anchors of the noisy batch, and gives clean pairs labels of at least 0.5.
-  * Noisy batches are used from epoch ``epochs // 2`` on, each before the clean batch that gave its anchors.
-  * The margin of label j is in column j of both directions: right for caption queries, but an image's costs have the
-    margins of its negatives. ``label_shape: published`` keeps that, ``paper`` gives every pair its own margin in both
-    directions.
-  * Three faults of the code are repaired unless ``faults: published``. (1) Labels of a clean batch other than those of
-    the anchors land on the wrong pairs: the pair with the k-th worst margin gets the label made for the k-th pair of
-    the batch. (2) The mixture is evaluated at a loss of exactly 0, where it has no value, so the pair with the smallest
-    loss counts as noisy; repaired, it is evaluated at 0.0001, as in the fit. (3) If every pair counts as clean, the
-    threshold becomes the probability of an arbitrary pair; repaired, the lowest hundredth is noisy.
-  * Two anchors' similarities that are both 0 agree by 0; the code continues with NaN.
-  * A warm-up batch too small for the kept share keeps one pair. A batch of one ends the code's epoch; we skip a single
-    left-over pair. A single noisy pair, which stops the code, is skipped; if fewer than two pairs are clean, all are.
+We follow the published code; the paper's text was not available. Deviations, each at its line:
+  * anchors come from the clean batch, and clean pairs have labels of at least 0.5;
+  * noisy batches begin in the middle of training, each before the clean batch that gave its anchors;
+  * margins of an image's costs are those of its negatives, see ``label_shape``;
+  * three faults of the code are repaired, see ``faults``;
+  * anchors at right angles, and sets or batches that are too small.
 """
 
 from collections.abc import Sequence
@@ -56,8 +47,8 @@ class BiCroConfig(WarmUpThenStepDecay):
         label_threshold: labels up to it become 0; None keeps all (scripts: 0.5).
         curve: maps a label to a margin (scripts: ``exponential``).
         curve_base: base of the exponential curve, above 1 (code: 10).
-        label_shape: see Deviations.
-        faults: see Deviations.
+        label_shape: margin of each pair in both directions (``paper``), or in columns (``published``).
+        faults: ``published`` keeps the three faults of the code.
         kept_share: share of a warm-up batch to keep, those with the smallest losses, in (0, 1] (scripts: 0.3).
         warmup_epochs: epochs of warm-up (scripts: 10).
         epochs: epochs after the warm-up (scripts: 40).
@@ -84,6 +75,7 @@ class BiCroConfig(WarmUpThenStepDecay):
 def smallest_losses(similarities: Tensor, margin: float, share: float) -> Tensor:
     """Triplet losses of the best-fitting share of the pairs, at least one."""
     losses = mean_triplet(similarities, margin)
+    # a batch too small for the share keeps one pair
     return losses.topk(max(int(share * len(losses)), 1), largest=False).values
 
 
@@ -108,6 +100,8 @@ def beta_posterior(losses: Tensor, faults: Faults = "repaired") -> Tensor:
     It is not always decreasing in the loss. At a loss of exactly 1, where no component has a density, it is 0.
     """
     normalised = torch.from_numpy(min_max_normalised(losses.cpu().numpy())).double()
+    # fault of the code: at a loss of exactly 0 the mixture has no value, so the surest pair counts as noisy;
+    # the fit itself clamps at both ends
     evaluated = normalised if faults == "published" else normalised.clamp(min=EDGE)
     return first_component(loss_mixture(normalised), evaluated).nan_to_num(0.0).to(losses)
 
@@ -117,6 +111,7 @@ def divided(probability: Tensor, threshold: float, faults: Faults = "repaired") 
     if faults == "repaired":
         return is_clean(probability, threshold)
     if probability.min() > threshold:
+        # fault of the code: the probability of an arbitrary pair, for the values are not sorted
         threshold = float(probability[len(probability) // 100])
     return probability > threshold
 
@@ -124,6 +119,7 @@ def divided(probability: Tensor, threshold: float, faults: Faults = "repaired") 
 def anchors_first(similarities: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """Positions of the tenth of a batch with the best margins, and of the others by increasing margin."""
     advantage = (margin - mean_triplet(similarities, margin) / 2).clamp(0, margin)
+    # NCR's tau takes the same tenth; the abstract speaks of anchors from the clean side of the division
     order, n_anchors = advantage.argsort(), len(advantage) // 10 + 1
     return order[-n_anchors:], order[:-n_anchors]
 
@@ -142,6 +138,7 @@ def agreement(alike: Tensor, other_side: Tensor) -> Tensor:
     """
     there, nearest = alike.max(dim=1)
     back = other_side.gather(1, nearest[:, None]).squeeze(1)
+    # the smaller over the larger, so that agreement is at most 1; 0 / 0 is NaN in the code, and 0 here
     ratio = there / back
     return ratio.where(ratio < 1, back / there).nan_to_num(0.0)
 
@@ -160,6 +157,8 @@ def soft_label(consistency: Tensor, threshold: float | None) -> Tensor:
 
 def clean_labels(labels: Tensor, anchors: Tensor, others: Tensor, faults: Faults = "repaired") -> Tensor:
     """Labels of a clean batch, ``(B,)``: 1 for anchors, their own for the others (or, as published, another pair's)."""
+    # fault of the code: the pair with the k-th worst margin gets the label made for the k-th pair of the
+    # batch
     source = labels[others] if faults == "repaired" else labels[: len(others)]
     return torch.ones_like(labels).scatter(0, others, source)
 
@@ -168,6 +167,8 @@ def bicro_triplet(similarities: Tensor, labels: Tensor, config: BiCroConfig) -> 
     """Hardest negatives, margin from the labels ``(B,)``; ``(B,)``."""
     margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
     rows, columns = margins[:, None], margins[None, :]
+    # published: label j in column j of both directions, right for caption queries; an image's costs then have
+    # the margins of its negatives
     return hardest_triplet(similarities, columns if config.label_shape == "published" else rows, columns)
 
 
@@ -208,6 +209,7 @@ class BiCro(CoTeaching):
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train network k on its peer's division and labels; later every clean batch follows a noisy one."""
         network, peer = self.networks[k], self.networks[1 - k]
+        # as NCR's code: no noisy batch in the first half
         train_noisy = plan.epoch >= self.config.epochs // 2
         for batch, noisy in self.divided_batches(k, batches, noisy=train_noisy):
             labels, noisy_labels = self.labels(peer, batch, noisy)
@@ -237,9 +239,12 @@ class BiCro(CoTeaching):
         def consistency_of(sides: Sequence[Tensor]) -> Tensor:
             return consistency(*(cosines(*both) for both in zip(sides, anchor_sides, strict=True)))
 
+        # the code moves the consistency c of clean pairs to (1 + c) / 2, so most of them keep more than the
+        # threshold; noisy pairs have c itself
         own = soft_label((1 + consistency_of(sides)) / 2, c.label_threshold)
         labels = clean_labels(own, anchors, others, c.faults)
         if noisy is None:
             return labels, None
+        # the anchors of the clean batch serve the noisy one too, so its step comes first
         noisy_sides = [overall(side) for side in network.encode(noisy)]
         return labels, soft_label(consistency_of(noisy_sides), c.label_threshold)

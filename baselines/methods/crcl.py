@@ -6,22 +6,13 @@ The active complementary loss learns from "this is the match" as far as a pair i
 match" otherwise. Labels follow the network's predictions by momentum. Several rounds, each with a fresh network and the
 old labels, remove what earlier networks had memorised.
 
-Deviations between paper and published code; we follow the code unless said otherwise:
-  * Eq. 3 is a softmax; the code adds 1e-10 to its denominator.
-  * Eq. 11 uses the prediction of the previous epoch; the code uses the step's own forward pass, in training mode on
-    augmented pairs, so the label that weights the loss already includes it.
-  * Eq. 11 makes the last frozen prediction the label of the first round's epoch e_f + 1; the code stores
-    it, unfiltered, and mixes in the new prediction by momentum.
-  * Eq. 12 filters the label used in the loss; the code stores the filtered label too, and filters frozen
-    ones.
-  * The supplement decays the learning rate in the last round; the code does so after ``lr_update`` epochs
-    of any round.
-  * The published region mask for SGR and SAF overwrites the loaded features, so masks accumulate during training. We
-    mask a copy.
-  * Without SCC, as in Table 4, the label is the prediction of the step's own forward pass (section 3.6), unfiltered;
-    the labels stay 1 for ``freeze_epochs`` and there is one round, as long as all of them.
-  * An augmented caption or image that would be empty keeps its first word or region.
-  * The published training script evaluates on test after every epoch; here test is not read.
+Deviations between paper and published code, each at its line; we follow the code unless said otherwise:
+  * a floor in the denominator of Eq. 3;
+  * labels (Eq. 11, Eq. 12) come from the step's own forward pass, are filtered when stored, and when frozen;
+  * the learning rate falls in every round, not only in the last;
+  * masked regions do not accumulate (a fault of the code), and nothing becomes empty;
+  * Table 4 without SCC has one round;
+  * the published training script evaluates on test after every epoch; here test is not read.
 """
 
 import math
@@ -51,7 +42,7 @@ class CRCLConfig(BaseModel):
         complementary_weight: lambda of Eq. 8, at least 0 (Table 5: 5).
         active_weight: weight of L_d in Eq. 8, at least 0 (1; Table 4 without it: 0).
         exponent: q of Eq. 6 for every pair, in [0, 1]; ``1 - y`` by default (Table 4: 0 and 1).
-        self_refining: SCC; False is Table 4 without it, see Deviations.
+        self_refining: SCC; False is Table 4 without it: one round, and predictions as labels.
         momentum: beta of Eq. 10, in [0, 1] (Table 5: 0.8).
         rounds: epochs e_1 ... e_m of the self-refining rounds, frozen epochs included (Table 5: 7, 7, 7, 32).
         freeze_epochs: e_f of Eq. 11, epochs of each round before labels move, at least 0 (Table 5: 2).
@@ -84,6 +75,7 @@ class CRCLConfig(BaseModel):
 def matching_log_probabilities(similarities: Tensor, temperature: float) -> Tensor:
     """Logarithm of p in Eq. 3 for image queries, ``(B, B)``; transpose the similarities for caption queries."""
     logits = similarities / temperature
+    # the code adds 1e-10 to the denominator of Eq. 3: one more candidate, whose logit is log(1e-10)
     floor = logits.new_full((len(logits), 1), math.log(DENOMINATOR_FLOOR))
     return torch.cat([logits, floor], dim=1).log_softmax(dim=1)[:, :-1]
 
@@ -96,6 +88,7 @@ def active_loss(log_i2t: Tensor, log_t2i: Tensor, labels: Tensor) -> Tensor:
 def complementary_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
     """One direction of L_r of Eq. 6 with ``q = 1 - y``, ``(B,)``."""
     tangents = log_probabilities.exp().tan()
+    # tan of a probability is at most tan(1), so no cost can explode as a logarithm's would
     total = tangents.sum(dim=1)
     return (total - tangents.diagonal()) / total ** (1 - labels)
 
@@ -134,6 +127,7 @@ def change_words(batch: Batch, probability: float, *, mask_word: int, vocabulary
     masked = touched & (fate < MASKED_SHARE)
     replaced = touched & ~masked & (fate < MASKED_SHARE + REPLACED_SHARE)
     any_word = torch.randint(vocabulary_size, tokens.shape)
+    # the code changes start and end tokens like words
     kept = ~touched | masked | replaced
     new_word = any_word.masked_fill(masked, mask_word)
     changed = torch.where(sent(masked | replaced, tokens.device), sent(new_word, tokens.device), tokens)
@@ -167,6 +161,7 @@ def blank_regions(batch: Batch, probability: float) -> Batch:
         The batch with as many regions as before.
     """
     features = batch.image_features
+    # the code writes into the loaded features, so its masks accumulate over the epochs; this is a copy
     blank = sent(torch.rand(features.shape[:2]) < probability, features.device)
     return replace(batch, image_features=features.masked_fill(blank[..., None], BLANK))
 
@@ -199,8 +194,10 @@ def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Ten
         The kept items, zero beyond the new lengths and cut to the longest, and the new lengths.
     """
     kept = kept & (torch.arange(kept.shape[1]) < lengths[:, None])
+    # nothing would be left: the first item stays
     kept[:, 0] |= ~kept.any(dim=1)
     counts = kept.sum(dim=1)
+    # a stable sort of 0 and 1 moves kept items up and keeps their order, without a loop over rows
     order = (~kept).long().argsort(dim=1, stable=True)[:, : int(counts.max())]
     beyond = sent(torch.arange(order.shape[1]) >= counts[:, None], items.device)
     order = sent(order, items.device)
@@ -226,6 +223,7 @@ class CRCL(Method):
     def plan(self) -> Sequence[EpochPlan]:
         """The self-refining rounds: each starts with a fresh network and resets the best score."""
         c = self.config
+        # Table 4 without SCC: one round as long as all of them
         rounds = c.rounds if c.self_refining else (sum(c.rounds),)
         return [
             EpochPlan(
@@ -237,6 +235,7 @@ class CRCL(Method):
                 forget_best=round > 0 and epoch == 0,
             )
             for round, epochs in enumerate(rounds)
+            # decays within each round; supplement B.2 has one, in the last round
             for epoch, rate in enumerate(stepwise(c.learning_rate, c.lr_decay, c.lr_update, epochs))
         ]
 
@@ -252,6 +251,8 @@ class CRCL(Method):
             output = network.output(batch, images, captions)  # a captioner writes the whole caption
             log_i2t = matching_log_probabilities(output.similarities, c.temperature)
             log_t2i = matching_log_probabilities(output.similarities.T, c.temperature)
+            # in training mode, on augmented pairs: the label that weights the loss already includes this
+            # step's prediction, where Eq. 11 has that of the epoch before
             labels = self.refine_labels(plan, batch.pair_ids, log_i2t, log_t2i)
             active = c.active_weight * active_loss(log_i2t, log_t2i, labels).mean()
             trust = labels if c.exponent is None else torch.full_like(labels, 1 - c.exponent)
@@ -267,11 +268,15 @@ class CRCL(Method):
         prediction = (log_i2t.diagonal().exp() + log_t2i.diagonal().exp()) / 2
         if not c.self_refining and plan.epoch >= c.freeze_epochs:
             self.labels.write(pair_ids, prediction)
+            # section 3.6: without SCC the prediction is the label, unfiltered
             return prediction
         labels = self.labels.read(pair_ids)
         if plan.epoch >= c.freeze_epochs:
             labels = momentum_label(labels, prediction, c.momentum)
+        # Eq. 12 filters for the loss; the code filters frozen labels too, and stores the result
         labels = confident_label(labels, c.confidence_threshold)
+        # Eq. 11 takes the last frozen prediction as the next epoch's label; the code stores it and then mixes
+        # by momentum
         first_estimate = c.self_refining and plan.round == 0 and plan.epoch == c.freeze_epochs - 1
         self.labels.write(pair_ids, prediction if first_estimate else labels)
         return labels

@@ -6,19 +6,16 @@ NCR's two networks, with InfoNCE instead of the triplet and one division for bot
 pairs that one of them does (hard), and the rest (noisy). All labels are refined with the networks' own predictions. The
 weight that a label takes from the given pair goes to other captions and images of the batch (mining).
 
-We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations:
-  * Both directions' cross entropies are added, as in the code, not averaged.
-  * A mined weight is a share of similarities, with gradient.
-  * The code needs similarities in (0, 1). Negative cosines count as 0 when negatives are mined.
-  * After its last batch the hard set is used up, but the filter still counts it. The code predicts that batch anew in
-    every iteration; here the last mean is kept. ``faults: published`` keeps the code's behaviour.
-  * Below epoch ``hard_from_epoch`` the filter does not depend on the labels, so only clean labels are predicted.
-  * The code stops if the hard or the noisy set is empty. Here an empty set takes no step and has no part in the
-    filter. If fewer than two pairs are clean, all are.
-  * A batch of one ends the code's epoch, or skips its step; we skip a single left-over pair.
-  * The code restores the best epoch of the warm-up, which needs a new best dev rSum and six new best recalls at once;
-    without one, it uses untrained networks. Here training continues from the end of the warm-up.
-  * ``negatives: even`` spreads what a label leaves over all others of the batch, an option that the code leaves off.
+We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations, each at
+its line:
+  * both directions' cross entropies are added, not averaged (in ``kit/co_teaching.py``);
+  * negative cosines, which the code cannot have, count as 0 when negatives are mined;
+  * the filter counts a hard set that is used up, see ``faults``;
+  * empty sets take no step, where the code stops, and pairs are not predicted without need;
+  * a batch of one ends the code's epoch, or skips its step; we skip a single left-over pair;
+  * training continues from the end of the warm-up. The code restores its best epoch, which needs a new best dev rSum
+    and six new best recalls at once; without one it goes on with untrained networks;
+  * ``negatives: even`` is an option that the code leaves off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +47,7 @@ class CREAMConfig(ContrastiveConfig):
     Attributes:
         trusted_share: with a larger share of clean pairs, clean and hard batches keep every mined weight, in [0, 1]
             (code: 0.85).
-        negatives: ``mined``, or ``even`` (see Deviations).
+        negatives: ``mined``, or ``even``: what a label leaves is spread over all others of the batch.
         hard_from_epoch: first epoch after the warm-up with hard batches (code: 10).
             Noisy batches never come before them.
     """
@@ -107,6 +104,7 @@ def expected_label(mean_labels: Mapping[str, Tensor], sets: Division) -> Tensor:
         sets: sets that give the sizes.
     """
     sizes = {name: len(getattr(sets, name)) for name in mean_labels}
+    # an empty set has no mean label and no part; the code stops at one
     total = sum(sizes.values())
     return torch.stack([mean * (sizes[name] / total) for name, mean in mean_labels.items()]).sum()
 
@@ -125,6 +123,7 @@ def filters(
     if clean_share > config.trusted_share:
         return 0.0, 0.0
     if epoch < config.hard_from_epoch:
+        # at least 1, so nothing is mined; it does not depend on labels, so those of the other sets are not predicted
         return float(config.hard_from_epoch - epoch), f
     return f, f
 
@@ -141,12 +140,15 @@ def mined_targets(similarities: Tensor, labels: Tensor, smallest: Tensor | float
         labels: y in [0, 1], ``(B,)``.
         smallest: the filter.
     """
+    # the code's similarities are sigmoids; a negative share would be no weight
     others = similarities.where(similarities >= 0, 0.0)
     others = others.masked_fill(torch.eye(len(labels), dtype=torch.bool, device=labels.device), 0.0)
     left = 1 - labels
+    # weights are shares of similarities, so the loss also moves its own targets: they keep their gradient
     captions = left[:, None] * others / (others.sum(dim=1, keepdim=True) + SMALLEST_SUM)
     images = left[None, :] * others / (others.sum(dim=0, keepdim=True) + SMALLEST_SUM)
     return Targets(
+        # dropped weights are not given to the others: rows then sum to less than 1
         *(weights.where(weights >= smallest, 0.0) + labels.diag() for weights in (captions, images))
     )
 
@@ -187,6 +189,7 @@ class CREAM(ContrastiveCoTeaching):
         ids = batches.pair_ids.to(self.clean_probability[0].values.device)
         both = [memory.read(ids) for memory in self.clean_probability]
         clean, hard, noisy = three_sets(both, self.config.clean_threshold)
+        # the mixtures have separated nothing: train on all pairs
         if clean.sum() < 2:
             return Division(ids, ids[:0], ids[:0])
         return Division(ids[clean], ids[hard], ids[noisy])
@@ -205,6 +208,8 @@ class CREAM(ContrastiveCoTeaching):
             # all labels stand before the first step moves the network; a hard pair's w is the mean of both networks'
             label = refined_label(w[clean.pair_ids], self.predict(network, clean))
             mean_labels["clean"] = label.mean()
+            # the hard set runs out before the clean one. The code predicts its last batch anew in every
+            # iteration, by a network that has moved; repaired, the last mean stays in the filter
             counted = last_hard if hard is None and c.faults == "published" else hard
             if counted is not None:
                 last_hard = counted

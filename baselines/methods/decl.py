@@ -6,16 +6,13 @@ A similarity is evidence that an image and a caption match. Evidential learning 
 batch. A pair counts as noisy for an epoch if its own candidate does not have the most evidence. Noisy pairs learn that
 they have no match; clean pairs also have a triplet loss on ever fewer, ever harder negatives.
 
-We follow the published code and the supplement; the paper's main text was not available. Deviations:
-  * Evidence comes from the similarity r before its sigmoid. Our networks return s = sigmoid(r), so tanh(r) is written
-    as a function of s, with the same values and gradients. A similarity without a sigmoid (a cosine) is used as r.
-  * As in the code, the evidential loss is a mean over the pairs of a batch, and the triplet loss a sum.
-  * The number of negatives starts at the recipe's batch size, even in a smaller batch, and also counts warm-up steps.
-  * A training batch of at most mu pairs ends the code's epoch; we skip it. It can only be the last one.
-  * Selection on dev uses similarity, ranking on test uses evidence. For one network the order is the same; for two,
-    averaging evidence gives more weight to the surer network.
-  * The divergence from a flat distribution is computed in float64.
-  * The published training script evaluates on test after every epoch; here test is not read.
+We follow the published code and the supplement; the paper's main text was not available. Deviations, each at its line:
+  * evidence of a similarity with or without a sigmoid;
+  * the number of negatives also falls in the warm-up, and from the recipe's batch size;
+  * batches that are too small for mu are skipped;
+  * dev is ranked by similarity, test by evidence;
+  * the divergence is computed in float64;
+  * the published training script evaluates on test after every epoch; here test is not read.
 """
 
 from typing import Annotated
@@ -77,13 +74,11 @@ def variance(alpha: Tensor) -> Tensor:
 
 
 def misleading_evidence(alpha: Tensor, labels: Tensor) -> Tensor:
-    """Divergence of the evidence for wrong candidates from no evidence, ``(queries,)``.
-
-    Computed in float64, because large logarithms of gamma functions cancel.
-    """
+    """Divergence of the evidence for wrong candidates from no evidence, ``(queries,)``."""
     wrong = (1 + (alpha - 1) * (1 - labels)).double()
     total = wrong.sum(dim=1)
     n_candidates = wrong.new_full((), wrong.shape[1])
+    # float64, unlike the code: large logarithms of gamma functions cancel
     normaliser = total.lgamma() - wrong.lgamma().sum(dim=1) - n_candidates.lgamma()
     slope = ((wrong - 1) * (wrong.digamma() - total.digamma()[:, None])).sum(dim=1)
     return (normaliser + slope).to(alpha)
@@ -108,7 +103,9 @@ def squashed(similarities: Tensor, similarity_range: tuple[float, float]) -> Ten
         similarity_range: range of the network's similarities; (0, 1) means a sigmoid.
     """
     if similarity_range != (0.0, 1.0):
+        # a cosine is taken as r itself; the code has networks with a sigmoid alone
         return similarities.tanh()
+    # tanh(r) as a function of s = sigmoid(r), with the values and gradients of the code, which reads r
     return (2 * similarities - 1) / (similarities.square() + (1 - similarities).square())
 
 
@@ -128,6 +125,7 @@ def predicted_clean(evidence: Tensor) -> Tensor:
 
 def cross_modal_evidential_loss(evidence: Tensor, clean: Tensor, divergence_weight: float) -> Tensor:
     """Evidential loss of every pair in both directions, ``(B,)``; noisy pairs have no match."""
+    # a row of zeros: no candidate has a right to evidence
     labels = torch.diag(clean.to(evidence))
     images = evidential_loss(evidence + 1, labels, divergence_weight)
     return images + evidential_loss(evidence.T + 1, labels, divergence_weight)
@@ -142,6 +140,7 @@ def negatives_at(step: int, batch_size: int, pairs: int, config: DECLConfig) -> 
         pairs: pairs in this batch.
         config: eta and mu.
     """
+    # the recipe's batch size, even in a smaller last batch
     n = max(int(batch_size - config.hardening * step), config.fewest_negatives)
     return n if n <= pairs else pairs - 1
 
@@ -177,11 +176,13 @@ class DECL(Method):
             self.refuse_small_batches(batches.batch_size)
             self.predict(batches)
         begun = int(self.steps)
+        # a batch of at most mu pairs ends the code's epoch; skipped here, as it can only be the last
         trained = (
             batch
             for batch in batches.shuffled("train")
             if warming_up or len(batch) > self.config.fewest_negatives
         )
+        # counted over the run, so that warm-up steps drop negatives too
         for number, batch in enumerate(trained, start=begun + 1):
             clean = torch.ones_like(batch.pair_ids) if warming_up else self.clean.read(batch.pair_ids)
             negatives = negatives_at(number, batches.batch_size, len(batch), self.config)
@@ -206,6 +207,8 @@ class DECL(Method):
             evidence(signed, c.temperature), clean, c.divergence_weight
         ).mean()
         triplet = hardest_mean_triplet(signed, c.margin, negatives)
+        # a sum over pairs beside the mean of the evidential loss, as in the code: lambda_1 holds for its
+        # batch size
         hinge = c.hinge_weight * triplet.masked_fill(~clean, 0).sum()
         auxiliary = output.auxiliary.masked_fill(~clean, 0).mean()
         step(network, evidential + hinge + auxiliary, batch, evidential=evidential, hinge=hinge)
@@ -217,6 +220,7 @@ class DECL(Method):
         for batch in batches.covering("predict"):
             found = evidence(self.squash(network, network(batch).similarities), self.config.temperature)
             self.clean.write(batch.pair_ids, predicted_clean(found))
+            # queries of both sides have a distribution of their own
             doubt = (uncertainty(found + 1) + uncertainty(found.T + 1)) / 2
             self.certainty.write(batch.pair_ids, 1 - doubt)
 
@@ -226,6 +230,8 @@ class DECL(Method):
 
     def ranking_scores(self, network: Backbone, similarities: Tensor) -> Tensor:
         """The evidence."""
+        # the order of one network's similarities stays; a mean over two gives more weight to the surer one. Dev is
+        # ranked by similarity, as in the code
         return evidence(self.squash(network, similarities), self.config.temperature)
 
     def estimates(self) -> dict[str, Tensor]:

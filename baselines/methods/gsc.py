@@ -6,20 +6,16 @@ A matching pair is close across modalities, and its image relates to other image
 captions. Both agreements are learned by contrast, and both indicate how far a pair can be trusted. The smaller
 indicator, smoothed over epochs, weights the pair in the next epoch.
 
-Deviations between paper and published code; we follow the code unless said otherwise:
+Deviations between paper and published code, each at its line; we follow the code unless said otherwise:
   * ``gsc_plus`` is Algorithm 1, two networks that exchange labels, as in the paper's tables; ``gsc`` is
     the single network of the ablation in Table 4. Their published codes compare items of one modality
-    differently (see the backbones' ``image_image_similarities`` and ``caption_caption_similarities``).
-  * Algorithm 1 trains one network after the other; the code trains both on each batch, A first.
-  * Eq. 3 and Eq. 8 run over the N pairs of the dataset; the code takes them within the batch, from the
-    forward pass of the training step, once per epoch.
-  * Eq. 7 weights the structures by y; the code also weights each pair's loss by y.
-  * The weight of Eq. 9 is called gamma and, in section 4.2, lambda; the scripts set it per dataset.
-  * The published warm-up fails and no script uses it; ours keeps all labels at 1, as Algorithm 1 does in its first
-    epoch.
-  * The published tables of labels have fixed lengths for three datasets and are missing from its
-    checkpoints; here they have the dataset's length and are part of the state.
-  * The published training script evaluates on test after every epoch; here test is not read.
+    differently (see the backbones' ``image_image_similarities`` and ``caption_caption_similarities``);
+  * both networks train on each batch, not one after the other;
+  * Eq. 3 and Eq. 8 run over the batch, in training mode, and Eq. 7 weights twice by y;
+  * the weight of Eq. 9 is called gamma and, in section 4.2, lambda; the scripts set it per dataset;
+  * the warm-up, which fails in the code, keeps all labels at 1;
+  * labels are part of a checkpoint;
+  * the published training script evaluates on test after every epoch; here test is not read.
 """
 
 from typing import Annotated, ClassVar
@@ -95,6 +91,7 @@ def intra_modal_loss(images: Tensor, captions: Tensor, labels: Tensor, temperatu
         temperature: tau_2.
     """
     logits = images @ captions.T / temperature
+    # Eq. 7 weights the structures by y; the code also weights the loss by y
     return -labels * logits.log_softmax(dim=1).diagonal()
 
 
@@ -121,6 +118,8 @@ class Indicators(nn.Module):
 
     def __init__(self, n_pairs: int) -> None:
         super().__init__()
+        # buffers of the dataset's length; the code has tables of fixed lengths for three datasets, and leaves
+        # them out of its checkpoints
         self.cross_modal = PairMemory(n_pairs, initial=1.0)
         self.intra_modal = PairMemory(n_pairs, initial=1.0)
         self.label = PairMemory(n_pairs, initial=1.0)
@@ -137,6 +136,7 @@ class Indicators(nn.Module):
             memory.write(pair_ids, momentum_update(memory.read(pair_ids), new, momentum))
         label = self.cross_modal.read(pair_ids)
         if config.intra_modal:
+            # the smaller one: a pair is trusted as far as both agree that it matches
             label = torch.minimum(label, self.intra_modal.read(pair_ids))
         self.label.write(pair_ids, label)
 
@@ -162,8 +162,10 @@ class GSC(Method):
         """Algorithm 1."""
         self.train()
         for batch in batches.shuffled("train"):
+            # Algorithm 1 trains one network after the other; the code both on each batch, A first
             for k in range(self.n_networks):
                 self.train_step(k, batch, step)
+        # Algorithm 1 begins with labels of 1 for an epoch; the code's warm-up fails and no script uses it
         if plan.epoch + 1 < self.config.warmup_epochs:
             return
         for k, own in enumerate(self.indicators):
@@ -176,6 +178,7 @@ class GSC(Method):
         labels = self.indicators[(k + 1) % self.n_networks].label.read(batch.pair_ids)
         output = network(batch)
         similarities = output.similarities
+        # labels weight columns: items of doubtful pairs are poor landmarks
         image_structure = labels * network.image_image_similarities(output.images, self.variant)
         caption_structure = labels * network.caption_caption_similarities(output.captions, self.variant)
         cross_modal = cross_modal_loss(similarities, labels, c.cross_modal_temperature).mean()
@@ -185,6 +188,8 @@ class GSC(Method):
         auxiliary = (labels * output.auxiliary).mean()
         intra_modal_weight = c.intra_modal_weight if c.intra_modal else 0.0
         loss = cross_modal + intra_modal_weight * intra_modal + auxiliary
+        # Eq. 3 and Eq. 8 run over all N pairs; the code takes both within the batch, from the forward pass of
+        # this step
         indicator = matching_probability(similarities, c.cross_modal_temperature)  # y_CM of Eq. 3
         own.seen_cross_modal.write(batch.pair_ids, indicator)
         own.seen_agreement.write(batch.pair_ids, structural_agreement(image_structure, caption_structure))

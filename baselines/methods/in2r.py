@@ -7,27 +7,18 @@ Two networks divide the pairs for each other, as in NCR. Surely clean pairs go i
 nearest images in the peer's memory, and a small attention network (refiner) turns their captions into a prototype,
 which replaces its own caption. A noisy caption gets an image prototype likewise.
 
-Deviations between paper and published code; we follow the code unless said otherwise:
-  * Eq. 10 and 11 compare distributions over the noisy batch: a query's, and its prototype's. In the code the prototype
-    of a pair is its positive and those of the others are its negatives. ``rectification: paper`` is the paper's.
-  * Eq. 9 is one refiner for both directions, with a feed-forward layer. The code has two refiners without that layer,
-    and normalises prototypes.
-  * The paper warms up with the first term of the loss alone. The code adds two views of each image, and of each
-    caption, which differ in their dropout masks.
-  * The paper has Adam, a cosine schedule, and intra-modal terms with margin 0.2 and weight 0.1. The code has AdamW, a
+Deviations between paper and published code, each at its line; we follow the code unless said otherwise:
+  * the loss of noisy pairs (Eq. 10 and 11), see ``rectification``;
+  * two refiners without a feed-forward layer, whose prototypes have unit length (Eq. 9);
+  * the warm-up compares two views of each image, and of each caption;
+  * the paper has Adam, a cosine schedule, and intra-modal terms with margin 0.2 and weight 0.1. The code has AdamW, a
     step schedule, margin 0.3 and weight 1. Warm-up epochs and neighbours are the paper's; the code's defaults are 1
-    and 1.
-  * The paper freezes both memories within an epoch. In the code one network trains after the other, so the second reads
-    what the first has just stored. In the first epoch the first network reads nothing.
-  * The code stores clean pairs whose probability, from the peer, exceeds the mean of the network's *own* probabilities.
-    In float32 that mean rounds to 1 if the mixture is sure, and nothing is ever stored. Here the mean is also the
-    peer's, in float64, and a pair at the mean is stored. ``faults: published`` keeps the code's behaviour.
-  * The code's VSE-infinity has an MLP over captions, dropout and centred vectors, and so have the recipes. The code
-    centres by the batch in evaluation too, so scores depend on the order of the loader; we use a running mean there.
-  * The code's word vectors start from GloVe; ours are drawn.
-  * A batch of one turns the code's networks into NaN; we skip a single left-over pair. If fewer than two pairs are
-    clean, all are.
-  * With five captions an image, the neighbours of a noisy pair may be its own image; the log gives their share.
+    and 1;
+  * the memories change within an epoch;
+  * the threshold of stored pairs, see ``faults``;
+  * the code's VSE-infinity has an MLP over captions, dropout and centred vectors, and so have the recipes; its word
+    vectors start from GloVe, ours are drawn;
+  * batches of one, and divisions that separate nothing (in ``kit/batches.py`` and ``kit/mixture.py``).
 """
 
 import math
@@ -63,13 +54,13 @@ class IN2RConfig(WarmUpThenStepDecay):
         intra_margin: margin between two views of images, or of captions, at least 0 (code: 0.3).
         intra_weight: weight of the two intra-modal terms, at least 0 (code: 1).
         rectification_weight: weight of Eq. 11, at least 0 (paper: 1).
-        rectification: see Deviations.
+        rectification: loss of noisy pairs, the code's (``published``) or that of Eq. 10 (``paper``).
         neighbours: K, pairs per prototype, at least 1 (paper: 5).
         heads: heads of a refiner's attention, a divisor of the joint space's dimension (paper: 4).
         refiner_dropout: in [0, 1) (code: 0.1).
         memory: M, maximum pairs in a memory (paper: 65,536 Flickr30K, 448,000 COCO).
         clean_threshold: pairs with a probability above it are clean, in [0, 1) (code: 0.5).
-        faults: see Deviations.
+        faults: ``published`` keeps the code's threshold of stored pairs.
         word_change: probability of masking, replacing or dropping a word, in [0, 1] (code: 0.2).
         region_change: probability of dropping or blanking a region, in [0, 1] (code: 0.2).
         weight_decay: weight decay of AdamW, at least 0 (code: 1e-4).
@@ -127,10 +118,12 @@ def rectification(
         prototypes: replace their captions (or images), ``(B, dim)``; they receive a gradient too.
         others: their own captions (or images), ``(B, dim)``; the pairing is not used.
         temperature: tau.
-        form: see Deviations.
+        form: ``published`` or ``paper``.
     """
     if form == "published":
+        # the code: a pair's prototype is its positive, those of the others are its negatives
         return robust_loss(queries @ prototypes.T, temperature)
+    # Eq. 10: a query and its prototype should see the noisy batch alike; cross entropies both ways
     log_p, log_q = (
         (vectors @ others.T / temperature).log_softmax(dim=1) for vectors in (queries, prototypes)
     )
@@ -148,6 +141,8 @@ class Refiner(nn.Module):
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
+        # Eq. 9 has a feed-forward layer behind the attention, and one refiner for both directions; the code
+        # has neither
         self.q_proj, self.k_proj, self.v_proj, self.output_layer = (nn.Linear(dim, dim) for _ in range(4))
         self.layer_norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
@@ -160,6 +155,7 @@ class Refiner(nn.Module):
         )
         attention = (q @ k.transpose(2, 3) / q.shape[3] ** 0.5).softmax(dim=3)
         found = self.output_layer((attention @ v).transpose(1, 2).flatten(2))
+        # unit length, as the queries; not in Eq. 9
         return functional.normalize(self.layer_norm(neighbours + self.dropout(found)).mean(dim=1), dim=1)
 
 
@@ -243,8 +239,9 @@ class IN2R(CoTeaching):
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
     def renew_networks(self) -> None:
-        """Make two equal networks, because vectors of one are looked up among those of the other."""
+        """Make two equal networks."""
         network = self.make_network()
+        # unlike NCR's: vectors of one network are looked up among those of the other, so both need one space
         self.networks = Modules([network, deepcopy(network)])
 
     def trained_modules(self) -> Sequence[nn.Module]:
@@ -269,6 +266,8 @@ class IN2R(CoTeaching):
         """Eq. 1 between images and captions, and between two views of either."""
         tau, batch = self.config.temperature, self.augmented(batch)
         network = self.networks[k].train()
+        # the paper warms up with the first term alone; the code adds two views of either side, which differ
+        # in their dropout masks
         (images, captions), (images_again, captions_again) = (network.encode(batch) for _ in range(2))
         output = network.output(batch, images, captions)
         matching = robust_loss(output.similarities, tau).mean()
@@ -291,9 +290,11 @@ class IN2R(CoTeaching):
     def storing_threshold(self, k: int, batches: TrainingBatches) -> Tensor:
         """Minimum probability of a pair that network k stores, scalar: the mean over the clean pairs."""
         published = self.config.faults == "published"
+        # fault of the code: it compares the peer's probabilities with the mean of the network's own
         memory = self.clean_probability[k if published else 1 - k]
         probability = memory.read(batches.pair_ids.to(memory.values.device))
         if not published:
+            # in float32 the mean of a sure mixture rounds to 1; no pair exceeds it and nothing is ever stored
             probability = probability.double()
         return probability[self.is_clean(probability)].mean()
 
@@ -301,6 +302,7 @@ class IN2R(CoTeaching):
         """Which pairs of a batch to store, bool ``(B,)``, by the peer's probabilities ``(B,)``."""
         if self.config.faults == "published":
             return probability > threshold
+        # a pair at the mean is stored too, as in a division of all ones
         return probability.double() >= threshold
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
@@ -342,6 +344,8 @@ class IN2R(CoTeaching):
         of_captions = hardest_triplet(captions.vectors @ captions_again.vectors.T, c.intra_margin).sum()
         loss = matching + c.intra_weight * (of_images + of_captions)
         loss = loss + output.auxiliary.mean()
+        # the paper freezes both memories within an epoch; in the code the second network reads what the first
+        # has just stored, and in the first epoch the first one reads nothing
         self.stores[k].push(images.vectors, captions.vectors, image_ids[clean.pair_ids], stored)
         terms = {
             "matching": matching,
@@ -355,6 +359,7 @@ class IN2R(CoTeaching):
             both = rectified["image_rectification"] + rectified["caption_rectification"]
             loss = loss + c.rectification_weight * both / 2
             modules.append(self.refiners[k])
+        # the refiners' gradient is not clipped
         step(modules, loss, clean, clip=network, learning_rate=None, **terms, **rectified)
 
     def rectify(self, k: int, noisy: Batch, image_ids: Tensor, peer_stored: int) -> dict[str, Tensor]:
@@ -366,8 +371,11 @@ class IN2R(CoTeaching):
         images, captions = (side.vectors for side in self.networks[k].encode(noisy))
         if peer_stored < c.neighbours:
             return {}
+        # with several captions an image, neighbours may be the query's own image; the log gives their share
         near_images = nearest(images.detach(), peer.images[:peer_stored], c.neighbours)
         near_captions = nearest(captions.detach(), peer.captions[:peer_stored], c.neighbours)
+        # images find neighbours among images, and their captions become the prototype: modalities are
+        # compared within themselves alone
         caption_prototypes = refiners["i2t"](peer.captions[near_images])
         image_prototypes = refiners["t2i"](peer.images[near_captions])
         form = (c.temperature, c.rectification)

@@ -5,17 +5,11 @@ https://arxiv.org/abs/2403.05105
 Pairs that a mixture over their losses calls noisy are rematched instead of dropped: partial optimal transport finds
 better matches between their captions and a queue of images, at a cost learned from pairs known to match.
 
-We follow the published code; the paper's text was not available. Deviations:
-  * The mixture starts from the best split into two means; the code starts at random, which changes some divisions. If
-    the mixture collapses, all pairs count as clean.
-  * If there are fewer clean pairs than a batch, the code trains on nothing; here the pairs with the highest probability
-    form a batch. If there are fewer noisy pairs than a batch, the code stops; here only clean pairs are used.
-  * With batches of fewer than ten pairs, the cost function learns from one pair; the code stops.
-  * The queue is stored as the pairs of its images, so that a checkpoint does not store the images.
-  * In the code, a noisy pair may be matched with itself only if the stated noise ratio is 0, as for CC152K. Here it is
-    an option.
-  * The noisy batch's images enter the queue before they are matched, so with the published sizes the queue is the
-    noisy batch.
+We follow the published code; the paper's text was not available. Deviations, each at its line:
+  * the mixture starts from the best split into two means, not at random, and may collapse;
+  * too few clean pairs, or noisy ones, for a batch; batches of fewer than ten pairs;
+  * the queue is stored as the pairs of its images;
+  * whether a noisy pair may be matched with itself is an option, not a matter of the stated noise ratio.
 """
 
 from collections.abc import Iterator, Sequence
@@ -100,6 +94,7 @@ def loss_mixture(normalised: Tensor, groups: Tensor) -> BetaMixture:
     if not start.whole:
         return start
     first, _ = fitted(normalised, start, most_updates=10, least_gain=0.01)
+    # fitted twice, as in the code: ten updates, then as many as gain
     return fitted(normalised, first, least_gain=0.1)[0]
 
 
@@ -112,8 +107,10 @@ def clean_component(mixture: BetaMixture) -> int:
 def clean_posterior(losses: Tensor) -> Tensor:
     """Probability that each pair is clean, ``(n,)``; 1 if losses do not form two groups."""
     normalised = normalised_losses(losses)
+    # the code starts from a random split, which changes some divisions
     mixture = loss_mixture(normalised, two_means(normalised))
     if not mixture.whole:
+        # a component has lost its pairs: all pairs count as clean
         return torch.ones_like(losses)
     return mixture.posterior(normalised)[:, clean_component(mixture)].to(losses)
 
@@ -141,6 +138,7 @@ class CostFunction(nn.Module):
 
 def rectified_labels(plan: Tensor) -> tuple[Tensor, Tensor]:
     """The plan ``(Q, B)`` as labels of images ``(Q, B)`` and of captions ``(B, Q)``; each row sums to 1."""
+    # every label has a logarithm
     plan = plan.clamp(min=PLAN_FLOOR)
     return plan / plan.sum(dim=1, keepdim=True), plan.T / plan.T.sum(dim=1, keepdim=True)
 
@@ -186,6 +184,7 @@ class L2RM(Method):
         self.clean_probability = PairMemory(setting.n_pairs, initial=1.0)
         self.cost_function = CostFunction(setting.batch_size)
         n_queued = config.queue_size or setting.batch_size
+        # pairs, not their images, so that a checkpoint stays small; random until noisy batches fill it
         self.register_buffer("queue", torch.randint(setting.n_pairs, (n_queued,)))
 
     def plan(self) -> Sequence[EpochPlan]:
@@ -214,6 +213,7 @@ class L2RM(Method):
         self.divide(batches)
         clean_ids, noisy_ids = self.sides(batches.pair_ids)
         noisy_batches: Iterator[Batch] | None = None
+        # the code stops if the noisy pairs do not fill a batch; here only clean pairs are used
         if len(noisy_ids) >= batches.batch_size:
             noisy_batches = whole(batches.endless("noisy", pair_ids=noisy_ids), batches.batch_size)
         random = np.random.default_rng(derive_seed(batches.seed, "known pairs", plan.epoch))
@@ -224,6 +224,7 @@ class L2RM(Method):
                 continue
             self.cost_step(clean, queued, *self.known_pairs(random), step)
             noisy = next(noisy_batches)
+            # before the matching, so with the published sizes the queue is the noisy batch
             queued = self.enqueue(noisy, queued)
             self.train_step(clean, noisy, queued, step)
 
@@ -243,12 +244,14 @@ class L2RM(Method):
         probability = self.clean_probability.read(pair_ids.to(self.clean_probability.values.device))
         clean = probability > self.config.clean_threshold
         if clean.sum() < self.setting.batch_size:
+            # the code trains on nothing if the clean pairs do not fill a batch
             clean[probability.topk(self.setting.batch_size).indices] = True
         clean = clean.to(pair_ids.device)
         return pair_ids[clean], pair_ids[~clean]
 
     def known_pairs(self, random: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Positions in the queue, and the pairs of a clean batch placed there."""
+        # a tenth of fewer than ten pairs: the code stops, here one pair is known
         most = max(int(self.config.known_share * self.setting.batch_size), 1)
         n = min(int(random.integers(1, most + 1)), len(self.queue))
         places, rows = (
@@ -260,6 +263,7 @@ class L2RM(Method):
 
     def cost_step(self, clean: Batch, queued: Batch, places: Tensor, rows: Tensor, step: Step) -> None:
         """Train the cost function: clean pairs hidden in a copy of the queue should cost nothing."""
+        # a copy: the queue itself keeps its images
         images = queued.image_features.clone()
         images[places] = clean.image_features[rows]
         with torch.no_grad():
@@ -299,6 +303,8 @@ class L2RM(Method):
         costs = self.cost_function(similarities).clamp(min=PLAN_FLOOR)
         own = None
         if not c.match_own_image:
+            # the noisy batch is in front of the queue, so its pairs lie on the diagonal; the code forbids
+            # them unless the stated noise ratio is 0, as for CC152K
             own = torch.eye(*costs.shape, dtype=torch.bool, device=costs.device)
         plan = partial_transport(costs, c.transported_mass, c.regularisation, own).plan
         return plan[:-1, :-1].float()

@@ -8,20 +8,13 @@ also divide the pairs and set the margins.
 
 It uses more knowledge than the other methods: pairs known to match. Results have to state this.
 
-We follow the published code; the paper's text was not available. Deviations:
-  * The code takes trusted pairs from dev, which also selects the checkpoint: 2,900 of the dev pairs on Flickr30K; all
-    5,000 dev pairs and 6,328 training pairs on COCO. Here all of them are training pairs, kept out of training.
-  * The mismatched half of the trusted items uses captions and images of training pairs. The code takes images in their
-    clean order; here they are the given images, because no method knows more. In both, a true match is drawn
-    occasionally (about once per number of images).
-  * The code draws the mismatched captions once and only the images anew, and a division still uses the previous draw.
-    Here each network draws both anew in every epoch, and its division uses that draw.
-  * The margin of p_j is in column j of both directions, as published: right for caption queries, but an image's costs
-    have the margins of its negatives.
-  * ``virtual_gru: updated`` gives the words' GRU virtual weights too. The published numbers used a torch version in
-    which it kept its own (``kept``).
-  * If the mixture collapses or leaves fewer than two pairs, we train on all; the code drops all.
-  * The meta loss is computed from logits; the code clamps logarithms at -100.
+We follow the published code; the paper's text was not available. Deviations, each at its line:
+  * trusted pairs are training pairs, kept out of training. The code takes them from dev, which also selects the
+    checkpoint: 2,900 of the dev pairs on Flickr30K; all 5,000 dev pairs and 6,328 training pairs on COCO;
+  * mismatched items have the given images, and both networks draw both sides anew in every epoch;
+  * margins of an image's costs are those of its negatives;
+  * the virtual weights of the words' GRU, see ``virtual_gru``;
+  * a mixture that collapses, and the meta loss from logits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,7 +54,8 @@ class MSCNConfig(WarmUpThenStepDecay):
         hidden_size: hidden size of the meta network (code: 64).
         margin: m, at least 0 (code: 0.2).
         clean_threshold: pairs with a probability above it are trained on, in [0, 1) (code: 0.5).
-        virtual_gru: see Deviations.
+        virtual_gru: whether the words' GRU has virtual weights too (``updated``). In the torch version of the published
+            numbers it kept its own (``kept``).
         batch_size: batch size of training pairs and trusted items after the warm-up, which uses the recipe's (code:
             64).
         warmup_epochs: epochs on all pairs (code: 5).
@@ -113,11 +107,13 @@ def adaptive_margin(similarities: Tensor, margin: float) -> Tensor:
 
 def adaptive_triplet(similarities: Tensor, margin: float) -> Tensor:
     """Hardest negatives, margin of pair j in column j of both directions, ``(B,)``."""
+    # as published: right for caption queries, but an image's costs have the margins of its negatives
     return hardest_triplet(similarities, adaptive_margin(similarities, margin)[None, :])
 
 
 def meta_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Binary cross entropy of trusted items, scalar."""
+    # from logits; the code takes probabilities and clamps their logarithms at -100
     return functional.binary_cross_entropy_with_logits(logits, labels.to(logits))
 
 
@@ -158,6 +154,7 @@ def matched_posterior(similarities: Tensor, trusted: Tensor, labels: Tensor) -> 
     """
     start = by_moments(clamped(trusted), functional.one_hot(labels, 2))
     if not start.whole:
+        # the code drops all pairs
         return torch.ones_like(similarities)
     values = clamped(similarities)
     mixture, _ = fitted(values, start, most_updates=10, least_gain=0.01)
@@ -218,6 +215,7 @@ class MSCN(Method):
                 "MSCN replaces the last layer of SGR or SAF by its meta network, and "
                 f"{type(network).__name__} has none; set the backbone to sgr or saf"
             )
+        # in the place of the last layer, so scoring passes through it too
         network.head = MetaNetwork(network.head.in_features, self.config.hidden_size)  # type: ignore[assignment]
         return network
 
@@ -276,7 +274,11 @@ class MSCN(Method):
                 f"MSCN draws as many mismatched captions as it has trusted pairs, {n}, but only {len(ids)} "
                 "other training pairs exist; set trusted_pairs lower"
             )
+        # the code draws captions once and only images anew, and divides by the draw of the epoch before; here
+        # network k draws both anew, and its division uses that draw
         random = RandomState(derive_seed(batches.seed, "mismatched", plan.epoch, k))
+        # given images: the code knows the clean order, which no method may. A true match is drawn
+        # occasionally in both, about once per number of images
         captions, images = map(torch.from_numpy, mismatched(n, len(ids), len(ids), 1, random))
         labels = torch.arange(2).flip(0).repeat_interleave(n)
         return torch.stack([torch.cat([trusted, ids[captions]]), torch.cat([trusted, ids[images]]), labels])
@@ -309,6 +311,7 @@ class MSCN(Method):
         for batch in batches.shuffled("clean", k, pair_ids=clean_ids, batch_size=c.batch_size):
             trusted, labels = next(trusted_batches)
             loss = self.loss_after_virtual_step(network.train(), plan.learning_rate, batch, trusted, labels)
+            # unclipped, and before the network's own step, which already uses the new meta network
             step(self.head(k), loss, trusted, clip=False, meta=loss)
             triplet = adaptive_triplet(network(batch).similarities, c.margin).sum()
             step(network, triplet, batch, triplet=triplet)
@@ -317,6 +320,7 @@ class MSCN(Method):
         """Pairs that network k calls clean; all if these are fewer than two."""
         memory = self.clean_probability[k]
         clean = memory.read(pair_ids.to(memory.values.device)) > self.config.clean_threshold
+        # the code drops all pairs then
         return pair_ids[clean.to(pair_ids.device)] if clean.sum() > 1 else pair_ids
 
     def trusted_batches(
@@ -340,6 +344,7 @@ class MSCN(Method):
         The network itself does not change. The gradient reaches its meta network directly and through the step.
         """
         whole = SinglePass(network)
+        # copies, because the virtual pass must not move the running statistics
         copied = {f"network.{name}": x.clone() for name, x in network.named_buffers()}
         # cuDNN's GRU cannot be differentiated twice
         with torch.backends.cudnn.flags(enabled=False):
@@ -353,8 +358,10 @@ class MSCN(Method):
         """Weights after the step, by name, as functions of the meta network's weights."""
         weights = matching_weights(network)
         if self.config.virtual_gru == "kept":
+            # as in the torch version of the published numbers
             recurrent = {id(w) for m in network.modules() if isinstance(m, nn.GRU) for w in m.parameters()}
             weights = {name: w for name, w in weights.items() if id(w) not in recurrent}
+        # plain gradient descent, whose step can be differentiated; Adam's moments play no part
         gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True, allow_unused=True)
         return {
             name: weight if gradient is None else weight - learning_rate * gradient

@@ -6,21 +6,13 @@ Networks memorise clean pairs first, so a mixture over the per-pair loss tells c
 (co-divide); predictions of two networks turn the labels soft (co-rectify); soft labels become the margin of a
 triplet loss with hardest negatives (robust matching).
 
-Deviations between paper and published code; we follow the code unless said otherwise:
-  * Eq. 2 sums over negatives; the code takes the mean over the B entries of a row, where the own entry is zero.
-  * Eq. 4: for clean batches the code's w is a column and P a row, so the rectified label is a (B, B) matrix
-    ``w_i + (1 - w_i) P_j`` and noisy labels a column, whose margin is in row i of both directions.
-    ``label_shape: published`` keeps that; ``paper`` gives every pair one label in both directions.
-  * Eq. 5 subtracts the mean similarity of the negatives; the code works with the clamped mean triplet costs:
-    ``clamp(alpha - (mean row cost + mean column cost) / 2, 0, alpha)``, and tau is the mean of the
-    B // 10 + 1 largest.
-  * If no pair of a batch has a positive prediction, the code divides by zero and continues with NaN; we use 0.
-  * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a
-    second gradient step of its own.
-    * If every clean probability exceeds the threshold, the code counts the lowest hundredth as noisy; so do we.
-    * A batch of one ends the code's epoch; we skip a single left-over pair. A single noisy pair, which stops the code,
-    is skipped; if fewer than two pairs are clean, all are.
-  * The embedding size is 2048 in the paper and 1024 in the code.
+Deviations between paper and published code, each at its line; we follow the code unless said otherwise:
+  * the loss of the division (Eq. 2) is a mean in place of sums;
+  * labels of clean batches are matrices (Eq. 4), see ``label_shape``;
+  * predictions come from costs instead of similarities (Eq. 5);
+  * noisy batches begin in the middle of training (Algorithm 1), as gradient steps of their own;
+  * divisions that separate nothing, and batches of one pair (in ``kit/mixture.py`` and ``kit/batches.py``);
+  * the embedding size is 2048 in the paper and 1024 in the code.
 """
 
 import math
@@ -47,7 +39,7 @@ class NCRConfig(WarmUpThenStepDecay):
         clean_threshold: pairs with w above it are clean, in [0, 1) (Algorithm 1: 0.5).
         curve: maps a label to a margin; Eq. 7 is ``exponential``, the others are the supplement's.
         curve_base: m of Eq. 7, above 1 (section 4.2: 10).
-        label_shape: see Deviations.
+        label_shape: one label per pair (``paper``), or the code's matrix of a clean batch (``published``).
         co_divide: False trains on all pairs alike, each with the second label of Eq. 4 (Table 4).
         co_rectify: False trains on clean pairs only, each with label 1 (Table 4).
         warmup_epochs: epochs with Eq. 2 (code: 5 Flickr30K, 10 COCO and CC152K).
@@ -71,14 +63,19 @@ class NCRConfig(WarmUpThenStepDecay):
 def matching_prediction(similarities: Tensor, margin: float) -> Tensor:
     """P of Eq. 5, ``(B,)`` in [0, 1]: margin over the negatives, relative to the batch's best tenth."""
     caption_costs, image_costs = hinge_costs(similarities, margin)
+    # Eq. 5 subtracts the mean similarity of the negatives; the code works with costs, so a negative that is
+    # further away than the margin counts as exactly the margin away
     mean_cost = (caption_costs.mean(dim=1) + image_costs.mean(dim=0)) / 2
     advantage = (margin - mean_cost).clamp(0, margin)
+    # tau: the largest 10 %, and one more; the code clamps before the mean, Eq. 5 after the division
     anchor = advantage.topk(len(advantage) // 10 + 1).values.mean()
+    # no pair of the batch has an advantage: the code goes on with 0 / 0, we with 0
     return (advantage / anchor).nan_to_num(0.0).clamp(0, 1)
 
 
 def rectified_clean_label(clean_probability: Tensor, prediction: Tensor, shape: str) -> Tensor:
     """Eq. 4, first line: ``w + (1 - w) P``; ``(B, B)`` as published, ``(B,)`` as in the paper."""
+    # the code has w as a column and P as a row, so entry (i, j) is w_i + (1 - w_i) P_j
     w = clean_probability[:, None] if shape == "published" else clean_probability
     return w + (1 - w) * prediction
 
@@ -108,6 +105,8 @@ def ncr_triplet(similarities: Tensor, labels: Tensor, config: NCRConfig) -> Tens
     margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
     if margins.dim() == 2:
         return hardest_triplet(similarities, margins)
+    # the code keeps labels of noisy batches as a column: row i of both directions has the margin of image i,
+    # which is right for image queries; the paper has one margin per pair
     rows, columns = margins[:, None], margins[None, :]
     return hardest_triplet(similarities, rows, rows if config.label_shape == "published" else columns)
 
@@ -141,6 +140,7 @@ class NCR(CoTeaching):
             for batch in batches.shuffled("undivided", k):
                 self.train_step(network, batch, self.noisy_label(batch), step)
             return
+        # Algorithm 1 samples noisy batches in every epoch; the code only in the second half
         train_noisy = c.co_rectify and plan.epoch >= c.epochs // 2
         for clean, noisy in self.divided_batches(k, batches, noisy=train_noisy):
             w = probability.read(clean.pair_ids)
@@ -150,7 +150,9 @@ class NCR(CoTeaching):
             labelled = [(clean, label)]
             if noisy is not None:
                 labelled.append((noisy, self.noisy_label(noisy)))
-            for batch, label in labelled:  # both labels are computed before the first step
+            # both labels are computed before the first step; the code takes a step on each batch, line 11 of
+            # Algorithm 1 one on both
+            for batch, label in labelled:
                 self.train_step(network, batch, label, step)
 
     def train_step(self, network: Backbone, batch: Batch, label: Tensor | None, step: Step) -> None:
@@ -158,9 +160,11 @@ class NCR(CoTeaching):
         output = network.train()(batch)
         auxiliary = output.auxiliary
         if label is None:
+            # a mean over the B entries of a row, of which the own one is zero; Eq. 2 has sums
             losses = mean_triplet(output.similarities, self.config.margin)
         else:
             losses = ncr_triplet(output.similarities, label, self.config)
+            # the captioner of VSRN trusts a pair as far as its own label does
             auxiliary = auxiliary * (label.diagonal() if label.dim() == 2 else label)
         step(network, losses.sum() + auxiliary.mean(), batch)
 
@@ -172,4 +176,5 @@ class NCR(CoTeaching):
     @torch.no_grad()
     def predict(self, network: Backbone, batch: Batch) -> Tensor:
         """P of a batch in evaluation mode."""
+        # the paper does not name the mode; batch statistics and dropout would change P from call to call
         return matching_prediction(network.eval()(batch).similarities, self.config.margin)

@@ -6,22 +6,16 @@ A copy of the network, the siamese network, trains on each batch first. Every pa
 clean pairs with a similar image or caption. If the copy's losses on a pair's entries rise, the pair is harmful, and its
 weight falls below 1.
 
-Only the paper's abstract and figures were available, so equations have no numbers here. In the paper's form each pair
-has its own weight, and the network also trains on the entries. In the code only the mean weight of a batch has an
-effect, and the memory loss has no gradient. ``faults: published`` keeps both, and the code's schedule (see
-:meth:`baselines.kit.fine_tuning.FineTuning.rate`).
-
-Deviations in either form:
-  * The published rate, 2e-7, is for half-precision weights and moments, where a step is far longer. In float32 it
-  hardly
-    changes CLIP, so the default is OSA's 1e-5.
-  * Entries are chosen by cosine; the code does not normalise clean vectors. As in the code, a clean pair may be its own
-    entry, and an entry that occurs twice in a batch is its own negative.
-  * If fewer than two pairs are surely clean, all are.
-  * A loss of exactly 0 counts as unchanged. The code divides by it, which gives weights of -1 and 1.
-  * An incomplete last batch is kept.
-  * The siamese network takes its step in evaluation mode, as in the code, and without a backbone's auxiliary losses.
-  * Without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
+Only the paper's abstract and figures were available, so equations have no numbers here; ``faults: published`` keeps
+what the code does against them. Deviations, each at its line:
+  * in the code only the mean weight of a batch has an effect, and the memory loss has no gradient;
+  * the code's schedule (see :meth:`baselines.kit.fine_tuning.FineTuning.rate`);
+  * the published rate, 2e-7, is for half-precision weights and moments, where a step is far longer. In float32 it
+    hardly changes CLIP, so the default is OSA's 1e-5;
+  * entries are chosen by cosine, and strictly clean sets are never empty;
+  * a loss of exactly 0 counts as unchanged;
+  * an incomplete last batch is kept, and backbones' auxiliary losses do not reach the siamese network;
+  * without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
 """
 
 from collections.abc import Sequence
@@ -57,6 +51,7 @@ class NPCConfig(FineTuningConfig):
 def clean_posterior(losses: Tensor, random_state: RandomState | int) -> Tensor:
     """Clean probability of each pair, ``(n,)`` in [0, 1]: lower component of a mixture fitted to raw losses."""
     values = losses.detach().cpu().numpy()
+    # raw losses: they keep their scale, unlike NCR's
     posterior = mixture_posterior(values, larger_mean=False, random_state=random_state, max_iter=100)
     return torch.from_numpy(posterior).to(losses)
 
@@ -64,6 +59,7 @@ def clean_posterior(losses: Tensor, random_state: RandomState | int) -> Tensor:
 def surely_clean(probability: Tensor, threshold: float) -> Tensor:
     """The strict clean set, bool ``(n,)``: above the threshold; all pairs if fewer than two are."""
     clean = probability > threshold
+    # no entry could be chosen from fewer
     return clean if clean.sum() > 1 else torch.ones_like(clean)
 
 
@@ -74,20 +70,20 @@ def nearest(queries: Tensor, keys: Tensor) -> Tensor:
         queries: float ``(n, dim)``; unit vectors.
         keys: float ``(m, dim)``; unit vectors, so that the largest cosine wins.
     """
+    # cosines; the code does not normalise the clean side. A clean pair may be its own entry, as in the code
     return torch.cat([(block @ keys.T).argmax(dim=1) for block in torch.split(queries, QUERIES_AT_ONCE)])
 
 
 def ratio(before: Tensor, after: Tensor) -> Tensor:
     """``a / a'``, ``(B,)``: below 1 if the loss of an entry has risen; 1 if a loss is 0."""
+    # the code divides by 0, which gives weights of -1 and 1
     return torch.where((before == 0) | (after == 0), 1.0, before / after)
 
 
 def confidence(ratios: Sequence[Tensor]) -> Tensor:
-    """w, ``(B,)`` in [0, 1]: ``tanh(r)`` where r, the mean of both entries' ratios, is below 1, else 1.
-
-    Weights between tanh(1) = 0.76 and 1 do not occur.
-    """
+    """w, ``(B,)`` in [0, 1]: ``tanh(r)`` where r, the mean of both entries' ratios, is below 1, else 1."""
     r = torch.stack(list(ratios)).mean(dim=0)
+    # so weights between tanh(1) = 0.76 and 1 do not occur
     return torch.where(r < 1, r.tanh(), 1.0)
 
 
@@ -155,7 +151,9 @@ class NPC(FineTuning):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Losses of image entries and caption entries before and after a step of the copy, ``(B,)`` each."""
         siamese = self.siamese
+        # every batch is tried from the network's weights; the copy's optimiser keeps its moments
         siamese.load_state_dict(self.networks[0].state_dict())
+        # in evaluation mode as in the code, so that dropout does not make losses rise
         siamese.eval()
         before = self.memory_losses(siamese, entries)
         for module in siamese.modules():
@@ -170,6 +168,7 @@ class NPC(FineTuning):
     @torch.no_grad()
     def memory_losses(self, network: Backbone, entries: Sequence[Batch]) -> list[Tensor]:
         """Losses of entries among themselves, ``(B,)`` per batch of entries, without gradient."""
+        # an entry that occurs twice in a batch is its own negative, as in the code
         return [self.pair_losses(network, network(each).similarities) for each in entries]
 
     def weighted_step(
@@ -195,6 +194,7 @@ class NPC(FineTuning):
         output = network(batch)
         losses = self.pair_losses(network, output.similarities) + output.auxiliary
         if self.config.faults == "published":
+            # fault of the code: one weight for the whole batch, and entries whose losses carry no gradient
             weighted, of_entries = weight.mean() * losses.mean(), before
         else:
             weighted = (weight * losses).mean()

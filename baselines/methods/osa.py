@@ -6,19 +6,14 @@ An estimator, the network before training, scores every pair once. For it, unrel
 in a cone, with a mean similarity beta. Pairs below beta have weight 0; above it, weights rise with similarity. Equation
 numbers refer to the first version.
 
-Where the published code differs from the paper, the default follows the paper and ``faults: published`` the code:
-  * Eq. 4 averages over K random pairs; the code averages over all pairings of them.
-  * Eq. 5 is ``z^2 (1 - z)``. The code divides by the largest z of the batch and uses ``x^2 (1 - x) (1 + x)``, so the
-    best pair of every batch has weight 0.
-  * The code's schedule, see :meth:`baselines.kit.fine_tuning.FineTuning.rate`.
+Where the published code differs from the paper, the default follows the paper and ``faults: published`` the code: beta
+(Eq. 4), the weight (Eq. 5), and the schedule (:meth:`baselines.kit.fine_tuning.FineTuning.rate`).
 
-Deviations in either form:
-  * If no pair of a batch is above beta, the code divides 0 by 0; here all weights are 0.
-  * The estimator never changes, so every pair is scored once, on the whole image, instead of in every batch.
-  * Random captions have start and end tokens and the length of the data's captions. Backbones that read features have
-  no
-    random images; there beta is the mean similarity of images with the captions of other pairs.
-  * Without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
+Deviations in either form, each at its line:
+  * no pair of a batch above beta, and no pair at all;
+  * every pair is scored once, on the whole image;
+  * random captions, and beta of backbones that read features;
+  * without pre-trained weights the network warms up with InfoNCE first, and keeps a fixed temperature.
 """
 
 from dataclasses import replace
@@ -43,6 +38,7 @@ class OSAConfig(FineTuningConfig):
 def random_pairs(batch: Batch, seed: int) -> Batch:
     """Equally many pairs of random images and captions: numbers in [0, 1), and words of the first hundred."""
     generator = torch.Generator().manual_seed(seed)
+    # as many regions and words as a batch of the data, with its start and end tokens and lengths
     images = torch.rand(batch.image_features.shape, generator=generator)
     words = torch.randint(RANDOM_WORDS, batch.caption_tokens.shape, generator=generator)
     device = batch.pair_ids.device
@@ -78,6 +74,8 @@ def pair_weight(similarity: Tensor, shift: Tensor | float) -> Tensor:
 def batch_weight(similarity: Tensor, shift: Tensor | float) -> Tensor:
     """w of the published code, ``(B,)``: ``x^2 (1 - x) (1 + x)``, x the share of the batch's largest z, or 0."""
     z = (similarity - shift).clamp(min=0)
+    # the code divides by the largest z of the batch, so its best pair has weight 0; and 0 by 0 if none is
+    # above beta
     x = torch.where(z > 0, z / z.max(), 0.0)
     return x.square() * (1 - x) * (1 + x)
 
@@ -104,17 +102,15 @@ class OSA(FineTuning):
 
     @torch.no_grad()
     def prepare(self, batches: TrainingBatches) -> None:
-        """Score every pair and measure beta.
-
-        Raises:
-            TrainingError: no pair is above beta.
-        """
+        """Score every pair and measure beta."""
         network, shifts = self.networks[0].eval(), []
         of_random = overall_shift if self.config.faults == "published" else paired_shift
+        # the estimator never changes, so one pass is enough; the code scores every batch again
         for batch in batches.covering("estimate"):
             cosines = network(batch).similarities
             self.similarity.write(batch.pair_ids, cosines.diagonal())
             if not network.reads_images:
+                # random numbers are no region features, so the unrelated inputs are captions of other pairs
                 shifts.append(mismatched_shift(cosines))
             elif not shifts:
                 unrelated = random_pairs(batch, derive_seed(batches.seed, "shift"))

@@ -7,29 +7,15 @@ invented classes. On clean pairs the caption's class teaches the image (pseudo-c
 the caption of the clean image with the most similar prediction (pseudo-captioning). Pairs whose class keeps changing
 between visits are trusted less (oscillation).
 
-Deviations between paper and published code; we follow the code unless said otherwise:
-  * Eq. 3 is the entropy of the batch's mean prediction, printed with the sign that would concentrate it;
-    the code raises the entropy of every single image's prediction, and so do we.
-  * The warm-up trains C too; the paper does not say.
-  * Eq. 6 and Eq. 9 give pair i the margin alpha_i in both directions. The code puts the label of image i
-    into row i of both directions on clean pairs, and that of caption j into column j of both on noisy
-    ones; ``label_shape: published`` keeps that, ``paper`` follows the equations.
-  * Costs are clamped at 1e-8, not at 0.
-  * Eq. 4: the code resizes the borrowed words to the length of the noisy batch's longest caption (interpolated, or
-    centred between zeros) but keeps the donor's length, so words are lost or zeros counted.
-  * Eq. 5: the code sets similarities below 0.5 to zero, and lets the gradient pass through the margin.
-  * The noisy batch is a second gradient step, from ``noisy_from_epoch`` on; the best dev score is reset there.
-    Optimisers are new after the warm-up.
-  * Eq. 7 compares adjacent epochs. In the code only the warm-up and the noisy step store predictions, in
-    the training pass. The divergence is from the present prediction to the stored one.
-  * The code stores predictions by position within one side of the division, which mixes pairs up: a fault. Here the
-    memory is keyed by position in the full training split.
-  * If every probability exceeds the threshold, the lowest hundredth counts as below it; if fewer than two exceed it,
-    all count as clean.
-  * The code keeps the checkpoint that is best on test; here test is not read.
-  * In the noisy step the global vectors of the clean images are also computed, so running statistics of batch
-    normalisation move once more than in the code.
-  * Backbones that pool (none published): C uses the pooled vector, and that vector is borrowed.
+Deviations between paper and published code, each at its line; we follow the code unless said otherwise:
+  * Eq. 3 raises the entropy of single predictions, not that of their mean; the warm-up trains C too;
+  * margins have one side (Eq. 6, Eq. 9), see ``label_shape``, and costs a floor of 1e-8;
+  * borrowed captions are resized (Eq. 4), and small similarities become zero (Eq. 5);
+  * noisy batches begin late, as gradient steps of their own;
+  * predictions are stored in training, not by epoch (Eq. 7), and here by pair, where the code mixes pairs up;
+  * the code keeps the checkpoint that is best on test; here test is not read;
+  * divisions that separate nothing (in ``kit/mixture.py``);
+  * backbones that pool (none published): C uses the pooled vector, and that vector is borrowed.
 """
 
 from collections.abc import Sequence
@@ -65,7 +51,7 @@ class PC2Config(WarmUpThenStepDecay):
         similarity_threshold: smaller similarities of Eq. 4 count as zero, in [0, 1] (code: 0.5).
         curve: maps a label to a margin; Eq. 5 and Eq. 8 are ``exponential``, the others are the code's.
         curve_base: m of Eq. 5 and Eq. 8, above 1 (section 5.2: 10).
-        label_shape: see Deviations.
+        label_shape: margin of pair i in both directions (``paper``), or on one side (``published``).
         rectify: labels of clean pairs by Eq. 8; False sets them to 1 (Table 3 without CR).
         noisy_weight: lambda^n of Eq. 10, at least 0 (section 5.2: 1).
         classification_weight: lambda^pse of Eq. 10, at least 0 (section 5.2: 1).
@@ -119,6 +105,7 @@ class PseudoClassifier(nn.Module):
 
 def resized(vectors: Tensor, n_items: int) -> Tensor:
     """Resize sequences ``(n, items, dim)``: centred between zeros, or interpolated."""
+    # the code's way to give captions of any length to a layer of fixed width
     missing = n_items - vectors.shape[1]
     if missing >= 0:
         return nn.functional.pad(vectors, (0, 0, missing // 2, missing - missing // 2))
@@ -168,6 +155,8 @@ def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
     donors = captions.chosen(rows)
     if donors.vectors.dim() == 2:
         return donors
+    # the code resizes the words to the noisy batch's longest caption but keeps the donor's length, so words
+    # are lost or zeros counted
     lengths = donors.lengths.clamp(max=longest)
     valid = valid_items(lengths, longest, donors.vectors.device)
     return Encoded(resized(donors.vectors, longest) * valid[..., None], lengths)
@@ -175,6 +164,7 @@ def borrowed(captions: Encoded, rows: Tensor, longest: int) -> Encoded:
 
 def oscillation(before: Tensor, now: Tensor) -> Tensor:
     """o of Eq. 7, ``(B,)``: divergence of predictions ``(B, K)`` from the stored ones; 0 if none is stored."""
+    # from the present prediction to the stored one; nothing stored means a row of zeros
     divergence = (now * (now.clamp(min=FLOOR).log() - before.clamp(min=FLOOR).log())).sum(dim=1)
     return divergence.where(before.sum(dim=1) > 0, 0.0)
 
@@ -198,7 +188,10 @@ def pc2_triplet(
     margins = soft_margin(labels, config.margin, config.curve, config.curve_base)
     rows, columns = margins[:, None], margins[None, :]
     if config.label_shape == "published":
+        # row i of both directions for clean pairs, column j for noisy ones; Eq. 6 and Eq. 9 give pair i its
+        # margin in both
         rows = columns = rows if side == "row" else columns
+    # clamped at 1e-8 instead of 0, as in the code
     return hardest_triplet(similarities, rows, columns, floor=FLOOR)
 
 
@@ -225,6 +218,8 @@ class PC2(CoTeaching):
     def __init__(self, config: PC2Config, setting: Setting) -> None:
         super().__init__(config, setting)
         self.stable_probability = self.memories(initial=1.0)
+        # by position in the full split. Fault of the code: by position within one side of the division, which
+        # moves with every division, so pairs are mixed up
         self.prediction = self.memories(initial=0.0, width=config.classes)
 
     def make_network(self) -> Backbone:
@@ -238,7 +233,10 @@ class PC2(CoTeaching):
         """Fresh optimisers after the warm-up; the best dev score is reset when noisy batches begin."""
         return [
             replace(
-                plan, new_optimizers=plan.epoch == 0, forget_best=plan.epoch == self.config.noisy_from_epoch
+                # what was best without noisy batches does not compete with what comes after
+                plan,
+                new_optimizers=plan.epoch == 0,
+                forget_best=plan.epoch == self.config.noisy_from_epoch,
             )
             if plan.phase == "train"
             else plan
@@ -270,6 +268,8 @@ class PC2(CoTeaching):
                 output = network(batch)
                 losses[k, batch.pair_ids] = self.pair_losses(output.similarities).double()
                 now = classify(network, output.images).softmax(dim=1)
+                # Eq. 7 compares adjacent epochs; the code the last visit of a warm-up or noisy step, in
+                # training mode
                 before = self.prediction[k].read(batch.pair_ids)
                 oscillations[k, batch.pair_ids] = oscillation(before, now).double()
         self.divided_by = losses.mean(dim=0)
@@ -303,6 +303,7 @@ class PC2(CoTeaching):
         probabilities = logits.softmax(dim=1)
         if labels is None:
             triplet = warmup_triplet(output.similarities, c.margin, c.warmup_pairs).sum()
+            # clean steps store nothing after the warm-up, as in the code
             self.prediction[k].write(batch.pair_ids, probabilities)
         else:
             triplet = pc2_triplet(output.similarities, labels, "row", c).sum()
@@ -310,6 +311,8 @@ class PC2(CoTeaching):
         with torch.no_grad():
             caption_logits = classify(network, output.captions)
         classification = classification_loss(logits, caption_logits).mean()
+        # Eq. 3 is the entropy of the mean prediction, with the sign that would concentrate it; the code
+        # raises that of every single one
         spread = entropy(probabilities).mean()
         loss = triplet + c.classification_weight * classification - c.entropy_weight * spread
         loss = loss + auxiliary.mean()
@@ -318,6 +321,8 @@ class PC2(CoTeaching):
     def pseudo_captioned_step(self, k: int, clean: Batch, noisy: Batch, step: Step) -> None:
         """Eq. 4 to Eq. 6: train on noisy images with borrowed captions."""
         c, network = self.config, self.networks[k]
+        # also encodes the clean images' global vectors, so statistics of batch normalisation move once more
+        # than in the code
         clean_images, clean_captions = network.encode(clean)
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
         donors, predictions = (classify(network, x).softmax(dim=1) for x in (clean_images, images))
@@ -326,6 +331,7 @@ class PC2(CoTeaching):
         if c.borrow_by == "embedding":
             predictions, donors = embedding(images), embedding(clean_images)
         likeness, rows = most_alike(predictions, donors)
+        # Eq. 5 has no threshold; the gradient passes through the margin, as in the code
         labels = likeness.where(likeness >= c.similarity_threshold, 0.0)
         captions = borrowed(clean_captions, rows, noisy.caption_tokens.shape[1])
         triplet = pc2_triplet(network.compare(images, captions), labels, "column", c).sum()

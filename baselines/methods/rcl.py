@@ -6,25 +6,17 @@ Complementary contrastive learning: instead of "image i matches caption i", whic
 learns "image i does not match caption j", which is nearly always right. One network, one loss, no division of the
 pairs, no memory and no warm-up.
 
-Deviations and choices of the published code; we follow it unless said otherwise:
-  * The probabilities are a softmax over the batch; the code adds 1e-10 to its denominator, and to 1 - p before a
-    logarithm or a power.
-  * The main table uses the ``log`` penalty, the code's default: its row of RCL-SGR for MS-COCO at 60 % equals, digit
-    for digit, the row of L_log in the paper's comparison of losses, and not the row of L_tan.
-  * The sum over negatives is not divided by their number, and the two directions are added.
-  * ``negative_ratio`` keeps ``int(ratio * B)`` random negatives of each query. The code draws one mask and
-    applies its row i to image i and to caption i, untransposed; so do we. Its value for all negatives is
-    -1, ours is 1. A last batch too small for any negative has loss 0.
-    * The code draws that mask from one continuing generator; here it is a function of seed, epoch and step.
-  * ``q`` of ``gce`` is the code's option ``margin``.
-  * Schedules are those of the training scripts (Flickr30K since April 2023; SGR and SAF alike). The
-    README and the first scripts train Flickr30K at 5e-4 for 40 epochs with lr_update 30 (SGR) or for 30
-    with lr_update 20 (SAF). Nothing is documented for CC152K: its recipes use the schedule of Flickr30K.
-    * In float32 a negative with p rounded to 1 costs 23.03, and its gradient is rounding noise. With similarities in
-    (0, 1), as published, and batches of 128 this cannot happen.
-  * The published vocabulary ends in a ``<mask>`` that no caption contains; here it is left out.
-  * The published code fails if the last batch is a single pair; we skip that pair.
-  * The published code cannot read CC152K's captions; we can.
+Deviations and choices, most at their line; we follow the published code unless said otherwise:
+  * floors of denominators and logarithms;
+  * the main table uses the ``log`` penalty, the code's default: its row of RCL-SGR for MS-COCO at 60 % equals, digit
+    for digit, the row of L_log in the paper's comparison of losses, and not the row of L_tan;
+  * one mask of negatives for both directions; ``negative_ratio`` 1 is the code's -1;
+  * ``q`` of ``gce`` is the code's option ``margin``;
+  * schedules are those of the training scripts (Flickr30K since April 2023; SGR and SAF alike). The README and the
+    first scripts train Flickr30K at 5e-4 for 40 epochs with lr_update 30 (SGR) or for 30 with lr_update 20 (SAF).
+    Nothing is documented for CC152K, whose captions the code cannot read: its recipes use the schedule of Flickr30K;
+  * the published vocabulary ends in a ``<mask>`` that no caption contains; here it is left out;
+  * the published code fails if the last batch is a single pair; we skip that pair.
 """
 
 from typing import Annotated, Literal
@@ -73,6 +65,7 @@ def matching_probabilities(similarities: Tensor, temperature: float) -> Tensor:
     # IMRAM's sums can exceed it
     excess = (logits.detach().amax(dim=1, keepdim=True) - LARGEST_EXPONENT).clamp(min=0)
     powers = (logits - excess).exp()
+    # a softmax, with 1e-10 in its denominator as in the code
     return powers / (powers.sum(dim=1, keepdim=True) + EPSILON)
 
 
@@ -84,6 +77,8 @@ def penalised(probability: Tensor, config: RCLConfig) -> Tensor:
         return probability
     if config.penalty == "exp":
         return (probability - 1).exp()
+    # a p that float32 rounds to 1 costs 23.03, and its gradient is noise; with similarities in (0, 1) and
+    # batches of 128, as published, none does
     complement = 1 - probability + EPSILON
     if config.penalty == "gce":
         return (1 - complement**config.q) / config.q
@@ -92,7 +87,9 @@ def penalised(probability: Tensor, config: RCLConfig) -> Tensor:
 
 def random_negatives(n_pairs: int, ratio: float, seed: int) -> Tensor:
     """The negatives of each query, bool ``(B, B)``: ``int(ratio * B)`` per row, never the pair itself."""
+    # a function of its seed; the code draws from one generator that goes on
     order = torch.rand(n_pairs, n_pairs, generator=torch.Generator().manual_seed(seed))
+    # a last batch too small for any negative has none, and loss 0
     n_negatives = min(int(ratio * n_pairs), n_pairs - 1)
     chosen = order.fill_diagonal_(2).argsort(dim=1)[:, :n_negatives]
     return torch.zeros(n_pairs, n_pairs, dtype=torch.bool).scatter_(1, chosen, True)
@@ -102,6 +99,7 @@ def contrastive_cost(probabilities: Tensor, negatives: Tensor, config: RCLConfig
     """One direction of the loss, ``(B,)``: sum of the penalties of a query's negatives."""
     if config.penalty == "info_nce":
         return -probabilities.diagonal().log()
+    # a sum, not divided by the number of negatives
     return penalised(probabilities, config).masked_fill(~negatives, 0).sum(dim=1)
 
 
@@ -115,6 +113,7 @@ def complementary_contrastive(similarities: Tensor, negatives: Tensor, config: R
     """
     captions = matching_probabilities(similarities, config.temperature)
     images = matching_probabilities(similarities.T, config.temperature)
+    # row i of the mask serves image i and caption i: the code does not transpose it
     return contrastive_cost(captions, negatives, config) + contrastive_cost(images, negatives, config)
 
 

@@ -7,11 +7,9 @@ symmetric loss, in which noisy pairs count no more than others.
 
 The paper is about views of images. Tables of noisy correspondence contain "RINCE-SGR" (GSC, Tables 1 and 2), but its
 code is not published. This is our version, so its numbers may differ.
-  * The published loss is applied to rows and columns of the batch's similarities, unchanged (for SGR after the
-    sigmoid), and averaged over both directions and the pairs.
   * lambda 0.01 and q 0.1 are the defaults of GSC's options. Temperature 0.07 is from its scripts, which set q 0.01: a
-    value at which RINCE is almost InfoNCE.
-  * Optimiser and schedule are GSC's; one network, no warm-up.
+    value at which RINCE is almost InfoNCE;
+  * optimiser and schedule are GSC's; one network, no warm-up;
   * lambda depends on the batch. If all similarities of a batch of B are equal, raising them together changes the loss
     by the sign of (lambda B)^q - 1. Below 1 they rise, above 1 they fall, and SGR's sigmoid saturates at 1 or 0,
     without gradient, before a slow network has learned. With lambda = 1 / B, as on pictograms, they do neither.
@@ -57,7 +55,9 @@ def robust_info_nce(own: Tensor, candidates: Tensor, exponent: float, density_we
         exponent: q.
         density_weight: lambda.
     """
+    # log(lambda sum exp), so that the sum itself never overflows
     density = candidates.logsumexp(dim=1) + math.log(density_weight)
+    # the published loss: the match stands in the sum too
     return ((exponent * density).exp() - (exponent * own).exp()) / exponent
 
 
@@ -75,6 +75,7 @@ class RINCE(Method):
         c, network = self.config, self.networks[0].train()
         for batch in batches.shuffled("train"):
             output = network(batch)
+            # unchanged: those of SGR after its sigmoid
             logits = output.similarities / c.temperature
             image_losses, caption_losses = (
                 robust_info_nce(logits.diagonal(), candidates, c.exponent, c.density_weight)

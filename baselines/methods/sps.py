@@ -7,18 +7,15 @@ strictly clean, clean (partially matched) and noisy. Strictly clean pairs also s
 similarity matrix should be symmetric (cross-transformation consistency), and distances within images should equal those
 within captions (metric consistency). A noisy image uses the caption of the nearest strictly clean image, its proxy.
 
-We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations:
-  * Both directions' cross entropies are added, as in the code, not averaged.
-  * A proxy is searched among the strictly clean pairs of the current batch, as in the code. If two images use the same
-    caption, its copies are negatives of each other.
-  * If every probability exceeds ``strict_threshold``, the lowest hundredth is both noisy and strictly clean, and no
-    pair is clean. Here these pairs are only noisy; ``faults: published`` keeps both.
-  * The code stops if the clean or the noisy set is empty. Here an empty set takes no step. If fewer than two pairs are
-    strictly clean, all are.
-  * A batch of one ends the code's epoch, or skips its step; we skip a single left-over pair.
-  * The code restores the best epoch of the warm-up, and uses untrained networks if there is none. Here training
-    continues from the end of the warm-up.
-  * Backbones that pool (none published): the pooled vector replaces the mean over an image's regions or a caption's
+We follow the published code; the paper's text was not available, so equations have no numbers here. Deviations, each at
+its line:
+  * both directions' cross entropies are added, not averaged (in ``kit/co_teaching.py``);
+  * proxies are searched in the current batch;
+  * a division above ``strict_threshold``, see ``faults``, and empty sets, at which the code stops;
+  * a batch of one ends the code's epoch, or skips its step; we skip a single left-over pair;
+  * the code restores the best epoch of the warm-up, and uses untrained networks if there is none. Here training
+    continues from the end of the warm-up;
+  * backbones that pool (none published): the pooled vector replaces the mean over an image's regions or a caption's
     words.
 """
 
@@ -67,6 +64,8 @@ def three_sets(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Strictly clean, clean and noisy pairs by one network's probabilities ``(n,)``, bool ``(n,)`` each."""
     above, strict = exceeds(probability, threshold), probability > strict_threshold
+    # if every probability exceeds the strict threshold, the lowest hundredth is noisy; fault of the code:
+    # strictly clean too
     return strict if faults == "published" else strict & above, above & ~strict, ~above
 
 
@@ -79,6 +78,7 @@ def cosines(items: Tensor, others: Tensor) -> Tensor:
 
 def symmetry_loss(similarities: Tensor) -> Tensor:
     """Mean squared difference of S ``(B, B)`` and its transpose, scalar."""
+    # image i and caption j should be as alike as image j and caption i
     return (similarities - similarities.T).square().mean()
 
 
@@ -90,6 +90,7 @@ def geometry_loss(images: Tensor, captions: Tensor) -> Tensor:
 def proxy_label(prediction: Tensor, likeness: Tensor, threshold: float) -> Tensor:
     """``p c``, ``(n,)``, labels of noisy images with their proxies' captions; below the threshold 0."""
     label = prediction * likeness
+    # a doubtful proxy teaches nothing, in place of teaching a little
     return label.where(label >= threshold, 0.0)
 
 
@@ -113,6 +114,7 @@ class SPS(ContrastiveCoTeaching):
         ids = batches.pair_ids.to(probability.values.device)
         sets = three_sets(probability.read(ids), c.clean_threshold, c.strict_threshold, c.faults)
         strict, clean, noisy = (ids[chosen] for chosen in sets)
+        # too few to take turns with: the division has separated nothing
         return (strict, clean, noisy) if len(strict) > 1 else (ids, ids[:0], ids[:0])
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
@@ -157,6 +159,8 @@ class SPS(ContrastiveCoTeaching):
         """Train on the noisy images with the captions of their proxies."""
         network.train()
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
+        # encoded anew, in training mode: proxies get a gradient too; two images with one caption make its
+        # copies negatives of each other
         captions = network.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
         losses = labels * self.pair_losses(network.compare(images, captions))
         step(network, losses.mean(), noisy)
@@ -176,6 +180,7 @@ class SPS(ContrastiveCoTeaching):
         c = self.config
         donors, captions = network.eval().encode(strict)
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
+        # among the strictly clean pairs of this batch alone, as in the code, not of the whole set
         likeness, nearest = cosines(overall(images), overall(donors)).max(dim=1)
         similarities = network.compare(images, captions.chosen(nearest))
         prediction = matching_probability(similarities, c.temperature)

@@ -44,6 +44,7 @@ class Triplet(Method):
 
     def train_epoch(self, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train once over all pairs."""
+        # hardest negatives collapse under noise, so the warm-up never has them
         mean = plan.phase == "warmup" or self.config.negatives == "mean"
         loss_of = mean_triplet if mean else hardest_triplet
         network = self.networks[0].train()

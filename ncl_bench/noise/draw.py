@@ -72,12 +72,10 @@ def inject_noise(
 
     Returns:
         A new int64 array of the same length.
-
-    Raises:
-        NoiseError: ratio, unit, seed or pairing is invalid, or ``similar`` has no captions or finds no partners.
     """
     check_noise(noise_ratio, noise_unit, seed)
     clean = np.arange(len(caption_to_image)) // captions_per_image
+    # drawn twice, the second ratio would not hold: some wrong pairs would become right again
     if len(caption_to_image) % captions_per_image or not np.array_equal(caption_to_image, clean):
         raise NoiseError(
             f"caption_to_image is not the clean pairing of {captions_per_image} captions per image; "
@@ -90,9 +88,11 @@ def inject_noise(
                 f"noise unit similar was given {given}, expected the text of each of the {len(clean):,}; "
                 "pass captions=[...]"
             )
+        # the captions that the unit caption draws from the same seed
         return exchange_similar(chosen_captions(len(clean), noise_ratio, seed), captions, clean, progress)
     units = clean if noise_unit == "caption" else np.arange(len(clean) // captions_per_image)
     moved = _permute_some(units, noise_ratio, seed)
+    # all captions of an image follow it
     return moved if noise_unit == "caption" else np.repeat(moved, captions_per_image)
 
 
@@ -103,9 +103,6 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
         ratio: in [0, 1).
         unit: ``"caption"``, ``"image"`` or ``"similar"``.
         seed: in [0, 2**32).
-
-    Raises:
-        NoiseError: a value has the wrong type or is out of range.
     """
     if unit not in UNITS:
         raise NoiseError(unknown_name("noise unit", unit, UNITS))
@@ -116,11 +113,7 @@ def check_noise(ratio: Any, unit: Any, seed: Any) -> None:
 
 
 def refuse_without_ratio(unit: Any, seed: Any) -> None:
-    """Refuse a unit or a seed of noise that has no ratio: pairs would stay clean without a word.
-
-    Raises:
-        NoiseError: one of the two is given.
-    """
+    """Refuse a unit or a seed of noise that has no ratio: pairs would stay clean without a word."""
     if (unit, seed) != (None, None):
         setting = f"noise_unit {shorten(unit)}" if seed is None else f"noise_seed {shorten(seed)}"
         raise NoiseError(
@@ -131,7 +124,9 @@ def refuse_without_ratio(unit: Any, seed: Any) -> None:
 def chosen_captions(n: int, ratio: float, seed: int) -> NDArray[np.int64]:
     """Captions that the units ``caption`` and ``similar`` move, in order of the draw; int64 ``(int(ratio * n),)``."""
     order = np.arange(n)
+    # numpy has frozen RandomState's stream; a Generator's may change, and the seed with it
     np.random.RandomState(seed).shuffle(order)
+    # int, not round, as in the shared files: 0.29 of 100 captions are 28, since 0.29 * 100 is 28.999...
     return order[: int(ratio * n)]
 
 
@@ -140,8 +135,10 @@ def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray
     random = np.random.RandomState(seed)
     order = np.arange(len(values))
     random.shuffle(order)
+    # one shuffle chooses, the next moves; both from one stream, which makes the hashes of the shared files
     chosen = order[: int(ratio * len(values))]
     moved = values[chosen]
+    # not a derangement: about one of them gets its own image back, and more where images repeat
     random.shuffle(moved)
     values[chosen] = moved
     return values
@@ -149,6 +146,7 @@ def _permute_some(values: NDArray[np.int64], ratio: float, seed: int) -> NDArray
 
 def noise_sha256(caption_to_image: NDArray[np.int64]) -> str:
     """sha256 (hex) of the little-endian int64 array, as docs/protocol.md lists it."""
+    # the number type is part of the bytes: little-endian int64 on every machine
     return hashlib.sha256(np.ascontiguousarray(caption_to_image, dtype="<i8").data).hexdigest()
 
 
@@ -185,9 +183,6 @@ def draw_noise(
 
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record.
-
-    Raises:
-        NoiseError: a setting is refused.
     """
     clean = clean_pairing(n_images, captions_per_image)
     noisy = inject_noise(
@@ -199,5 +194,6 @@ def draw_noise(
         captions=captions,
         progress=progress,
     )
+    # papers print the nominal ratio; what a network sees is this one
     realised = float(np.mean(noisy != clean))
     return noisy, NoiseRecord(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)

@@ -83,6 +83,7 @@ def find_known_noise(sha256: str, spec: NoisyDataset) -> KnownNoise | None:
             the hash of an image-unit ``caption_to_image`` is never found; its record has ``published`` instead.
         spec: the dataset.
     """
+    # some hashes were noted with their first 16 digits only
     return next((file for file in spec.noise_files if sha256.startswith(file.sha256)), None)
 
 
@@ -106,6 +107,7 @@ def nominal_ratios(n_moved: int, n_units: int) -> list[float]:
 
 
 def _explains(ratio: float, n_moved: int, n_units: int) -> bool:
+    # own images come back by chance, nearly as a Poisson draws them: five standard deviations are allowed for
     back = 1 + 4 * ratio
     return 0 <= int(ratio * n_units) - n_moved <= ceil(back + 5 * sqrt(back))
 
@@ -122,18 +124,17 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
     Returns:
         ``caption_to_image`` int64 ``(n_captions,)``, and its record. Its ratio is the ratio of the equal shared file,
         else the likeliest nominal ratio, else the realised ratio.
-
-    Raises:
-        NoiseError: the file is missing, cut short, not a plain npy file, or of another length, type, range or unit.
     """
     if unit not in UNITS:
         raise NoiseError(unknown_name("noise unit", unit, UNITS))
     index = read_index(path)
     check_index(index, path, spec, unit)
     n_images, each = spec.images["train"], spec.captions_per_image
+    # L2RM repeats each entry of an image-unit file for every caption
     units = index[::each] if unit == "image" and len(index) > n_images else index
     caption_to_image = np.repeat(units, each) if unit == "image" else units
     realised = float(np.mean(caption_to_image != clean_pairing(n_images, each)))
+    # the papers' own numbers first: 0.2 and 0.21 of few captions may explain the same count
     known = find_known_noise(noise_sha256(units), spec)
     likely = nominal_ratios(round(realised * len(units)), len(units))
     ratio = known.ratio if known else next(iter(likely), realised)
@@ -144,14 +145,11 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
 
 
 def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: NoiseUnit) -> None:
-    """Refuse an index with the wrong length, range or unit.
-
-    Raises:
-        NoiseError: names the reason.
-    """
+    """Refuse an index with the wrong length, range or unit."""
     n_images, n_captions, each = spec.images["train"], spec.n_captions("train"), spec.captions_per_image
     train = f"{spec.name}/train"
     remake = f"rebuild it with `ncl-bench noise make {spec.name} --unit {unit}`"
+    # the likeliest reason of a wrong length, with a remedy of its own
     if unit != "image" and len(index) == n_images != n_captions:
         raise NoiseError(
             f"noise file {path} has {len(index)} entries, {train} has {n_captions} captions; it is an "
@@ -166,6 +164,7 @@ def check_index(index: NDArray[np.int64], path: Path, spec: NoisyDataset, unit: 
             f"noise file {path} holds {index[wrong[0]]} at entry {wrong[0]}, "
             f"{train} has images 0 to {n_images - 1}; {remake}"
         )
+    # with one caption per image both units are the same array
     if len(index) != n_captions or each == 1:
         return
     whole_images = is_constant_in_groups(index, each)
@@ -188,11 +187,8 @@ def is_constant_in_groups(index: NDArray[np.int64], captions_per_image: int) -> 
 
 
 def read_index(path: Path) -> NDArray[np.int64]:
-    """Read a one-dimensional array of int64 or int32 from an ``.npy`` file as int64; nothing in it is executed.
-
-    Raises:
-        NoiseError: the file is missing, cut short, not a plain npy file, or has the wrong dtype or shape.
-    """
+    """Read a one-dimensional array of int64 or int32 from an ``.npy`` file as int64; nothing in it is executed."""
+    # numpy.save adds .npy without a word
     suffixed = Path(f"{path}.npy")
     if suffixed.exists() and not path.exists():
         raise NoiseError(

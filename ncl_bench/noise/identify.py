@@ -152,9 +152,11 @@ def _is_exchanged(units: NDArray[np.int64], each: int) -> bool:
     A random draw permutes them in long cycles.
     """
     own = clean_pairing(len(units) // each, each)
+    # a caption may swap with several of one image, so pairs are counted by images, with their number
     moved = units != own
     there = Counter(zip(own[moved].tolist(), units[moved].tolist(), strict=True))
     mutual = sum(min(count, there[new, old]) for (old, new), count in there.items())
+    # rotations of three are rare in unit similar, long cycles the rule in a random draw
     return bool(moved.any()) and mutual > 0.9 * moved.sum()
 
 
@@ -163,6 +165,7 @@ def _find_exchange(
 ) -> tuple[float, int] | None:
     """Ratio and seed that choose exactly the moved captions; this needs no texts."""
     moved = np.flatnonzero(units != clean_pairing(len(units) // each, each))
+    # every drawn caption of unit similar becomes wrong, so the count is exact
     ratios = [ratio for ratio in ratios if int(ratio * len(units)) == len(moved)]
     for seed in seeds:
         for ratio in ratios:

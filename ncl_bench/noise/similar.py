@@ -96,6 +96,7 @@ class _Pairing:
     def __init__(
         self, drawn: NDArray[np.int64], sets: list[frozenset[str]], caption_to_image: NDArray[np.int64]
     ) -> None:
+        # captions of the same words are one kind: swapping them would leave both right
         number: dict[frozenset[str], int] = {}
         kind = np.array([number.setdefault(each, len(number)) for each in sets], np.int64)
         n_images = int(caption_to_image.max(initial=-1)) + 1
@@ -141,6 +142,7 @@ class _Pairing:
 
     def _next(self, i: int, free: NDArray[np.bool_]) -> int:
         """The first free and eligible caption after ``i``, or -1."""
+        # doubling blocks: the first one is usually enough, and the rest stays vectorised
         start, size = i + 1, _BLOCK
         while start < len(free):
             others = start + np.flatnonzero(free[start : start + size])
@@ -195,6 +197,7 @@ def _best(
 ) -> NDArray[np.int64]:
     """The nearest eligible neighbours of one caption, among those that share a term with it."""
     key = others - products * len(pairing.kind)  # one key sorts by larger product, then by earlier caption
+    # most captions are eligible, so sorting twice as many as needed nearly always suffices
     take = 2 * NEIGHBOURS
     while True:
         near = np.argpartition(key, take)[:take] if take < len(key) else np.arange(len(key))
@@ -214,6 +217,7 @@ def _weights(sets: list[frozenset[str]]) -> "csr_array":
     terms = {
         word: number
         for number, word in enumerate(sorted(frequency))
+        # a word of one caption finds no other; one of very many would compare nearly all with all
         if 2 <= frequency[word] <= max(1_000, m // 20)
     }
     columns = [sorted(terms[word] for word in each if word in terms) for each in sets]
@@ -225,5 +229,6 @@ def _weights(sets: list[frozenset[str]]) -> "csr_array":
     row = np.repeat(np.arange(m), lengths)
     norm = np.sqrt(np.bincount(row, values**2, minlength=m))
     with np.errstate(invalid="ignore"):  # 0 / 0 if the only terms are in every caption
+        # integers: sums of products are then equal on every machine, whatever the order of adding
         whole = np.nan_to_num(np.rint(SCALE * values / norm[row])).astype(np.int64)
     return csr_array((whole, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=(m, len(frequency)))

@@ -147,8 +147,15 @@ def labels_and_ticked_pairs(folder: Path, patch: pytest.MonkeyPatch) -> None:
     (folder / "chosen.csv").write_text("pair_id\n3\n17\n")
 
 
+def the_examples(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The folder ``examples`` of a clone."""
+    shutil.copytree(Path(__file__).parents[2] / "examples", folder / "examples")
+    patch.syspath_prepend(str(folder / "examples"))
+
+
 GIVENS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "the downloads": downloads,
+    "the examples": the_examples,
     "prepared data": prepared,
     "scores on Flickr30K": flickr30k_scores,
     "embeddings of digits": digits_scores,

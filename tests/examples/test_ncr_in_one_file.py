@@ -1,0 +1,72 @@
+"""The one-file NCR takes the steps of the engine with ``baselines.methods.ncr``, to the bit."""
+
+from pathlib import Path
+from typing import Any
+
+import ncr_in_one_file as one_file
+import pytest
+import torch
+from pydantic import BaseModel
+from support.few_digits import digits_job, load_few, trained
+from torch import Tensor
+
+import baselines.engine.job
+from baselines.backbones import BACKBONES
+from baselines.kit import CosineBackbone, Encoded, derive_seed
+
+SCHEDULE = {"warmup_epochs": 2, "epochs": 2}  # the second epoch trains on noisy batches too
+
+
+class NoOptions(BaseModel):
+    """The network has none."""
+
+
+class OneFileNetwork(CosineBackbone):
+    """The network of the example, as the engine wants it."""
+
+    name, title, Config = "one_file", "One file", NoOptions
+    embed_size = one_file.SIZE
+
+    def __init__(self, config: Any, feature_dim: int, n_regions: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.network = one_file.Network(feature_dim, vocabulary_size)
+
+    def encode_images(self, image_features: Tensor, image_lengths: Tensor) -> Encoded:
+        return Encoded(
+            self.network.images(image_features), torch.ones(len(image_features), dtype=torch.int64)
+        )
+
+    def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
+        vectors = self.network.captions(caption_tokens, caption_lengths)
+        return Encoded(vectors, torch.ones(len(vectors), dtype=torch.int64))
+
+
+def seed_of_the_engine(kind: str, *purpose: object) -> int:
+    return derive_seed(0, kind, 0, *purpose) if kind == "order" else derive_seed(0, kind, *purpose)
+
+
+def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_file, "seed_of", seed_of_the_engine)
+    train = load_few("digits", split="train", noise_ratio=0.4)
+    torch.manual_seed(derive_seed(0, "networks", 0))
+    networks = [one_file.Network(train.feature_dim, train.vocabulary.size) for _ in "AB"]
+    first = networks[0].word.weight.clone()
+    assert len(list(one_file.algorithm_1(networks, train, **SCHEDULE))) == SCHEDULE["epochs"]
+
+    monkeypatch.setitem(BACKBONES, "one_file", OneFileNetwork)
+    monkeypatch.setattr(baselines.engine.job, "load_dataset", load_few)
+    method = SCHEDULE | {
+        "name": "ncr",
+        "label_shape": "paper",
+        "clean_threshold": one_file.CLEAN,
+        "warmup_learning_rate": one_file.WARMUP_RATE,
+        "learning_rate": one_file.RATE,
+    }
+    recipe = {"backbone": {"name": "one_file"}, "batch_size": one_file.BATCH}
+    method_of_engine = trained(digits_job(method, recipe=recipe), tmp_path / "run").method
+    divided = [memory.values > one_file.CLEAN for memory in method_of_engine.clean_probability]
+    assert all(1 < clean.sum() < len(train) - 1 for clean in divided)
+    assert not networks[0].word.weight.equal(first)
+    for network, of_engine in zip(networks, method_of_engine.networks, strict=True):
+        for name, weight in network.state_dict().items():
+            assert weight.equal(of_engine.network.state_dict()[name]), name

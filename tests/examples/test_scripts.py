@@ -1,0 +1,104 @@
+"""Every example runs as its docstring says."""
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import ncr_in_one_file
+import numpy as np
+import pytest
+import torch
+from support.few_digits import digits_job, load_few, trained
+from support.tiny_clip import MODEL, open_clip
+
+import baselines.engine.job
+from baselines.methods import METHODS
+from ncl_bench import load_dataset
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: object, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    patch.setattr(sys, "argv", [name, *map(str, arguments)])
+    return runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def r_sums(printed: str) -> list[float]:
+    return [float(number) for number in re.findall(r"rSum (\d+\.\d)", printed)]
+
+
+def test_each_begins_with_what_it_shows_and_how_to_run_it() -> None:
+    files = sorted(EXAMPLES.glob("*.py"))
+    assert len(files) == 5
+    for file in files:
+        docstring = file.read_text(encoding="utf-8").split('"""')[1]
+        assert f"examples/{file.name}" in docstring
+
+
+def test_own_training_loop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("own_training_loop.py", patch=monkeypatch)
+    first, second = r_sums(capsys.readouterr().out)
+    assert 50 < first < second  # chance is 42
+
+
+def test_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines.engine.job, "load_dataset", load_few)
+    try:
+        own = run("own_method.py", patch=monkeypatch)["Trimmed"]
+        method = {"name": "trimmed", "warmup_epochs": 1, "epochs": 1}
+        trainer = trained(digits_job(method), tmp_path / "run")
+        assert isinstance(trainer.method, own)
+        assert (trainer.method.losses.values[:1000] > 0).all()
+    finally:
+        METHODS.pop("trimmed", None)
+
+
+def test_evaluate_clip_without_clip(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("evaluate_clip.py", patch=monkeypatch)
+    assert "digits, test" in capsys.readouterr().out
+
+
+def test_evaluate_clip_with_clip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny-for-tests.json").write_text(json.dumps(MODEL))
+    open_clip.add_model_config(tmp_path)
+    run("evaluate_clip.py", "--model", "tiny-for-tests", patch=monkeypatch)
+    assert "digits, test" in capsys.readouterr().out
+
+
+def test_find_wrong_pairs_of_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = load_dataset("digits", split="train")
+    random = np.random.default_rng(0)
+    images = random.standard_normal((train.n_images, 16), np.float32)
+    noise = random.standard_normal((len(train), 16), np.float32)
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "captions.npy", images[train.caption_to_image] + 0.5 * noise)
+    run("find_wrong_pairs.py", tmp_path / "images.npy", tmp_path / "captions.npy", patch=monkeypatch)
+    assert re.search(r"(\d+) of the first 200 are wrong, and 40% of all", capsys.readouterr().out)[1] == "200"
+
+
+def test_find_wrong_pairs_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(baselines.engine.job, "load_dataset", load_few)
+    trained(digits_job({"name": "ncr", "warmup_epochs": 1, "epochs": 1}), tmp_path / "run")
+    run("find_wrong_pairs.py", tmp_path / "run", patch=monkeypatch)
+    assert "clean_probability" in capsys.readouterr().out
+
+
+def test_ncr_in_one_file() -> None:
+    train = load_few("digits", split="train", noise_ratio=0.4)
+    torch.manual_seed(0)
+    networks = [ncr_in_one_file.Network(train.feature_dim, train.vocabulary.size) for _ in "AB"]
+    before = ncr_in_one_file.score(networks, "test").r_sum
+    for _ in ncr_in_one_file.algorithm_1(networks, train, 6, 1):
+        pass
+    assert ncr_in_one_file.score(networks, "test").r_sum > before + 30

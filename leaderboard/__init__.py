@@ -23,6 +23,8 @@ def load_results() -> "pd.DataFrame":
     import pandas as pd
 
     from leaderboard.board import read_content
+    from leaderboard.entries import Cell, Entry
+    from ncl_bench.evaluation.metrics import RECALLS
 
     root = Path(__file__).parent
     if not (root / "results").is_dir():
@@ -30,9 +32,6 @@ def load_results() -> "pd.DataFrame":
             "an installed package holds only the printed rows; use a clone of the repository for measured rows",
             stacklevel=2,
         )
-    rows = []
-    for entry in read_content(root, published=True).unmerged:
-        facts = dict(entry)  # unlike model_dump, keeps nested models and tuples
-        del facts["cell"], facts["recalls"], facts["spread"]
-        rows.append({**dict(entry.cell), **facts, **entry.recalls.values, "r_sum": entry.r_sum})
-    return pd.DataFrame(rows)
+    rows = [entry.row() for entry in read_content(root, published=True).seeds]
+    facts = [name for name in Entry.model_fields if name not in ("cell", "recalls", "spread")]
+    return pd.DataFrame(rows, columns=[*Cell.model_fields, *facts, *RECALLS, "r_sum"])

@@ -1,18 +1,17 @@
-"""Boards: one per cell, divided so that only comparable entries are ranked against each other.
-
-``read_content`` reads all entries of a leaderboard and makes the boards; every output is written from them.
-"""
+"""The board: one row per entry, ranked within its condition and division; every page is written from these rows."""
 
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.entries import STATUSES, Cell, Entry, Recalls
+from leaderboard.entries import STATUSES, Entry, Recalls
 from leaderboard.methods import Family, read_families, with_look_alikes
 from leaderboard.published import (
     PUBLISHED,
@@ -38,177 +37,126 @@ DIVISIONS = {
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations and oracles, not ranked",
 }
+Row = dict[str, Any]
+"""A row of the board: the columns of :meth:`Entry.row` and :func:`board_of`, as templates and tables read them."""
+TellApart = Callable[[Sequence[Row]], NDArray[np.bool_]]
+"""Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """An entry and its rank, shown as one row.
-
-    Attributes:
-        rank: from 1; None for an entry that is not ranked.
-        entry: the entry.
-        also: entries of other papers that print the same numbers.
-    """
-
-    rank: int | None
-    entry: Entry
-    also: tuple[Entry, ...] = ()
-
-
-@dataclass(frozen=True)
-class Division:
-    """Comparable entries, best first.
-
-    Attributes:
-        key: key in ``DIVISIONS``.
-        encoder: pre-trained encoder of all entries; empty in other divisions.
-        ranked: entries with their ranks.
-    """
-
-    key: str
-    encoder: str
-    ranked: tuple[Ranked, ...]
-
-    @property
-    def title(self) -> str:
-        """Heading of the division."""
-        return f"{DIVISIONS[self.key]}: {self.encoder}" if self.encoder else DIVISIONS[self.key]
-
-    @property
-    def best(self) -> Entry | None:
-        """An entry of rank 1, a reproduced one if possible; None if nothing is ranked."""
-        leaders = [ranked.entry for ranked in self.ranked if ranked.rank == 1]
-        return max(leaders, key=lambda entry: STATUSES.index(entry.status), default=None)
-
-    @property
-    def not_told_apart(self) -> list[Entry]:
-        """Other entries of rank 1, which do not differ significantly from ``best``."""
-        return [one.entry for one in self.ranked if one.rank == 1 and one.entry != self.best]
-
-    @property
-    def best_of_ours(self) -> Entry | None:
-        """Best entry reproduced by this project; None if there is none."""
-        ours = (one.entry for one in self.ranked if one.rank is not None)
-        return next((entry for entry in ours if entry.status == "reproduced"), None)
-
-
-@dataclass(frozen=True)
-class Board:
-    """All entries of one cell."""
-
-    cell: Cell
-    divisions: tuple[Division, ...]
-
-    @property
-    def ranks(self) -> list[tuple[int | None, Entry]]:
-        """Rank and entry, by division; entries with the same numbers share a rank."""
-        ranked = (one for division in self.divisions for one in division.ranked)
-        return [(one.rank, entry) for one in ranked for entry in (one.entry, *one.also)]
-
-    @property
-    def has_eccv(self) -> bool:
-        """Whether any entry was evaluated with the labels of ECCV Caption."""
-        return any(entry.eccv for entry in self.entries)
-
-    @property
-    def entries(self) -> list[Entry]:
-        """The entries of all divisions."""
-        return [entry for _, entry in self.ranks]
-
-
-def division_of(entry: Entry) -> str:
-    """Key in ``DIVISIONS`` of an entry's division."""
-    if entry.kind != "method":
+def division_of(row: Row) -> str:
+    """Key in ``DIVISIONS`` of the rows that a row is comparable with."""
+    if row["kind"] != "method":
         return "controls"
-    if entry.features != "region":
-        return "encoder-unstated" if entry.features == "unknown" else entry.features
-    if entry.extra:
-        return "extra"
-    return {"single": "single", "ensemble": "ensemble", "unknown": "unstated"}[entry.networks]
+    if row["features"] != "region":
+        return "encoder-unstated" if row["features"] == "unknown" else str(row["features"])
+    return "extra" if row["extra"] else str(row["networks"]).replace("unknown", "unstated")
 
 
-TellApart = Callable[[Sequence[Entry]], NDArray[np.bool_]]
-"""Test which pairs of entries of one cell differ significantly, bool ``(n, n)``."""
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by their values in some columns, in the order in which these first appear."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
 
 
-def by_r_sum_alone(entries: Sequence[Entry]) -> NDArray[np.bool_]:
-    """Treat all pairs as different, for reported entries, which have no scores to test."""
-    return np.ones((len(entries), len(entries)), np.bool_)
+def by_r_sum_alone(rows: Sequence[Row]) -> NDArray[np.bool_]:
+    """Treat all pairs as different, for reported rows, which have no scores to test."""
+    return np.ones((len(rows), len(rows)), np.bool_)
 
 
-def boards_of(entries: Iterable[Entry], told_apart: TellApart = by_r_sum_alone) -> list[Board]:
-    """Make all boards, in the order of ``Cell.order``.
+def board_of(rows: Iterable[Row], told_apart: TellApart = by_r_sum_alone) -> list[Row]:
+    """Rank all rows within their condition and division.
 
     Args:
-        entries: entries of any cells.
+        rows: from :meth:`Entry.row`, of any conditions, seeds merged.
         told_apart: tests which pairs differ significantly, such as :class:`~leaderboard.significance.ToldApart`.
+
+    Returns:
+        The rows in the order of the pages, with ``number``, their place in ``rows``, ``division``, ``rank`` (None
+        without one) and ``also``: the sources of other rows with the same numbers; None in those rows, which follow
+        the one that leads them.
     """
-    cells: dict[Cell, dict[tuple[int, str], list[Entry]]] = {}
     keys = list(DIVISIONS)
-    for entry in entries:
-        key = division_of(entry)
-        division = (keys.index(key), entry.encoder if key == "pretrained" else "")
-        cells.setdefault(entry.cell, {}).setdefault(division, []).append(entry)
-    return [
-        Board(
-            cell,
-            tuple(
-                Division(keys[key], encoder, ranked(members, told_apart))
-                for (key, encoder), members in sorted(cells[cell].items())
-            ),
-        )
-        for cell in sorted(cells, key=lambda cell: cell.order)
-    ]
+    rows = [row | {"number": number, "division": division_of(row)} for number, row in enumerate(rows)]
+
+    def group(row: Row) -> tuple[object, ...]:
+        return *row["cell"].order, keys.index(row["division"]), _encoder(row)
+
+    groups = groupby(sorted(rows, key=group), key=group)
+    return [row for _, members in groups for row in ranked(list(members), told_apart)]
 
 
-def ranked(entries: Sequence[Entry], told_apart: TellApart) -> tuple[Ranked, ...]:
-    """Sort entries best first; a rank is one more than the number of better entries that differ significantly.
+def ranked(rows: Sequence[Row], told_apart: TellApart) -> list[Row]:
+    """Sort rows best first; a rank is one more than the number of better rows that differ significantly.
 
-    Preliminary entries take no rank and stand below all others: a lone lucky seed must not lead.
+    Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead.
 
-    Ranks never improve down the list. An entry is pushed down only by entries that differ significantly from it: if A
-    and B, and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
+    Ranks never improve down the list. A row is pushed down only by rows that differ significantly from it: if A and B,
+    and B and C do not differ, but A and C do, the ranks are 1, 1 and 2.
     """
     ordered = sorted(
-        entries,
-        key=lambda entry: (
-            *(entry.preliminary, -(entry.r_sum or 0.0)),
-            *(entry.method, entry.backbone, entry.source, entry.table),
+        rows,
+        key=lambda row: (
+            *(row["preliminary"], -(row["r_sum"] or 0.0)),
+            *(row["method"], row["backbone"], row["source"], row["table"]),
         ),
     )
     folded = _folded(ordered)
-    leads = [lead for lead, *_ in folded if lead.ranked]
+    leads = [lead for lead, *_ in folded if lead["ranked"]]
     apart = told_apart(leads)
-    shown = [f"{lead.r_sum:.1f}" for lead in leads]
-    placed: list[Ranked] = []
+    shown = [f"{lead['r_sum']:.1f}" for lead in leads]
+    placed: list[Row] = []
     rank = place = above = 0
     for lead, *also in folded:
-        if lead.ranked:
-            if shown[place] != shown[place - 1]:  # entries with equal printed sums share a rank
+        if lead["ranked"]:
+            if shown[place] != shown[place - 1]:  # rows with equal printed sums share a rank
                 above = place
             rank = max(rank, 1 + int(apart[:above, place].sum()))
             place += 1
-        placed.append(Ranked(rank if lead.ranked else None, lead, tuple(also)))
-    return tuple(placed)
+        own = rank if lead["ranked"] else None
+        placed.append(lead | {"rank": own, "also": tuple(other["source"] for other in also)})
+        placed += [other | {"rank": own, "also": None} for other in also]
+    return placed
 
 
-def _folded(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Group entries of one method with the same recalls, the method's own paper first, with all remarks."""
-    groups: dict[tuple[object, ...], list[Entry]] = {}
-    for number, entry in enumerate(entries):
-        same = (
-            entry.quoted_as,
-            entry.recalls,
-            entry.printed_r_sum if entry.recalls.r_sum is None else None,
-        )
-        facts = (entry.doubts, entry.extra, entry.selection, entry.noise)
-        groups.setdefault((*same, *facts) if entry.status == "reported" else (number,), []).append(entry)
+def _folded(rows: Sequence[Row]) -> list[list[Row]]:
+    """Group rows of one method with the same recalls, the method's own paper first, with all remarks."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for number, row in enumerate(rows):
+        printed = row["printed_r_sum"] if None in row["recalls"].values.values() else None
+        same = (row["quoted_as"], row["recalls"], printed)
+        facts = (row["doubts"], row["extra"], row["selection"], row["noise"])
+        groups.setdefault((*same, *facts) if row["status"] == "reported" else (number,), []).append(row)
     folded = []
     for group in groups.values():
-        lead, *also = sorted(group, key=lambda entry: (not entry.own, entry.printed_gap is not None))
-        notes = tuple(dict.fromkeys(note for entry in (lead, *also) for note in entry.notes))
-        folded.append([lead.model_copy(update={"notes": notes}), *also])
+        lead, *also = sorted(group, key=lambda row: (not row["own"], row["printed_gap"] is not None))
+        notes = tuple(dict.fromkeys(note for row in (lead, *also) for note in row["notes"]))
+        folded.append([lead | {"notes": notes}, *also])
     return folded
+
+
+def boards(rows: Iterable[Row]) -> list[Row]:
+    """The boards of ranked rows in their order: one per condition, with a table per division.
+
+    A board has its ``cell``, the number ``n`` of its rows, ``divisions``, and ``eccv``, whether any row was evaluated
+    with the labels of ECCV Caption. A division has ``key``, ``title`` and the ``rows`` that lead.
+    """
+    found = []
+    for shown in grouped(rows, "slug").values():
+        divisions = []
+        for (key, encoder), group in groupby(shown, key=lambda row: (row["division"], _encoder(row))):
+            title = f"{DIVISIONS[key]}: {encoder}" if encoder else DIVISIONS[key]
+            leads = [row for row in group if row["also"] is not None]
+            divisions.append({"key": key, "title": title, "rows": leads})
+        eccv = any(row["eccv"] for row in shown)
+        found.append({"cell": shown[0]["cell"], "n": len(shown), "eccv": eccv, "divisions": divisions})
+    return found
+
+
+def _encoder(row: Row) -> str:
+    """Rows on pre-trained encoders are divided by encoder."""
+    return row["encoder"] if row["division"] == "pretrained" else ""
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
@@ -229,6 +177,15 @@ def _merged(entries: list[Entry]) -> Entry:
     values = {name: [getattr(entry.recalls, name) for entry in entries] for name in RECALLS}
     sums = [entry.r_sum for entry in entries]
     spread = {name: statistics.stdev(column) for name, column in {**values, "r_sum": sums}.items()}
+    joined = {
+        name: tuple(one for entry in entries for one in getattr(entry, name))
+        for name in ("curves", "found", "runs", "trained_on", "notes")
+    }
+    once = {name: tuple(dict.fromkeys(joined[name])) for name in ("trained_on", "notes")}
+    means = {
+        name: mean([getattr(entry, name) for entry in entries])
+        for name in ("pairs_seen", "cost", "last_epoch")
+    }
     return entries[0].model_copy(
         update={
             "recalls": Recalls(**{name: math.fsum(column) / len(column) for name, column in values.items()}),
@@ -238,15 +195,10 @@ def _merged(entries: list[Entry]) -> Entry:
             "spread": spread,
             "seeds": tuple(sorted(seed for entry in entries for seed in entry.seeds)),
             "status": min((entry.status for entry in entries), key=STATUSES.index),
-            "pairs_seen": _mean([entry.pairs_seen for entry in entries]),
-            "cost": _mean([entry.cost for entry in entries]),
-            "last_epoch": _mean([entry.last_epoch for entry in entries]),
-            "curves": tuple(curve for entry in entries for curve in entry.curves),
-            "found": tuple(each for entry in entries for each in entry.found),
-            "runs": tuple(run for entry in entries for run in entry.runs),
-            "trained_on": tuple(dict.fromkeys(one for entry in entries for one in entry.trained_on)),
-            "notes": tuple(dict.fromkeys(note for entry in entries for note in entry.notes)),
         }
+        | joined
+        | once
+        | means
     )
 
 
@@ -255,8 +207,8 @@ def _means(values: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: math.fsum(one[name] for one in values) / len(values) for name in values[0] if all(values)}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Mean; None if any value is unknown."""
+def mean(values: Sequence[float | None]) -> float | None:
+    """Mean; None if there is no value or any is unknown."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
@@ -266,18 +218,16 @@ class Content:
     """Everything that a leaderboard shows.
 
     Attributes:
-        unmerged: all entries, one per seed.
-        entries: all entries as shown, with seeds merged.
-        boards: entries by cell, ranked.
+        seeds: all entries, one per seed and protocol.
+        rows: the board with seeds merged, from :func:`board_of`.
         families: methods by key.
         papers: papers of reported entries by key; empty without published results.
         printed_detection: what papers print of finding wrong pairs; empty without published results.
-        told_apart: tests whether two entries differ significantly, and gives the interval of one.
+        told_apart: tests whether two rows differ significantly, and gives the interval of one.
     """
 
-    unmerged: tuple[Entry, ...]
-    entries: tuple[Entry, ...]
-    boards: tuple[Board, ...]
+    seeds: tuple[Entry, ...]
+    rows: list[Row]
     families: dict[str, Family]
     papers: dict[str, Paper]
     printed_detection: tuple[PrintedDetection, ...]
@@ -300,42 +250,32 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     reported = read_published(families, folder) if published else []
     measured, hits = read_measured(root, families, progress)
     submitted = _with_lone_ablations(measured)
-    unmerged = (*reported, *with_look_alikes(submitted, families))
-    entries, boards, told_apart = compared(merge_seeds(unmerged), hits)
+    seeds = (*reported, *with_look_alikes(submitted, families))
+    rows, told_apart = compared(seeds, hits)
     return Content(
-        unmerged,
-        entries,
-        boards,
-        _with_own_pages(families, entries),
+        seeds,
+        rows,
+        _with_own_pages(families, seeds),
         read_papers(folder) if published else {},
         tuple(read_printed_detection(folder)) if published else (),
         told_apart,
     )
 
 
-def compared(
-    entries: Sequence[Entry], hits: Mapping[Run, Hits]
-) -> tuple[tuple[Entry, ...], tuple[Board, ...], ToldApart]:
-    """Rank merged entries and add the interval of rSum to those with several seeds, but too few for a rank.
+def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row], ToldApart]:
+    """Merge seeds and rank the rows; several seeds that are too few for a rank have an interval of rSum.
 
     Args:
-        entries: all entries, of any cells.
+        seeds: all entries, of any conditions.
         hits: of every measured run.
     """
-    told_apart = ToldApart(hits, entries)
-
-    def shown(entry: Entry) -> Entry:
-        interval = told_apart.interval(entry) if entry.preliminary and not entry.intervals else None
-        if interval is None:
-            return entry
-        low, high = (
-            max(interval[0], 0.0),
-            min(interval[1], 600.0),
-        )  # two seeds alone may give more than rSum can be
-        return entry.model_copy(update={"intervals": {"r_sum": (low, high)}})
-
-    known = tuple(map(shown, entries))
-    return known, tuple(boards_of(known, told_apart)), told_apart
+    rows = [entry.row() for entry in merge_seeds(seeds)]
+    told_apart = ToldApart(hits, rows)
+    for row in rows:
+        if row["preliminary"] and not row["intervals"] and (interval := told_apart.interval(row)):
+            # two seeds alone may give more than rSum can be
+            row["intervals"] = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
+    return board_of(rows, told_apart), told_apart
 
 
 def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:

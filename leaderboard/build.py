@@ -4,12 +4,19 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from leaderboard.board import Content, published_folder, read_content
+from leaderboard.board import Content, boards, published_folder, read_content
 from leaderboard.cells import REPRODUCED
-from leaderboard.exports import bibtex_text, csv_text, rows_in, tables, with_tables
+from leaderboard.exports import (
+    bibtex_text,
+    csv_text,
+    latex_text,
+    paper_tables,
+    rows_in,
+    tables,
+    with_tables,
+)
 from leaderboard.figures import plain_chart
 from leaderboard.site import repository_link, site_files
-from leaderboard.table import latex_text, tables_of
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
@@ -66,7 +73,7 @@ def build(
             write_text(to / path, text)
         if tables:
             write_text(root / README, _readme(content, root))
-    return Built(len(content.entries), tuple(files), _behind(root))
+    return Built(len(content.rows), tuple(files), _behind(root))
 
 
 def check(root: Path = HERE, *, published: bool = True, progress: Progress = silent) -> Built:
@@ -86,7 +93,7 @@ def check(root: Path = HERE, *, published: bool = True, progress: Progress = sil
             f"{root / README} does not hold the tables of its rows; "
             "write them with `ncl-bench leaderboard build --tables` and commit the file"
         )
-    return Built(len(content.entries), tuple(files), behind)
+    return Built(len(content.rows), tuple(files), behind)
 
 
 def built(root: Path, *, published: bool = True, progress: Progress = silent) -> dict[str, str]:
@@ -107,11 +114,11 @@ def built(root: Path, *, published: bool = True, progress: Progress = silent) ->
 
 def _site(content: Content, docs: list[tuple[str, str]]) -> dict[Path, str]:
     files = site_files(content, CARDS, [*docs, *repository_link()])
-    files[ROWS] = csv_text(content.boards)
+    files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
-    for board in content.boards:
-        files[f"data/latex/{board.cell.slug}.tex"] = latex_text(tables_of(board))
-    chart = plain_chart(content.boards, content.papers)
+    for board in boards(content.rows):
+        files[f"data/latex/{board['cell'].slug}.tex"] = latex_text(paper_tables(board))
+    chart = plain_chart(content.rows, content.papers)
     if chart:
         files[PLOT] = chart
     return {Path(name): files[name] for name in sorted(files)}

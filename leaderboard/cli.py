@@ -141,9 +141,9 @@ def table(
 
     Example: ncl-bench leaderboard table --dataset flickr30k --noise caption-40 --format latex
     """
+    from leaderboard import exports
     from leaderboard import table as tables
     from leaderboard.board import read_content
-    from leaderboard.exports import bibtex_text
     from ncl_bench.progress import bar
 
     if root != ROOT:
@@ -157,12 +157,12 @@ def table(
     boards = tables.boards_for(content, dataset, noise, protocol)
     if mine:
         boards = tables.only_mine(boards, files, content)
-    found = [table for board in boards for table in tables.tables_of(board, files)]
+    found = [table for board in boards for table in exports.paper_tables(board, files)]
     text = {
-        "markdown": lambda: tables.markdown_text(found, content.papers),
-        "latex": lambda: tables.latex_text(found),
-        "csv": lambda: tables.csv_text(found),
-        "bibtex": lambda: bibtex_text(tables.cited(found, content.papers)),
+        "markdown": lambda: exports.markdown_text(found, content.papers),
+        "latex": lambda: exports.latex_text(found),
+        "csv": lambda: exports.paper_csv(found),
+        "bibtex": lambda: exports.bibtex_text(exports.cited(found, content.papers)),
     }
     typer.echo(text[form](), nl=False)
 

@@ -266,6 +266,11 @@ class Entry(Record):
             raise ValueError("neither a recall nor a printed rSum is given")
         return self
 
+    def row(self) -> dict[str, Any]:
+        """The entry as one flat row: its cell's fields, its own, the six recalls, and :data:`DERIVED`."""
+        row = {**dict(self.cell), "slug": self.cell.slug} | dict(self) | self.recalls.values
+        return row | {name: getattr(self, name) for name in DERIVED}
+
     @property
     def label(self) -> str:
         """The method, with reduced precision and changed settings: ``NCR (bf16-mixed, method.epochs=10)``."""
@@ -280,7 +285,7 @@ class Entry(Record):
     @property
     def differs(self) -> tuple[str, ...]:
         """Differences from the shipped recipe trained in float32."""
-        precision = (self.precision,) if self.reduced else ()
+        precision = () if self.precision in ("", "32-true") else (self.precision,)
         tuned = (self.recipe,) if self.tuned else ()
         steps = (f"{self.budget:,} steps",) if self.budget else ()
         return (*precision, *tuned, *steps, *self.settings)
@@ -289,11 +294,6 @@ class Entry(Record):
     def tuned(self) -> bool:
         """Whether its recipe holds values of `ncl-bench tune`, perhaps of another dataset."""
         return self.recipe.startswith("tuned")
-
-    @property
-    def reduced(self) -> bool:
-        """Whether it was trained in a precision below float32."""
-        return self.precision not in ("", "32-true")
 
     @property
     def r_sum(self) -> float | None:
@@ -334,3 +334,10 @@ class Entry(Record):
     def n_seeds(self) -> int:
         """Number of independent results; the averaged networks of one result count once, whatever their seeds."""
         return len(self.runs) or len(self.seeds)
+
+
+DERIVED = (
+    *("r_sum", "n_seeds", "label", "differs", "tuned", "printed_gap", "quoted_as"),
+    *("comparable", "preliminary", "ranked"),
+)
+"""What a row of the board adds to the fields of its entry."""

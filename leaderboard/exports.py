@@ -1,10 +1,13 @@
-"""Export entries as CSV and BibTeX, and as the Markdown tables of README.md."""
+"""Rows as text: the CSV of all rows, BibTeX, the tables of README.md, and tables for a paper.
+
+A table for a paper holds one division of a board as LaTeX, Markdown or CSV.
+"""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from leaderboard.board import Board, Content, division_of
-from leaderboard.entries import Entry, Unit
+from leaderboard.board import Content, Row, grouped
+from leaderboard.entries import SEEDS_FOR_A_RANK
 from leaderboard.figures import by_reference
 from leaderboard.published import Paper
 from ncl_bench.evaluation.metrics import RECALLS
@@ -37,31 +40,24 @@ _PRELIMINARY = ("preliminary", "r_sum_low", "r_sum_high")
 _CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 
-def csv_text(boards: Iterable[Board]) -> str:
-    """One line per entry: its cell, its facts, six recalls, rSum, rank, seeds, remarks, and if it is preliminary."""
+def csv_text(rows: Iterable[Row]) -> str:
+    """One line per row: its cell, its facts, six recalls, rSum, rank, seeds, remarks, and if it is preliminary."""
     sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
     columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes", "file", *_PRELIMINARY)
-    return as_csv([columns, *(_csv_line(rank, entry) for board in boards for rank, entry in board.ranks)])
+    lines = [row | _csv_texts(row) for row in rows]
+    return as_csv([columns, *([_shown(line[name]) for name in columns] for line in lines)])
 
 
-def _csv_line(rank: int | None, entry: Entry) -> list[str]:
-    cell = entry.cell.model_dump()
-    return [
-        _shown(rank),
-        *(_shown(cell[name]) for name in _CELL),
-        *(_shown(getattr(entry, name)) for name in _FACTS),
-        *(_shown(value) for value in entry.recalls.values.values()),
-        _shown(entry.r_sum),
-        _shown(entry.spread.get("r_sum")),
-        *(_shown(entry.eccv.get(name)) for name in _ECCV),
-        _shown(entry.printed_r_sum),
-        " ".join(map(str, entry.seeds)),
-        " ".join(entry.doubts),
-        " ".join(entry.notes),
-        entry.file,
-        "yes" if entry.preliminary else "",
-        *map(_shown, entry.intervals.get("r_sum", (None, None)) if entry.preliminary else (None, None)),
-    ]
+def _csv_texts(row: Row) -> Row:
+    low, high = row["intervals"].get("r_sum", (None, None)) if row["preliminary"] else (None, None)
+    return {
+        "r_sum_std": row["spread"].get("r_sum"),
+        **{f"eccv_{name}": row["eccv"].get(name) for name in _ECCV},
+        **{name: " ".join(map(str, row[name])) for name in ("seeds", "doubts", "notes")},
+        "preliminary": "yes" if row["preliminary"] else "",
+        "r_sum_low": low,
+        "r_sum_high": high,
+    }
 
 
 def bibtex_text(papers: Mapping[str, Paper]) -> str:
@@ -151,52 +147,42 @@ def with_tables(text: str, tables: str, sha256: str) -> str:
 
 
 def tables(content: Content) -> str:
-    """Main tables: per dataset, protocol and noise unit, rSum of the best entries at every ratio.
+    """Main tables: per dataset, protocol and noise unit, rSum of the best rows at every ratio.
 
-    Preliminary entries stand on lines of their own below the ranked ones.
+    Preliminary rows stand on lines of their own below the ranked ones.
     """
-    groups: dict[tuple[str, str, Unit, str], list[Board]] = {}
-    for board in content.boards:
-        cell = board.cell
-        if cell.noise_unit != "unknown":
-            unit: Unit = "caption" if cell.noise_unit == "none" else cell.noise_unit
-            groups.setdefault((cell.dataset, cell.protocol, unit, cell.text), []).append(board)
+    rows = (
+        row | {"unit": "caption" if row["noise_unit"] == "none" else row["noise_unit"]}
+        for row in content.rows
+        if row["noise_unit"] != "unknown"
+    )
     parts = []
-    for (_, _, unit, _), boards in groups.items():
-        cell = max(boards, key=lambda board: board.cell.noise_ratio or 0.0).cell
-        entries = [
-            entry
-            for board in boards
-            for entry in board.entries
-            if entry.comparable and division_of(entry) in _DIVISIONS
-        ]
-        title = cell.model_copy(update={"noise_ratio": None, "noise_unit": unit}).title
-        body = _table(entries, content)
+    for (_, _, unit, _), group in grouped(rows, "dataset", "protocol", "unit", "text").items():
+        cell = group[0]["cell"].model_copy(update={"noise_ratio": None, "noise_unit": unit})
+        shown = [row for row in group if row["comparable"] and row["division"] in _DIVISIONS]
+        body = _table(shown, content)
         if body:
-            parts.append(f"### {title}\n\n{body}\n")
+            parts.append(f"### {cell.title}\n\n{body}\n")
     if any(OTHER_SUM in part for part in parts):
         parts.append(f"{OTHER_SUM} The paper prints another rSum; this is the sum of its recalls.\n")
     return "\n".join(parts) if parts else "No rows yet.\n"
 
 
-def _table(entries: Sequence[Entry], content: Content) -> str:
-    ratios = sorted({entry.cell.noise_ratio or 0.0 for entry in entries})
-    natural = any(entry.cell.noise_ratio is None for entry in entries)
-    lines: dict[tuple[str, ...], dict[float, Entry]] = {}
-    for entry in entries:
-        lines.setdefault(_key(entry, content), {})[entry.cell.noise_ratio or 0.0] = entry
+def _table(rows: Sequence[Row], content: Content) -> str:
+    ratios = sorted({row["noise_ratio"] or 0.0 for row in rows})
+    natural = any(row["noise_ratio"] is None for row in rows)
+    lines: dict[tuple[str, ...], dict[float, Row]] = {}
+    for row in rows:
+        lines.setdefault(_key(row, content), {})[row["noise_ratio"] or 0.0] = row
     lines = _quoted_once(lines)
-    order = by_reference(lines)[:_MOST]
-    if not order:
-        return ""
     heads = ["rSum"] if natural else [f"{100 * ratio:g} %" for ratio in ratios]
-    rows = []
-    for key in order:
-        cells = [_value(lines[key].get(ratio)) for ratio in (ratios if not natural else [0.0])]
+    body = []
+    for key in by_reference(lines)[:_MOST]:
+        cells = [_value(lines[key].get(ratio)) for ratio in ratios]
         method, backbone, networks, status, source = key
-        rows.append([escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)])
+        body.append([escape(method), escape(backbone) or "–", networks, *cells, status, escape(source)])
     columns = ["Method", "Backbone", "Networks", *heads, "Status", "Source"]
-    return markdown_table(columns, rows, numbers=heads)
+    return markdown_table(columns, body, numbers=heads) if body else ""
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str]) -> str:
@@ -206,36 +192,177 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], number
 
 
 def _quoted_once(
-    lines: Mapping[tuple[str, ...], dict[float, Entry]],
-) -> dict[tuple[str, ...], dict[float, Entry]]:
+    lines: Mapping[tuple[str, ...], dict[float, Row]],
+) -> dict[tuple[str, ...], dict[float, Row]]:
     """Merge lines of several papers with the same numbers into one that names all papers."""
     groups: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
     for key, points in lines.items():
-        numbers = tuple(sorted((ratio, _value(entry)) for ratio, entry in points.items()))
+        numbers = tuple(sorted((ratio, _value(row)) for ratio, row in points.items()))
         lead = next(iter(points.values()))
-        same = (lead.quoted_as[:-1], numbers) if lead.status == "reported" else (key,)
+        same = (lead["quoted_as"][:-1], numbers) if lead["status"] == "reported" else (key,)
         groups.setdefault(same, []).append(key)
     once = {}
     for keys in groups.values():
-        first = min(keys, key=lambda key: not any(entry.own for entry in lines[key].values()))
+        first = min(keys, key=lambda key: not any(row["own"] for row in lines[key].values()))
         sources = [first[-1], *(key[-1] for key in keys if key != first)]
         once[(*first[:-1], "; ".join(dict.fromkeys(sources)))] = lines[first]
     return once
 
 
-def _key(entry: Entry, content: Content) -> tuple[str, ...]:
-    source = content.papers[entry.source].short if entry.source in content.papers else entry.source
-    status = f"{entry.status}, preliminary" if entry.preliminary else entry.status
-    return (entry.label, entry.backbone, entry.networks, status, source)
+def _key(row: Row, content: Content) -> tuple[str, ...]:
+    source = content.papers[row["source"]].short if row["source"] in content.papers else row["source"]
+    status = f"{row['status']}, preliminary" if row["preliminary"] else row["status"]
+    return (row["label"], row["backbone"], row["networks"], status, source)
 
 
-def _value(entry: Entry | None) -> str:
-    if entry is None or entry.r_sum is None:
+def _value(row: Row | None) -> str:
+    if row is None or row["r_sum"] is None:
         return "–"
-    spread = f" ± {entry.spread['r_sum']:.1f} ({entry.n_seeds})" if "r_sum" in entry.spread else ""
-    return f"{entry.r_sum:.1f}{OTHER_SUM * (entry.printed_gap is not None)}{spread}"
+    spread = f" ± {row['spread']['r_sum']:.1f} ({row['n_seeds']})" if "r_sum" in row["spread"] else ""
+    return f"{row['r_sum']:.1f}{OTHER_SUM * (row['printed_gap'] is not None)}{spread}"
 
 
 def escape(text: str) -> str:
     """Escape Markdown and HTML."""
     return "".join(f"\\{character}" if character in "|*_<>`[]" else character for character in text)
+
+
+VALUES = (*RECALLS, "r_sum")
+SHARED, CHOSEN_ON_TEST, DOUBTFUL, PRELIMINARY = "=", "†", "?", "§"
+MARKS = {
+    SHARED: "shares its rank: rSum is equal, or a test over seeds and images finds no difference",
+    CHOSEN_ON_TEST: "chosen on test, so not ranked",
+    DOUBTFUL: "doubtful number, so not ranked",
+    OTHER_SUM: "the paper prints another rSum; this is the sum of its recalls",
+    PRELIMINARY: f"preliminary: fewer than {SEEDS_FOR_A_RANK} training seeds, so not ranked; rSum has a 95 % interval "
+    "(of a single seed: over images alone)",
+}
+
+
+def paper_tables(board: Row, mine: Collection[str] = ()) -> list[Row]:
+    """Make the tables of a board for a paper, one per division, because rows of two are not comparable.
+
+    Args:
+        board: from :func:`~leaderboard.board.boards`.
+        mine: ``file`` of the user's own rows.
+
+    Returns:
+        ``title``, ``notes`` on the marks in a table, and ``lines``: ``rank``, such as ``1``, or ``1=`` if shared;
+        ``method`` with its marks; ``backbone``; ``values``: six recalls and rSum with one decimal; ``best``: which of
+        them are the best among the ranked rows; ``papers`` that print it, or the ``origin`` of a measured row.
+    """
+    tables = []
+    for division in board["divisions"]:
+        rows = division["rows"]
+        ranks = [row["rank"] for row in rows if row["rank"] is not None]
+        columns = zip(*(_rounded(row) for row in rows if row["rank"] is not None), strict=True)
+        best = [max((value for value in column if value is not None), default=None) for column in columns]
+        best = best or [None] * len(VALUES)
+        lines = [_line(row, ranks.count(row["rank"]) > 1, best, mine) for row in rows]
+        shown = "".join(line["rank"] + line["method"] for line in lines)
+        notes = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in shown]
+        title = f"{board['cell'].title}: {division['title']}"
+        tables.append({"title": title, "lines": lines, "notes": notes})
+    return tables
+
+
+def _line(row: Row, shared: bool, best: Sequence[float | None], mine: Collection[str]) -> Row:
+    is_ranked, reported, values = row["rank"] is not None, row["status"] == "reported", _rounded(row)
+    marks = CHOSEN_ON_TEST * (row["selection"] == "test") + DOUBTFUL * bool(row["doubts"])
+    marks += OTHER_SUM * (row["printed_gap"] is not None) + PRELIMINARY * row["preliminary"]
+    texts = [_with_spread(value, row["spread"].get(name)) for name, value in zip(VALUES, values, strict=True)]
+    if "r_sum" in row["intervals"]:
+        texts[-1] += " ({:.1f}–{:.1f})".format(*row["intervals"]["r_sum"])
+    return {
+        "rank": f"{row['rank']}{SHARED * shared}" if is_ranked else "",
+        "method": row["label"] + marks,
+        "backbone": row["backbone"],
+        "values": texts,
+        "best": [
+            is_ranked and value is not None and value == top for value, top in zip(values, best, strict=True)
+        ],
+        "papers": tuple(dict.fromkeys((row["source"], *row["also"]))) if reported else (),
+        "origin": "" if reported else "ours" if row["file"] in mine else row["status"],
+    }
+
+
+def _rounded(row: Row) -> list[float | None]:
+    """Values with one decimal, so that all rows which print the best number are bold."""
+    return [None if row[name] is None else round(row[name], 1) for name in VALUES]
+
+
+def _with_spread(value: float | None, deviation: float | None) -> str:
+    spread = "" if deviation is None else f" ± {deviation:.1f}"
+    return "–" if value is None else f"{value:.1f}{spread}"
+
+
+def latex_text(tables: Iterable[Row]) -> str:
+    r"""Format as LaTeX; needs booktabs. A printed row cites its papers by their keys in the BibTeX export."""
+    return "\n".join(map(_latex_table, tables))
+
+
+def _latex_table(table: Row) -> str:
+    out = [
+        f"% {' '.join(table['title'].split())}; needs booktabs",  # a comment of LaTeX ends with its line
+        *(f"% {note}" for note in table["notes"]),
+        r"\begin{tabular}{rllrrrrrrrl}",
+        r"\toprule",
+        r" & & & \multicolumn{3}{c}{Image to text} & \multicolumn{3}{c}{Text to image} & & \\",
+        r" & Method & Backbone & R@1 & R@5 & R@10 & R@1 & R@5 & R@10 & rSum & Source \\",
+        r"\midrule",
+    ]
+    for line in table["lines"]:
+        values = [
+            rf"\textbf{{{_latex(value)}}}" if best else _latex(value)
+            for value, best in zip(line["values"], line["best"], strict=True)
+        ]
+        source = rf"\cite{{{','.join(line['papers'])}}}" if line["papers"] else latex(line["origin"])
+        words = [line["rank"], _latex(line["method"]), _latex(line["backbone"]), *values, source]
+        out.append(f"{' & '.join(words)} \\\\")
+    return "\n".join([*out, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex(text: str) -> str:
+    return latex(text).replace(DOUBTFUL, "$^{?}$")
+
+
+def markdown_text(tables: Iterable[Row], papers: Mapping[str, Paper]) -> str:
+    """Format as Markdown. A printed row links to the papers that print it."""
+    return "\n".join(_markdown_table(table, papers) for table in tables)
+
+
+def _markdown_table(table: Row, papers: Mapping[str, Paper]) -> str:
+    sides = [f"{side} R@{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
+    columns, rows = ["rank", "method", "backbone", *sides, "rSum", "source"], []
+    for line in table["lines"]:
+        values = [
+            f"**{value}**" if best else value
+            for value, best in zip(line["values"], line["best"], strict=True)
+        ]
+        source = "; ".join(_link(papers[key]) for key in line["papers"]) or line["origin"]
+        rows.append([line["rank"], escape(line["method"]), escape(line["backbone"]), *values, source])
+    body = markdown_table(columns, rows, numbers=["rank", *sides, "rSum"])
+    parts = [f"**{escape(table['title'])}**", body, *filter(None, ["; ".join(table["notes"])])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _link(paper: Paper) -> str:
+    link = paper.link.replace("(", "%28").replace(")", "%29")
+    return f"[{escape(paper.short)}]({link})" if link else escape(paper.short)
+
+
+def paper_csv(tables: Iterable[Row]) -> str:
+    """Format as CSV: one line per row; the first column names its table, ``best`` names the bold columns."""
+    rows = [["table", "rank", "method", "backbone", *VALUES, "best", "source"]]
+    for table in tables:
+        for line in table["lines"]:
+            best = " ".join(name for name, bold in zip(VALUES, line["best"], strict=True) if bold)
+            source = " ".join(line["papers"]) or line["origin"]
+            facts = (line["rank"], line["method"], line["backbone"])
+            rows.append([table["title"], *facts, *line["values"], best, source])
+    return as_csv(rows)
+
+
+def cited(tables: Iterable[Row], papers: Mapping[str, Paper]) -> dict[str, Paper]:
+    """The papers that the tables cite, by key."""
+    return {key: papers[key] for table in tables for line in table["lines"] for key in line["papers"]}

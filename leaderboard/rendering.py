@@ -1,7 +1,5 @@
-"""Render pages: templates with everything escaped and nothing undefined, and dataset cards."""
+"""Render templates with everything escaped and nothing undefined."""
 
-import base64
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,27 +41,3 @@ def markup(text: str) -> object:
     from markupsafe import Markup
 
     return Markup(text)
-
-
-def card_html(path: Path) -> object:
-    """Render a card's Markdown as safe markup; raw HTML in it is shown as text.
-
-    Returns:
-        Markup; empty if the card does not exist. The YAML block at the top and the first heading are left out, and
-        pictures beside the card are embedded, so that a page is one file.
-    """
-    from markdown_it import MarkdownIt
-
-    if not path.is_file():
-        return markup("")
-    text = path.read_text(encoding="utf-8")
-    if text.startswith("---\n"):
-        text = text.split("\n---\n", 1)[-1]
-    lines = text.lstrip("\n").split("\n")
-    body = "\n".join(lines[1:] if lines[0].startswith("# ") else lines)
-    body = re.sub(r"(?<=\]\()[\w-]+\.png(?=\))", lambda name: _data_uri(path.with_name(name[0])), body)
-    return markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body))
-
-
-def _data_uri(picture: Path) -> str:
-    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"

@@ -1,20 +1,21 @@
 """The static site: pages from templates, one style sheet and one script; no server, no external request."""
 
+import base64
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from leaderboard.ablations import ablation_tables
-from leaderboard.board import Board, Content, Division, boards_of
-from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell, Entry
+from leaderboard.board import Content, Row, boards, grouped
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
-from leaderboard.measured import PRECISION_AT, detection, drops, found_pairs, measured_tables
+from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
 from leaderboard.methods import Family, family_recipes
-from leaderboard.rendering import card_html, render
+from leaderboard.rendering import markup, render
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
 from ncl_bench.data.spec import DatasetSpec, protocol_title
@@ -27,33 +28,6 @@ _ANSWERED = ("single", "ensemble", "pretrained")
 """Groups of a table whose best row is named."""
 
 
-@dataclass(frozen=True)
-class Gap:
-    """A number measured here beside the one that the method's own paper prints for the same cell."""
-
-    paper: Entry
-    ours: Entry
-
-    @property
-    def remarks(self) -> list[str]:
-        """Explanations of the gap, as far as the two entries give them."""
-        chosen = self.paper.selection == "test" != self.ours.selection
-        remarks = ["The printed checkpoint was chosen on the test split."] if chosen else []
-        if self.paper.noise != self.ours.noise:
-            noises = [entry.noise or "the standard draw" for entry in (self.paper, self.ours)]
-            remarks.append(f"Different noise: printed {noises[0]}, ours {noises[1]}.")
-        return [*remarks, *self.ours.notes]
-
-
-@dataclass(frozen=True)
-class Line:
-    """A dataset under one protocol in the picker, with its tables in order."""
-
-    key: str
-    title: str
-    cells: list[Cell]
-
-
 def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Render every page, by path in the site's folder.
 
@@ -62,38 +36,41 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
         cards: folder of the dataset cards.
         links: label and address of more links in the header; addresses on the site are relative to its folder.
     """
-    families, of_family = content.families, Counter(entry.family for entry in content.entries)
-    of_dataset = Counter(entry.cell.dataset for entry in content.entries)
+    families, rows = content.families, content.rows
+    of_family = Counter(row["family"] for row in rows)
     used = [key for key in families if of_family[key]]
+    shown = [board | {"answers": _answers(board)} for board in boards(rows)]
     pages: dict[str, tuple[str, dict[str, Any]]] = {
-        "index.html": ("index.html", _index(content)),
+        "index.html": ("index.html", _index(content, shown)),
         "methods/index.html": (
             "methods.html",
             {
-                "methods": [(key, families[key], of_family[key]) for key in used],
-                "has_recipes": {key: bool(family_recipes(families[key])) for key in used},
+                "methods": [
+                    (key, families[key], of_family[key], bool(family_recipes(families[key]))) for key in used
+                ]
             },
         ),
         "datasets/index.html": (
             "datasets.html",
-            {"datasets": [(spec, of_dataset[spec.name]) for spec in DATASETS.values()]},
+            {
+                "datasets": [
+                    (spec, sum(row["dataset"] == spec.name for row in rows)) for spec in DATASETS.values()
+                ]
+            },
         ),
         "papers.html": (
             "papers.html",
-            {"papers": content.papers, "rows_of": Counter(entry.source for entry in content.entries)},
+            {"papers": content.papers, "rows_of": Counter(row["source"] for row in rows)},
         ),
-        "downloads.html": ("downloads.html", {"cells": [board.cell for board in content.boards]}),
+        "downloads.html": ("downloads.html", {"cells": [board["cell"] for board in shown]}),
         "submit.html": ("submit.html", {}),
-        "ablations.html": (
-            "ablations.html",
-            {"tables": ablation_tables(content.entries, content.told_apart)},
-        ),
+        "ablations.html": ("ablations.html", {"tables": ablation_tables(content)}),
         **_measured(content),
     }
     for key in used:
         pages[f"methods/{key}.html"] = ("method.html", _method(key, families[key], content))
     for spec in DATASETS.values():
-        pages[f"datasets/{spec.name}.html"] = ("dataset.html", _dataset(spec, content, cards))
+        pages[f"datasets/{spec.name}.html"] = ("dataset.html", _dataset(spec, content, shown, cards))
     rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
     return {"site.css": _static("site.css"), "site.js": _static("site.js"), **rendered}
 
@@ -110,37 +87,20 @@ def repository_link() -> list[tuple[str, str]]:
 def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
     """Pages of the measured tables and of detection."""
     tables = measured_tables(content)
-    noisy = [
-        (table, [cell for cell in table.cells if any(map(detection, table.entries(cell)))])
-        for table in tables
-    ]
+    facts = {
+        "tables": [table for table in tables if table["detected"]],
+        "epoch_curves": epoch_curves,
+        "printed": content.printed_detection,
+        "labelled": _labelled(),
+        "fewest": FEWEST,
+        "precision_at": PRECISION_AT,
+    }
     return {
         "measured.html": (
             "measured.html",
-            {
-                "tables": tables,
-                "forests": {
-                    (table.slug, cell): forest(table, cell) for table in tables for cell in table.cells
-                },
-                "curves": {(t.slug, cell): epoch_curves(t, cell, "dev") for t in tables for cell in t.cells},
-                "drops": {table.slug: drops(table, content) for table in tables},
-            },
+            {"tables": tables, "forest": forest, "epoch_curves": epoch_curves},
         ),
-        "detection.html": (
-            "detection.html",
-            {
-                "tables": [(table, cells) for table, cells in noisy if cells],
-                "detection": detection,
-                "found_pairs": found_pairs,
-                "precision_at": PRECISION_AT,
-                "printed": content.printed_detection,
-                "labelled": _labelled(),
-                "fewest": FEWEST,
-                "curves": {
-                    (t.slug, cell): epoch_curves(t, cell, "auroc") for t, cells in noisy for cell in cells
-                },
-            },
-        ),
+        "detection.html": ("detection.html", facts),
     }
 
 
@@ -154,11 +114,6 @@ def _labelled() -> list[tuple[str, int, int]]:
     return [(title, len(found), found.count("wrong")) for title, found in labels]
 
 
-def value_of(entry: Entry, name: str) -> float | None:
-    """A recall by name, or ``r_sum``."""
-    return entry.r_sum if name == "r_sum" else getattr(entry.recalls, name)
-
-
 def _page(template: str, path: str, links: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> str:
     return render(
         template,
@@ -167,7 +122,6 @@ def _page(template: str, path: str, links: Sequence[tuple[str, str]], values: Ma
         links=links,
         protocol_version=PROTOCOL_VERSION,
         recall_titles=list(RECALL_TITLES.items()),
-        value_of=value_of,
         **values,
     )
 
@@ -178,18 +132,23 @@ def _static(name: str) -> str:
     return text.replace("/* figure.css */", figure.rstrip("\n"))
 
 
-def _index(content: Content) -> dict[str, Any]:
-    of_status = Counter(entry.status for entry in content.entries)
+def _index(content: Content, shown: Sequence[Row]) -> dict[str, Any]:
+    rows, of_status = content.rows, Counter(row["status"] for row in content.rows)
+    copied = [
+        DATASETS[name].title
+        for (name,), group in grouped(rows, "dataset").items()
+        if all(row["status"] == "reported" for row in group)
+    ]
+    cells = [board["cell"] for board in shown]
     return {
-        "boards": content.boards,
-        "shown_first": _shown_first(content.boards),
-        "copied": _copied(content.boards),
+        "boards": shown,
+        "shown_first": _shown_first(rows),
+        "copied": copied,
         "counts": [(name, of_status[name]) for name in STATUSES],
-        "lines": _picker(content.boards),
-        "answers": {board.cell.slug: _answers(board) for board in content.boards},
+        "lines": [(title, list(group)) for title, group in groupby(cells, _dataset_title)],
         "papers": content.papers,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
-        "strangers": _without_common_word([board.cell for board in content.boards]),
+        "strangers": _without_common_word(cells),
     }
 
 
@@ -206,83 +165,109 @@ def _without_common_word(cells: Iterable[Cell]) -> dict[str, float]:
     return shares
 
 
-def _copied(boards: Sequence[Board]) -> list[str]:
-    """Titles of the datasets with rows from papers only."""
-    statuses: dict[str, set[str]] = {}
-    for board in boards:
-        statuses.setdefault(board.cell.dataset, set()).update(entry.status for entry in board.entries)
-    return [DATASETS[name].title for name, found in statuses.items() if found == {"reported"}]
-
-
-def _shown_first(boards: Sequence[Board]) -> str:
+def _shown_first(rows: Sequence[Row]) -> str:
     """The most requested cell: 40 % caption noise on the first dataset, else the fullest one."""
-    wanted = [
-        board for board in boards if board.cell.noise_unit == "caption" and board.cell.noise_ratio == 0.4
-    ]
-    best = wanted[:1] or sorted(boards, key=lambda board: -len(board.entries))[:1]
-    return best[0].cell.slug if best else ""
+    wanted = (row["slug"] for row in rows if (row["noise_unit"], row["noise_ratio"]) == ("caption", 0.4))
+    fullest = (slug for slug, _ in Counter(row["slug"] for row in rows).most_common(1))
+    return next(wanted, next(fullest, ""))
 
 
-def _answers(board: Board) -> list[tuple[Division, Entry]]:
-    divisions = [division for division in board.divisions if division.key in _ANSWERED and division.best]
-    return [(division, division.best) for division in divisions if division.best is not None]
-
-
-def _picker(boards: Sequence[Board]) -> list[Line]:
-    lines: dict[str, Line] = {}
-    for cell in (board.cell for board in boards):
-        key = f"{cell.dataset}-{cell.protocol}"
-        lines.setdefault(key, Line(key, _dataset_title(cell), [])).cells.append(cell)
-    return list(lines.values())
+def _answers(board: Row) -> list[Row]:
+    """The best row of each division that has one, those that do not differ from it, and our best reproduced one."""
+    found = []
+    for division in board["divisions"]:
+        leaders = [row for row in division["rows"] if row["rank"] == 1]
+        if division["key"] in _ANSWERED and leaders:
+            best = max(leaders, key=lambda row: STATUSES.index(row["status"]))
+            same = [row["label"] for row in leaders if row is not best]
+            ours = (row for row in division["rows"] if row["rank"] and row["status"] == "reproduced")
+            found.append(
+                {"key": division["key"], "title": division["title"], "best": best, "same": same}
+                | {"ours": next(ours, None)}
+            )
+    return found
 
 
 def _dataset_title(cell: Cell) -> str:
     return f"{DATASETS[cell.dataset].title}, {protocol_title(cell.protocol)}"
 
 
-def _dataset(spec: DatasetSpec, content: Content, cards: Path) -> dict[str, Any]:
-    boards = [board for board in content.boards if board.cell.dataset == spec.name]
+def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Row], cards: Path) -> dict[str, Any]:
     return {
         "spec": spec,
-        "boards": boards,
+        "boards": [board for board in shown if board["cell"].dataset == spec.name],
         "protocol_title": protocol_title,
-        "answers": {board.cell.slug: _answers(board) for board in boards},
-        "charts": overview_charts(boards, content.papers),
+        "charts": overview_charts(
+            (row for row in content.rows if row["dataset"] == spec.name), content.papers
+        ),
         "card": card_html(cards / f"{spec.name}.md"),
     }
 
 
 def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
-    entries = [entry for entry in content.entries if entry.family == key]
-    boards = boards_of(entries)
+    rows = [row for row in content.rows if row["family"] == key]
     source = content.papers.get(family.source)
-    datasets = [
-        (title, list(members)) for title, members in groupby(boards, lambda board: _dataset_title(board.cell))
-    ]
+    datasets = groupby(grouped(rows, "slug").values(), lambda group: _dataset_title(group[0]["cell"]))
     return {
         "family": family,
         "paper": family.paper or source,
         "code": source.code if source else "",
         "recipes": family_recipes(family),
-        "gaps": _gaps(entries, family),
-        "charts": method_charts(boards, content.papers),
-        "runs": [entry for entry in content.unmerged if entry.family == key and entry.status != "reported"],
-        "datasets": [(title, found, sum(len(board.entries) for board in found)) for title, found in datasets],
+        "gaps": _gaps(sorted(rows, key=itemgetter("number")), family),
+        "charts": method_charts(rows, content.papers),
+        "runs": [seed.row() for seed in content.seeds if seed.family == key and seed.status != "reported"],
+        "datasets": [(title, list(members)) for title, members in datasets],
         "papers": content.papers,
     }
 
 
-def _gaps(entries: Sequence[Entry], family: Family) -> list[Gap]:
-    """Pair entries of the method's own paper with ours of the same cell, backbone and number of networks."""
-    printed = [
-        entry
-        for entry in entries
-        if entry.status == "reported" and entry.source == family.source and entry.kind == "method"
+def _gaps(rows: Sequence[Row], family: Family) -> list[Row]:
+    """Pair rows of the method's own paper with ours of the same cell, backbone and number of networks."""
+    papers = [
+        row
+        for row in rows
+        if (row["status"], row["source"], row["kind"]) == ("reported", family.source, "method")
+        and row["r_sum"] is not None
     ]
-    ours = [entry for entry in entries if entry.status != "reported"]
-    same = ((paper, mine) for paper in printed for mine in ours if paper.cell == mine.cell)
+    ours = [row for row in rows if row["status"] != "reported"]
+    same = ("slug", "backbone", "networks")
     return [
-        Gap(paper, mine)
-        for paper, mine in same
-        if paper.backbone == mine.backbone and paper.networks == mine.networks and paper.r_sum is not None
+        {"paper": paper, "ours": mine, "remarks": _remarks(paper, mine)}
+        for paper in papers
+        for mine in ours
+        if all(paper[name] == mine[name] for name in same)
     ]
+
+
+def _remarks(paper: Row, ours: Row) -> list[str]:
+    """Explanations of the gap between a printed number and ours, as far as the two rows give them."""
+    chosen = paper["selection"] == "test" != ours["selection"]
+    remarks = ["The printed checkpoint was chosen on the test split."] if chosen else []
+    if paper["noise"] != ours["noise"]:
+        noises = [row["noise"] or "the standard draw" for row in (paper, ours)]
+        remarks.append(f"Different noise: printed {noises[0]}, ours {noises[1]}.")
+    return [*remarks, *ours["notes"]]
+
+
+def card_html(path: Path) -> object:
+    """Render a card's Markdown as safe markup; raw HTML in it is shown as text.
+
+    Returns:
+        Markup; empty if the card does not exist. The YAML block at the top and the first heading are left out, and
+        pictures beside the card are embedded, so that a page is one file.
+    """
+    from markdown_it import MarkdownIt
+
+    if not path.is_file():
+        return markup("")
+    text = path.read_text(encoding="utf-8")
+    if text.startswith("---\n"):
+        text = text.split("\n---\n", 1)[-1]
+    lines = text.lstrip("\n").split("\n")
+    body = "\n".join(lines[1:] if lines[0].startswith("# ") else lines)
+    body = re.sub(r"(?<=\]\()[\w-]+\.png(?=\))", lambda name: _data_uri(path.with_name(name[0])), body)
+    return markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body))
+
+
+def _data_uri(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"

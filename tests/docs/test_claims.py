@@ -4,6 +4,7 @@ import re
 import shlex
 import tomllib
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,8 @@ from baselines.backbones import build_backbone
 from baselines.engine.printed import PUBLISHED
 from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
-from leaderboard.ablations import ablation_tables
-from leaderboard.board import Content, read_content
-from leaderboard.entries import Entry
+from leaderboard.board import Content, Row, read_content
+from leaderboard.measured import ablation_tables
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import expected_shape, selection_images
@@ -64,13 +64,13 @@ def test_the_first_output_of_the_readme_is_printed(tmp_path: Path, monkeypatch: 
 def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:
     content = read_content(LEADERBOARD, published=True)
     for unit in ("caption", "image"):
-        board = next(b for b in content.boards if b.cell.slug == f"flickr30k-1k-{unit}-40")
-        division = next(division for division in board.divisions if division.key == "ensemble")
-        best = [ranked for ranked in division.ranked if ranked.rank is not None][:3]
+        wanted = (f"flickr30k-1k-{unit}-40", "ensemble")
+        board = [row for row in content.rows if (row["slug"], row["division"]) == wanted and row["rank"]]
+        best = [row for row in board if row["also"] is not None][:3]
         rows = [
-            f"| by {unit} | {one.rank} | {one.entry.label} | {one.entry.backbone} | {one.entry.r_sum:.1f} "
-            f"| {content.papers[one.entry.source].short} |"
-            for one in best
+            f"| by {unit} | {row['rank']} | {row['label']} | {row['backbone']} | {row['r_sum']:.1f} "
+            f"| {content.papers[row['source']].short} |"
+            for row in best
         ]
         assert "\n".join(rows) in text("README.md")
 
@@ -155,19 +155,20 @@ def content() -> Content:
     return read_content(LEADERBOARD, published=False)
 
 
-Rows = dict[tuple[str, str, str, float], Entry]
+Rows = dict[tuple[str, str, str, float], Row]
 
 
 def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
     """Measured rows of a dataset by method, recipe, noise unit and ratio."""
     return {
-        (one.method, one.recipe, one.cell.noise_unit, one.cell.noise_ratio): one
-        for one in content.entries
-        if one.budget and one.kind != "ablation" and (one.cell.dataset, one.backbone) == (dataset, backbone)
+        (row["method"], row["recipe"], row["noise_unit"], row["noise_ratio"]): row
+        for row in content.rows
+        if row["budget"] and row["kind"] != "ablation"
+        if (row["dataset"], row["backbone"]) == (dataset, backbone)
     }
 
 
-def difference(content: Content, first: Entry, second: Entry) -> tuple[float, float]:
+def difference(content: Content, first: Row, second: Row) -> tuple[float, float]:
     """Difference of two mean rSums, and half the width of its 95 % interval."""
     interval = content.told_apart.difference(first, second)
     assert interval is not None
@@ -202,23 +203,27 @@ def test_tuned_options_gain_and_lose_as_the_faq_says(
 )
 def test_methods_at_60_percent_are_as_the_faq_says(content: Content, dataset: str, lower: set[str]) -> None:
     rows = {key[:2]: one for key, one in rows_of(content, dataset).items() if key[2:] == ("caption", 0.6)}
-    methods = [one for one in rows.values() if one.kind == "method"]
+    methods = [row for row in rows.values() if row["kind"] == "method"]
     for recipe in ("default", "tuned"):
         above = {"GSC+", "GSC", "RCL", "CRCL", "L2RM"} | ({"NCR", "PC2"} if recipe == "tuned" else set())
         for method in above:
             gap, margin = difference(content, rows[method, recipe], rows["InfoNCE", recipe])
             assert (gap > margin) == ((dataset, method, recipe) != ("digits", "CRCL", "tuned"))
             assert gap > 0
-        assert max((one for one in methods if one.recipe == recipe), key=lambda x: x.r_sum).method == "GSC+"
-    assert max(rows["NCR", "default"].r_sum, rows["PC2", "default"].r_sum) < rows["InfoNCE", "default"].r_sum
+        assert (
+            max((row for row in methods if row["recipe"] == recipe), key=itemgetter("r_sum"))["method"]
+            == "GSC+"
+        )
+    sums = {key: row["r_sum"] for key, row in rows.items()}
+    assert max(sums["NCR", "default"], sums["PC2", "default"]) < sums["InfoNCE", "default"]
     tuned = {method for method, recipe in rows if recipe == "tuned"}
-    assert {m for m in tuned if rows[m, "tuned"].r_sum < rows[m, "default"].r_sum} == lower
+    assert {m for m in tuned if sums[m, "tuned"] < sums[m, "default"]} == lower
 
 
 def test_costs_are_as_the_page_of_measured_tables_says(content: Content) -> None:
     ranges = {"VSE∞": (0.8, 6.1), "SGR": (0.9, 16.7)}
     for backbone, (least, most) in ranges.items():
-        costs = [one.cost for one in content.unmerged if one.backbone == backbone and one.cost]
+        costs = [one.cost for one in content.seeds if one.backbone == backbone and one.cost]
         assert (round(min(costs), 1), round(max(costs), 1)) == (least, most)
     page = " ".join(text("docs/measured-tables.md").split())
     assert "0.8 to 6.1 times the plain steps on VSE∞, and up to 16.7 times on SGR" in page
@@ -248,41 +253,43 @@ def n_parameters(recipe: str, words: int) -> int:
 
 def test_gsc_finds_most_before_the_epoch_that_dev_chose_as_the_audit_page_says(content: Content) -> None:
     gsc = rows_of(content, "pictograms")["GSC", "default", "caption", 0.6]
-    for curve in gsc.curves[:3]:
+    for curve in gsc["curves"][:3]:
         assert 0.82 <= max(curve.auroc) <= 0.835
         assert curve.auroc.index(max(curve.auroc)) < 6
     assert "it peaks at 0.82 to 0.83 within the first six epochs" in " ".join(text("docs/audit.md").split())
 
 
 def test_the_ablations_on_the_board_are_as_the_page_of_measured_tables_says(content: Content) -> None:
-    tables = ablation_tables(content.entries, content.told_apart)
-    lines = {line.row.title: line for table in tables for line in table.lines[1:]}
+    tables = ablation_tables(content)
+    lines = {line["row"].title: line for table in tables for line in table["lines"][1:]}
     assert {row.title for table in ablations().values() for row in table.rows[1:]} == set(lines)
-    assert min(len(line.entry.seeds) for line in lines.values()) >= 3
+    assert min(len(line["entry"]["seeds"]) for line in lines.values()) >= 3
     page = " ".join(text("docs/measured-tables.md").split())
-    widths = {title: (line.drop_interval[1] - line.drop_interval[0]) / 2 for title, line in lines.items()}
+    widths = {title: np.diff(line["drop_interval"]).item() / 2 for title, line in lines.items()}
     assert f"{widths.pop('L_r, q = 1'):.0f} % for CRCL's L_r at q = 1" in page
-    assert f"standard deviation of {lines['L_r, q = 1'].entry.spread['r_sum']:.0f})" in page
+    assert f"standard deviation of {lines['L_r, q = 1']['entry']['spread']['r_sum']:.0f})" in page
     assert f"{min(widths.values()):.0f} to {max(widths.values()):.0f} % of the full method's rSum" in page
-    small = sum(line.printed_drop < 6 for line in lines.values())
+    small = sum(line["printed_drop"] < 6 for line in lines.values())
     assert f"{small} of the {len(lines)} printed drops are below 6 %" in page
-    above = {title for title, line in lines.items() if line.drop < 0}
+    above = {title for title, line in lines.items() if line["drop"] < 0}
     significant = {"P-Cls", "L_d, the label is the prediction"}
     unsure = {"without co-divide", "without co-rectify", "P-Cls + CR", "P-Cls + P-Cap", "L_r, q = 0"}
     assert above == significant | unsure | {"captions by the nearest embedding, without P-Cls"}
-    assert {title for title in above if lines[title].differs} == significant
+    assert {title for title in above if lines[title]["differs"]} == significant
 
 
 def test_default_ncr_divides_clip_art_as_little_as_the_page_of_measured_tables_says(content: Content) -> None:
     page = " ".join(text("docs/measured-tables.md").split())
     ncr = next(
-        one for one in content.entries if one.ablation == ("ablation_ncr", "full") and one.kind == "ablation"
+        row for row in content.rows if (*row["ablation"], row["kind"]) == ("ablation_ncr", "full", "ablation")
     )
-    found = np.mean([curve.auroc[-1] for curve in ncr.curves])
+    found = np.mean([curve.auroc[-1] for curve in ncr["curves"]])
     assert f"AUROC is {found:.2f} after the last epoch" in page
     rows = rows_of(content, "pictograms")
     full, control = (rows[name, "default", "caption", 0.4] for name in ("NCR", "Triplet (warm-up, hardest)"))
-    assert f"it scores {full.r_sum:.1f}, and its control, the hardest triplet, {control.r_sum:.1f}" in page
+    assert (
+        f"it scores {full['r_sum']:.1f}, and its control, the hardest triplet, {control['r_sum']:.1f}" in page
+    )
     gap, margin = difference(content, full, control)
     assert abs(gap) < margin
     options = Recipe.load("ncr/pictograms_vse_infinity").method

@@ -108,8 +108,8 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_
     assert text.startswith(f"{header}seeds:\n- training_seeds: [0]\n")
     assert f"\n{first}- training_seeds: [12]\n" in text
     assert sorted(path.parent.iterdir()) == [path.with_suffix(".npz"), path]
-    (entry,) = read_content(board, published=False).entries
-    assert entry.seeds == (0, 1, 12)
+    (row,) = read_content(board, published=False).rows
+    assert row["seeds"] == (0, 1, 12)
 
 
 def test_what_stopped_between_the_files_of_a_row_is_finished_by_the_same_command(
@@ -158,7 +158,7 @@ def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, tmp_path: Path
     add(make(tmp_path / "ours"), board)
     ada = new_row(make(tmp_path / "hers", difficulty=1.6), board, submitter="Ada Lovelace")
     write_rows([ada], board)
-    notes = {entry.notes: entry.seeds for entry in read_content(board, published=False).entries}
+    notes = {row["notes"]: row["seeds"] for row in read_content(board, published=False).rows}
     assert notes == {(): (0,), ("Submitted by Ada Lovelace.",): (0,)}
 
 
@@ -241,8 +241,8 @@ def test_a_checkpoint_chosen_on_test_takes_no_rank_and_is_not_merged(make: Maker
     add(make(tmp_path / "test", selection_split="test"), tmp_path / "board")
     for seed in (1, 2, 3):
         add(make(tmp_path / f"dev{seed}", seed=seed), tmp_path / "board")
-    (board,) = read_content(tmp_path / "board", published=False).boards
-    found = {ranked.entry.selection: ranked.rank for ranked in board.divisions[0].ranked}
+    rows = read_content(tmp_path / "board", published=False).rows
+    found = {row["selection"]: row["rank"] for row in rows}
     assert found == {"test": None, "dev": 1}
     build(tmp_path / "board", tmp_path / "board/site", published=False)
     page = (tmp_path / "board/site/index.html").read_text(encoding="utf-8")
@@ -253,7 +253,7 @@ def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: 
     board, changed = tmp_path / "board", training(**{"method.epochs": 10, "batch_size": 32})
     add(make(tmp_path / "recipe"), board)
     add(make(tmp_path / "changed", difficulty=1.6, training=changed), board)
-    labels = {entry.label for entry in read_content(board, published=False).entries}
+    labels = {row["label"] for row in read_content(board, published=False).rows}
     assert labels == {"CRCL", "CRCL (batch_size=32, method.epochs=10)"}
     build(board, board / "site", published=False)
     assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
@@ -267,8 +267,8 @@ def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(
     board = tmp_path / "board"
     for seed, precision in enumerate(["32-true", "32-true", "tf32", "bf16-mixed"]):
         add(make(tmp_path / f"{seed}", seed=seed, training=training(precision)), board)
-    content = read_content(board, published=False)
-    found = {entry.label: (entry.precision, entry.seeds) for entry in content.entries}
+    rows = read_content(board, published=False).rows
+    found = {row["label"]: (row["precision"], row["seeds"]) for row in rows}
     assert found == {
         "CRCL": ("32-true", (0, 1)),
         "CRCL (tf32)": ("tf32", (2,)),

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -7,7 +6,7 @@ import pytest
 from numpy.typing import NDArray
 from support.board_rows import CELL, row
 
-from leaderboard.board import Ranked, boards_of, compared, division_of, merge_seeds
+from leaderboard.board import Row, board_of, compared, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
 from leaderboard.methods import Family, with_look_alikes
 from ncl_bench.evaluation.difference import Hits
@@ -18,8 +17,8 @@ def entry(r_sum: float, **fields: Any) -> Entry:
 
 
 def ranks(*entries: Entry, **options: Any) -> list[tuple[str, int | None]]:
-    (board,) = boards_of(entries, **options)
-    return [(ranked.entry.method, ranked.rank) for division in board.divisions for ranked in division.ranked]
+    rows = board_of([entry.row() for entry in entries], **options)
+    return [(row["method"], row["rank"]) for row in rows]
 
 
 def test_equal_sums_share_a_rank_and_the_next_counts_on() -> None:
@@ -33,8 +32,8 @@ def test_a_doubtful_row_stands_in_its_place_without_a_rank() -> None:
 
 
 def test_a_rank_counts_the_better_rows_that_are_told_apart() -> None:
-    def told_apart(entries: Sequence[Entry]) -> NDArray[np.bool_]:
-        sums = np.array([entry.r_sum for entry in entries])
+    def told_apart(rows: Sequence[Row]) -> NDArray[np.bool_]:
+        sums = np.array([row["r_sum"] for row in rows])
         return np.abs(sums[:, None] - sums) > 10
 
     found = ranks(entry(400), entry(395), entry(388), entry(370), told_apart=told_apart)
@@ -42,8 +41,8 @@ def test_a_rank_counts_the_better_rows_that_are_told_apart() -> None:
 
 
 def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
-    def told_apart(entries: Sequence[Entry]) -> NDArray[np.bool_]:
-        return np.array([["wide" not in (a.method, b.method) for a in entries] for b in entries])
+    def told_apart(rows: Sequence[Row]) -> NDArray[np.bool_]:
+        return np.array([["wide" not in (a["method"], b["method"]) for a in rows] for b in rows])
 
     found = ranks(entry(400), entry(390), entry(380, method="wide"), told_apart=told_apart)
     assert found == [("M400", 1), ("M390", 2), ("wide", 2)]
@@ -82,11 +81,11 @@ def test_a_preliminary_row_has_an_interval_of_its_r_sum_that_no_r_sum_can_leave(
         ("x", run, "1k"): Hits(np.array([[1, 1, 1, n, 5, 5]] * 50 + [[1, 1, 1, 5, 5, 5]] * 50), 5, 100)
         for run, n in (("0", 5), ("1", 3), ("2", 4))
     }
-    two, three = (measured(580, *runs, file="x") for runs in (("0", "1"), ("0", "1", "2")))
-    ((few,), _, _), ((enough,), _, _) = compared([two], hits), compared([three], hits)
-    low, high = few.intervals["r_sum"]
+    two, three = ([measured(580, run, file="x", seeds=(int(run),)) for run in runs] for runs in ("01", "012"))
+    ((few,), _), ((enough,), _) = compared(two, hits), compared(three, hits)
+    low, high = few["intervals"]["r_sum"]
     assert 0 < low < 590 < high == 600
-    assert enough.intervals == {}
+    assert enough["intervals"] == {}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_a_preliminary_row_has_an_interval_of_its_r_sum_that_no_r_sum_can_leave(
     ],
 )
 def test_incomparable_rows_are_divided(fields: dict[str, Any], division: str) -> None:
-    assert division_of(entry(400, **fields)) == division
+    assert division_of(entry(400, **fields).row()) == division
 
 
 def test_each_division_has_a_first_rank_of_its_own() -> None:
@@ -133,17 +132,22 @@ def test_a_name_that_only_looks_like_another_one_says_so() -> None:
 
 
 def test_cells_are_never_mixed() -> None:
-    boards = boards_of([entry(400), entry(410, cell=CELL | {"noise_unit": "image"})])
-    assert [board.cell.noise_unit for board in boards] == ["caption", "image"]
-    assert all(a.cell.order < b.cell.order for a, b in pairwise(boards))
+    image = entry(410, cell=CELL | {"noise_unit": "image"})
+    found = board_of([image.row(), entry(400).row()])
+    assert [(row["noise_unit"], row["rank"], row["number"]) for row in found] == [
+        ("caption", 1, 1),
+        ("image", 1, 0),
+    ]
 
 
 def test_the_same_numbers_in_several_papers_are_one_entry_led_by_the_own_paper() -> None:
     quoted, own = entry(400, source="quoting"), entry(400, source="zz_own", own=True)
-    (board,) = boards_of([quoted, own, entry(390)])
-    assert board.divisions[0].ranked[0] == Ranked(1, own, (quoted,))
-    assert board.divisions[0].ranked[1].rank == 2
-    assert len(board.entries) == 3
+    rows = board_of([quoted.row(), own.row(), entry(390).row()])
+    assert [(row["source"], row["rank"], row["also"]) for row in rows] == [
+        ("zz_own", 1, ("quoting",)),
+        ("quoting", 1, None),
+        ("s", 2, ()),
+    ]
 
 
 def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_all_remarks() -> None:
@@ -151,15 +155,14 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
     own = entry(400, method="GSC-SGR", backbone="SGR", source="own", own=True, notes=("as printed",))
     other = entry(400, method="GSC-SAF", backbone="SAF", source="own", own=True)
     doubted = entry(400, method="GSC", backbone="SGR", source="third", doubts=("odd",))
-    (board,) = boards_of([quoted, own, other, doubted])
-    rows = [one for division in board.divisions for one in division.ranked]
-    found = {(one.entry.source, one.entry.method): one for one in rows}
-    assert {name: [other.source for other in one.also] for name, one in found.items()} == {
-        ("own", "GSC-SGR"): ["later"],
-        ("own", "GSC-SAF"): [],
-        ("third", "GSC"): [],
+    rows = board_of([one.row() for one in (quoted, own, other, doubted)])
+    leads = {(row["source"], row["method"]): row for row in rows if row["also"] is not None}
+    assert {name: row["also"] for name, row in leads.items()} == {
+        ("own", "GSC-SGR"): ("later",),
+        ("own", "GSC-SAF"): (),
+        ("third", "GSC"): (),
     }
-    assert found["own", "GSC-SGR"].entry.notes == ("as printed", "as quoted")
+    assert leads["own", "GSC-SGR"]["notes"] == ("as printed", "as quoted")
 
 
 def test_seeds_become_mean_deviation_and_count() -> None:

@@ -11,7 +11,7 @@ import pytest
 from leaderboard.add import add
 from leaderboard.build import HERE, PLOT, build, check
 from leaderboard.exports import BEGIN, END
-from leaderboard.rendering import card_html
+from leaderboard.site import card_html
 from ncl_bench.errors import SubmissionError
 
 Maker = Callable[..., Path]

@@ -20,8 +20,8 @@ Maker = Callable[..., Path]
 
 
 def test_the_csv_holds_every_row(small_board: Path) -> None:
-    boards = read_content(small_board, published=True).boards
-    lines = list(csv.DictReader(io.StringIO(csv_text(boards))))
+    rows = read_content(small_board, published=True).rows
+    lines = list(csv.DictReader(io.StringIO(csv_text(rows))))
     assert len(lines) == 1083 + 4
     for line in lines:
         recalls = [line[name] for name in RECALLS]
@@ -39,7 +39,7 @@ def test_a_preliminary_row_is_marked_wherever_rows_are_written(
     board = Path(shutil.copytree(ranked_board, tmp_path / "board"))
     add(make(tmp_path / "lone", method="Lone", difficulty=1.0), board)
     content = read_content(board, published=False)
-    lines = list(csv.DictReader(io.StringIO(csv_text(content.boards))))
+    lines = list(csv.DictReader(io.StringIO(csv_text(content.rows))))
     (lone,) = (line for line in lines if line["preliminary"])
     assert (lone["method"], lone["rank"], lone["preliminary"]) == ("Lone", "", "yes")
     assert float(lone["r_sum_low"]) < float(lone["r_sum"]) < float(lone["r_sum_high"])
@@ -61,7 +61,7 @@ def test_a_spreadsheet_computes_no_cell(make: Maker, tmp_path: Path) -> None:
     """``=HYPERLINK(...)`` stood in the file as it was submitted."""
     made = make(tmp_path / "new", extra_clean_data="+1+1", notes='=HYPERLINK("https://example.org")')
     add(made, tmp_path / "board")
-    (line,) = csv.DictReader(io.StringIO(csv_text(read_content(tmp_path / "board", published=False).boards)))
+    (line,) = csv.DictReader(io.StringIO(csv_text(read_content(tmp_path / "board", published=False).rows)))
     assert line["notes"].startswith("'=HYPERLINK")
     assert line["extra"] == "'+1+1"
     assert not any(str(value).startswith(("=", "+", "-", "@")) for value in line.values())

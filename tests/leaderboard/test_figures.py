@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard.svg import Curve, curves, ticks
+from leaderboard.figures import Curve, curves, ticks
 
 SERIES = [
     Curve("A & <B>", ((0.0, 520.0, 0.0), (40.0, 500.0, 3.0))),

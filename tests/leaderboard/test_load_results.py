@@ -11,11 +11,11 @@ from leaderboard.board import Content
 def test_all_rows_stand_in_one_table(whole_board: Content, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leaderboard.board.read_content", lambda *_, **__: whole_board)
     table = leaderboard.load_results()
-    assert len(table) == len(whole_board.unmerged)
+    assert len(table) == len(whole_board.seeds)
     assert set(table["status"]) == {"reported", "reproduced"}
     of_digits = table[(table["dataset"] == "digits") & (table["method"] == "CRCL")]
     assert of_digits.groupby(["file", "protocol"])["r_sum"].mean().max() > 500
-    sums = [entry.r_sum for entry in whole_board.unmerged if entry.status != "reported"]
+    sums = [entry.r_sum for entry in whole_board.seeds if entry.status != "reported"]
     assert table[table["status"] == "reproduced"]["r_sum"].tolist() == sums
 
 

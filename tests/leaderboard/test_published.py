@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from leaderboard import published
-from leaderboard.board import boards_of
+from leaderboard.board import Row, board_of, boards
 from leaderboard.entries import Entry
 from leaderboard.methods import family_of, read_families
 from leaderboard.published import PUBLISHED, import_published, read_papers, read_published
@@ -17,6 +17,10 @@ from ncl_bench.evaluation.metrics import RECALLS
 @pytest.fixture(scope="module")
 def entries() -> list[Entry]:
     return read_published(read_families())
+
+
+def ranked_rows(entries: list[Entry]) -> list[Row]:
+    return board_of([entry.row() for entry in entries])
 
 
 def facts() -> list[dict[str, str]]:
@@ -53,23 +57,26 @@ def test_a_printed_sum_that_disagrees_is_told_with_both_numbers_and_the_recalls_
         ("rcl2023", "PolyLoss", "coco-5fold-1k-image-40"): pytest.approx(375.3),
         ("in2r2026", "PCSR", "cc152k-1k-natural"): pytest.approx(375.7),
     }
-    (board,) = (board for board in boards_of(entries) if board.cell.slug == "flickr30k-1k-caption-20")
-    (imram,) = (one for division in board.divisions for one in division.ranked if one.entry.method == "IMRAM")
-    assert (imram.entry.source, [other.source for other in imram.also]) == ("ncr2021", ["ugncl2024"])
-    assert "UGNCL prints rSum 433.1; its recalls add up to 433.4 (-0.3)." in imram.entry.notes
+    imram, _ = (
+        row
+        for row in ranked_rows(entries)
+        if (row["slug"], row["method"]) == ("flickr30k-1k-caption-20", "IMRAM")
+    )
+    assert (imram["source"], imram["also"]) == ("ncr2021", ("ugncl2024",))
+    assert "UGNCL prints rSum 433.1; its recalls add up to 433.4 (-0.3)." in imram["notes"]
 
 
 def test_methods_whose_published_evaluation_averages_two_networks_stand_among_the_ensembles(
     entries: list[Entry],
 ) -> None:
     assert {e.networks for e in entries if e.family in ("in2r", "sps")} == {"ensemble"}
-    boards = {board.cell.slug: board for board in boards_of(entries)}
+    rows = ranked_rows(entries)
     found = {
         ratio: [
-            (one.rank, f"{one.entry.r_sum:.1f}")
-            for division in boards[f"flickr30k-1k-caption-{ratio}"].divisions
-            for one in division.ranked
-            if division.key == "ensemble" and one.entry.method == "IN2R" and one.rank
+            (row["rank"], f"{row['r_sum']:.1f}")
+            for row in rows
+            if (row["slug"], row["division"]) == (f"flickr30k-1k-caption-{ratio}", "ensemble")
+            if row["method"] == "IN2R" and row["rank"] and row["also"] is not None
         ]
         for ratio in (40, 60, 80)
     }
@@ -127,20 +134,19 @@ def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repea
 
 
 def test_no_row_of_unknown_unit_takes_a_rank(entries: list[Entry]) -> None:
-    ranks = [(rank, entry) for board in boards_of(entries) for rank, entry in board.ranks]
-    unknown = [rank for rank, entry in ranks if entry.cell.noise_unit == "unknown"]
+    unknown = [row["rank"] for row in ranked_rows(entries) if row["noise_unit"] == "unknown"]
     assert len(unknown) == 120
     assert set(unknown) == {None}
 
 
 def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[Entry]) -> None:
-    (board,) = (board for board in boards_of(entries) if board.cell.slug == "coco-5k-none-0")
-    lists = {d.encoder: d for d in board.divisions if d.key == "pretrained"}
-    assert list(lists) == ["ALIGN", "CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14"]
-    for encoder, division in lists.items():
-        assert division.title == f"Pre-trained vision-language encoder: {encoder}"
-        assert {one.entry.backbone for one in division.ranked} == {encoder}
-        assert division.ranked[0].rank == 1
+    (board,) = (one for one in boards(ranked_rows(entries)) if one["cell"].slug == "coco-5k-none-0")
+    lists = [division for division in board["divisions"] if division["key"] == "pretrained"]
+    encoders = ("ALIGN", "CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14")
+    for encoder, division in zip(encoders, lists, strict=True):
+        assert division["title"] == f"Pre-trained vision-language encoder: {encoder}"
+        assert {row["backbone"] for row in division["rows"]} == {encoder}
+        assert division["rows"][0]["rank"] == 1
 
 
 def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Entry]) -> None:
@@ -155,9 +161,7 @@ def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Ent
     assert not any(entry.ranked for entry in chosen)
     for words in ("on the test split", "chosen on validation"):
         assert all(words in " ".join(entry.notes) for entry in (*rows["pc2"], of_paper))
-    for board in boards_of(entries):
-        for entry in (entry for division in board.divisions for entry in division.ranked):
-            assert entry.rank is None or entry.entry.selection != "test"
+    assert {row["rank"] for row in ranked_rows(entries) if row["selection"] == "test"} == {None}
 
 
 def test_rows_under_image_noise_name_the_published_files(entries: list[Entry]) -> None:

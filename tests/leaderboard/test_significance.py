@@ -5,8 +5,7 @@ import re
 import statistics
 from pathlib import Path
 
-from leaderboard.board import Content
-from leaderboard.entries import Entry
+from leaderboard.board import Content, Row, boards
 from leaderboard.methods import read_families
 from leaderboard.results import read_measured
 from leaderboard.significance import ToldApart
@@ -14,9 +13,10 @@ from leaderboard.significance import ToldApart
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
     entries, hits = read_measured(small_board, read_families())
-    told_apart = ToldApart(hits, entries)
-    crcl = [entry for entry in entries if entry.method == "CRCL" and entry.cell.percent == "40"]
-    triplet = [entry for entry in entries if entry.method != "CRCL" and entry.cell.percent == "40"]
+    rows = [entry.row() for entry in entries]
+    told_apart = ToldApart(hits, rows)
+    crcl = [row for row in rows if row["method"] == "CRCL" and row["noise_ratio"] == 0.4]
+    triplet = [row for row in rows if row["method"] != "CRCL" and row["noise_ratio"] == 0.4]
     apart = told_apart([crcl[0], crcl[1], triplet[0]])
     assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
     assert ToldApart({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
@@ -27,9 +27,9 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
     stated = re.search(r"deviation of ([\d.]+) over the seeds", page)
     assert stated is not None
-    (board,) = (board for board in whole_board.boards if board.cell.slug == "pictograms-1k-caption-40")
-    rows = [row for row in board.entries if row.kind == "method" and row.backbone == "VSE∞"]
-    found = math.sqrt(statistics.fmean(row.spread["r_sum"] ** 2 for row in rows))
+    wanted = ("pictograms-1k-caption-40", "method", "VSE∞")
+    rows = [row for row in whole_board.rows if (row["slug"], row["kind"], row["backbone"]) == wanted]
+    found = math.sqrt(statistics.fmean(row["spread"]["r_sum"] ** 2 for row in rows))
     assert f"{found:.1f}" == stated[1]
     assert f"{math.hypot(4.0, 32 / math.sqrt(100)):.1f}" == stated[1], (
         "of the seed, and of seed and image together"
@@ -38,19 +38,19 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
 
 def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board: Content) -> None:
     overlapping = 0
-    for board in whole_board.boards:
-        for division in board.divisions:
-            placed = [one for one in division.ranked if one.rank is not None]
+    for board in boards(whole_board.rows):
+        for division in board["divisions"]:
+            placed = [row for row in division["rows"] if row["rank"] is not None]
             best_of_next = 1
             for at, one in enumerate(placed):
-                beyond = sum(not seeds_overlap(above.entry, one.entry) for above in placed[:at])
+                beyond = sum(not seeds_overlap(above, one) for above in placed[:at])
                 overlapping += at - beyond
                 best_of_next = max(best_of_next, 1 + beyond)
-                assert (one.rank or 0) <= best_of_next, (board.cell.slug, one.entry.method)
+                assert one["rank"] <= best_of_next, (one["slug"], one["method"])
     assert overlapping
 
 
-def seeds_overlap(above: Entry, below: Entry) -> bool:
+def seeds_overlap(above: Row, below: Row) -> bool:
     """Whether two rows differ by less than either one's seeds do; one seed alone does not differ."""
-    difference = (above.r_sum or 0) - (below.r_sum or 0)
-    return difference < min(above.spread.get("r_sum", 0), below.spread.get("r_sum", 0))
+    spreads = (row["spread"].get("r_sum", 0) for row in (above, below))
+    return bool(above["r_sum"] - below["r_sum"] < min(spreads))

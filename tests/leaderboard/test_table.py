@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,11 @@ import pytest
 from support.board_rows import row
 from typer.testing import CliRunner
 
-from leaderboard.board import Content, boards_of, read_content
+from leaderboard.board import Content, Row, board_of, boards, read_content
 from leaderboard.entries import Entry
+from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
 from leaderboard.published import read_papers
-from leaderboard.table import (
-    boards_for,
-    cited,
-    csv_text,
-    latex_text,
-    markdown_text,
-    noise_name,
-    only_mine,
-    tables_of,
-    with_mine,
-)
+from leaderboard.table import boards_for, noise_name, only_mine, with_mine
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 
@@ -37,15 +27,18 @@ def entry(method: str, *recalls: float, **fields: Any) -> Entry:
     return row(recalls, **{"method": method, "source": "ncr2021"} | fields)
 
 
+def tables_of(*entries: Entry) -> list[Row]:
+    (board,) = boards(board_of([entry.row() for entry in entries]))
+    return paper_tables(board)
+
+
 def markdown(*entries: Entry) -> str:
-    (board,) = boards_of(entries)
-    return markdown_text(tables_of(board), PAPERS)
+    return markdown_text(tables_of(*entries), PAPERS)
 
 
 def test_a_heading_does_not_leave_its_comment() -> None:
-    (board,) = boards_of([entry("A", 50, 70, 80, 40, 60, 70)])
-    (table,) = tables_of(board)
-    text = latex_text([replace(table, title="CLIP\n\\input{/etc/passwd}")])
+    (table,) = tables_of(entry("A", 50, 70, 80, 40, 60, 70))
+    text = latex_text([table | {"title": "CLIP\n\\input{/etc/passwd}"}])
     assert text.splitlines()[0] == "% CLIP \\input{/etc/passwd}; needs booktabs"
 
 
@@ -82,8 +75,7 @@ def test_a_missing_recall_is_a_dash() -> None:
     recalls = whole.recalls.model_copy(update={"i2t_r5": None})
     sum_alone = whole.model_copy(update={"recalls": recalls, "printed_r_sum": 400.0})
     assert "| **1.0** | – | **1.0** |" in markdown(sum_alone)
-    (board,) = boards_of([sum_alone])
-    assert r"& \textbf{1.0} & -- & \textbf{1.0} &" in latex_text(tables_of(board))
+    assert r"& \textbf{1.0} & -- & \textbf{1.0} &" in latex_text(tables_of(sum_alone))
 
 
 def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
@@ -91,24 +83,22 @@ def test_rows_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
     recalls = (50, 60, 70, 40, 50, 60)
     entries = [entry("A", *recalls), entry("B", *recalls, networks="ensemble")]
     entries += [entry(name, *recalls, features="pretrained", encoder=name) for name in ("E", "F")]
-    (board,) = boards_of(entries)
-    methods = [[line.method for line in table.lines] for table in tables_of(board)]
+    methods = [[line["method"] for line in table["lines"]] for table in tables_of(*entries)]
     assert methods == [["A"], ["B"], ["E"], ["F"]]
 
 
 def test_a_row_of_several_papers_cites_all_of_them() -> None:
     recalls = (50, 60, 70, 40, 50, 60)
-    (board,) = boards_of([entry("A", *recalls, own=True), entry("A", *recalls, source="crcl2023")])
-    tables = tables_of(board)
+    tables = tables_of(entry("A", *recalls, own=True), entry("A", *recalls, source="crcl2023"))
     assert r"\cite{ncr2021,crcl2023} \\" in latex_text(tables)
     assert "[NCR, NeurIPS 2021](" in markdown_text(tables, PAPERS)
-    assert next(csv.DictReader(io.StringIO(csv_text(tables))))["source"] == "ncr2021 crcl2023"
+    assert next(csv.DictReader(io.StringIO(paper_csv(tables))))["source"] == "ncr2021 crcl2023"
     assert set(cited(tables, PAPERS)) == {"ncr2021", "crcl2023"}
 
 
 def test_latex_tables_have_equal_columns_and_no_bare_specials(printed: Content) -> None:
-    for board in printed.boards:
-        for text in latex_text(tables_of(board)).split("\n\n"):
+    for board in boards(printed.rows):
+        for text in latex_text(paper_tables(board)).split("\n\n"):
             body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
             assert len(body) > 1
             assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {10}
@@ -124,7 +114,7 @@ def test_my_row_stands_among_those_it_is_compared_with(
     folders = [make(tmp_path / f"mine{seed}", method="Mine", difficulty=1.2, seed=seed) for seed in seeds]
     content, files = with_mine(read_content(ranked_board, published=True), folders, ranked_board)
     (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
-    (table,) = tables_of(board, files)
+    (table,) = paper_tables(board, files)
     ranked = len(seeds) == 3
     above = [("1", "Mine", "ours")] if ranked else []
     below = [] if ranked else [("", "Mine§", "ours")]
@@ -133,12 +123,16 @@ def test_my_row_stands_among_those_it_is_compared_with(
         (str(best), "CRCL", "submitted"),
         (str(best + 1), "Triplet (hardest)", "submitted"),
     ]
-    assert [(line.rank, line.method, line.origin) for line in table.lines] == [*above, *others, *below]
-    (mine,) = (line for line in table.lines if line.origin == "ours")
+    assert [(line["rank"], line["method"], line["origin"]) for line in table["lines"]] == [
+        *above,
+        *others,
+        *below,
+    ]
+    (mine,) = (line for line in table["lines"] if line["origin"] == "ours")
     spread = r" ± \d+\.\d" * (len(seeds) > 1) + r" \(\d+\.\d–\d+\.\d\)" * (not ranked)
-    assert re.fullmatch(r"\d+\.\d" + spread, mine.values[-1]), "seeds make one row"
-    assert not any(value.endswith(")") for line in table.lines for value in line.values[:-1])
-    assert ("preliminary: fewer than 3 training seeds" in "".join(table.notes)) == (not ranked)
+    assert re.fullmatch(r"\d+\.\d" + spread, mine["values"][-1]), "seeds make one row"
+    assert not any(value.endswith(")") for line in table["lines"] for value in line["values"][:-1])
+    assert ("preliminary: fewer than 3 training seeds" in "".join(table["notes"])) == (not ranked)
     assert (r"Mine$^{\S}$ &" in latex_text([table])) == (not ranked)
     assert len(list((ranked_board / "results").rglob("*.yaml"))) == 4, "nothing is added"
 
@@ -149,7 +143,7 @@ def test_a_row_that_the_test_cannot_tell_from_mine_shares_its_rank(
     mine = [make(tmp_path / str(seed), method="Mine", seed=seed) for seed in (7, 8, 11)]
     content, files = with_mine(read_content(ranked_board, published=False), mine, ranked_board)
     (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
-    assert [line.rank for line in tables_of(board, files)[0].lines] == ["1=", "1=", "3"]
+    assert [line["rank"] for line in paper_tables(board, files)[0]["lines"]] == ["1=", "1=", "3"]
 
 
 def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
@@ -157,8 +151,8 @@ def test_a_submission_on_the_board_is_its_row_there(small_board: Path) -> None:
         read_content(small_board, published=False), [small_board.parent / "submitted" / "0-0"], small_board
     )
     (board,) = only_mine(boards_for(content, "digits", "caption-40"), files, content)
-    (table,) = tables_of(board, files)
-    origins = {line.method: line.origin for line in table.lines}
+    (table,) = paper_tables(board, files)
+    origins = {line["method"]: line["origin"] for line in table["lines"]}
     assert origins == {"CRCL§": "ours", "Triplet (hardest)§": "submitted"}, "two seeds are preliminary"
 
 
@@ -188,8 +182,10 @@ def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker,
 
 def test_coco_has_a_table_for_each_protocol(printed: Content) -> None:
     for chosen, found in (("", ["5fold-1k", "5k"]), ("5k", ["5k"])):
-        assert [board.cell.protocol for board in boards_for(printed, "coco", "caption-20", chosen)] == found
-    names = {noise_name(board.cell) for board in printed.boards}
+        assert [
+            board["cell"].protocol for board in boards_for(printed, "coco", "caption-20", chosen)
+        ] == found
+    names = {noise_name(row["cell"]) for row in printed.rows}
     assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
 
 

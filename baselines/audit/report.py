@@ -34,7 +34,7 @@ from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError, first_line
 from ncl_bench.evaluation.scores import check_embeddings, read_array
 from ncl_bench.files import atomic_folder, csv_cell, readable, sole_owner, write_text
-from ncl_bench.noise.draw import NoiseRecord, noise_sha256
+from ncl_bench.noise.draw import Noise, noise_sha256
 from ncl_bench.progress import bar
 
 PAIRS, PAGE = "pairs.parquet", "index.html"
@@ -198,7 +198,7 @@ class _Found:
     """
 
     train: PairedDataset
-    noise: NoiseRecord
+    noise: Noise
     table: pd.DataFrame
     truth: NDArray[np.bool_] | None
     labels: Labels | None

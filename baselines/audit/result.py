@@ -10,7 +10,7 @@ from baselines.audit.lemon import LemonSetting
 from baselines.engine.measures import Detection
 from ncl_bench.errors import TrainingError, first_problem
 from ncl_bench.files import readable
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 
 RESULT = "result.json"
@@ -67,7 +67,7 @@ class AuditResult(Record):
 
     dataset: str
     fingerprint: str
-    noise: NoiseRecord
+    noise: Noise
     n_pairs: int
     runs: tuple[AuditedRun, ...]
     chosen_by: str

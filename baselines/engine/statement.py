@@ -20,7 +20,7 @@ from ncl_bench.evaluation.claims import known_order
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.evaluation.statement import FoundPairs, Noise, Training, TrainingCurve
 from ncl_bench.evaluation.submission import Scores, Submission
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise import draw
 
 CLEAN_PROBABILITY = "clean_probability"
 """Estimate that measured tables compare."""
@@ -161,7 +161,7 @@ def _recipes(jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
     return tuple(known) if len(known) == len(names) else ()
 
 
-def noise_of(record: NoiseRecord, spec: DatasetSpec) -> Noise:
+def noise_of(record: draw.Noise, spec: DatasetSpec) -> Noise:
     """State the noise of a training split."""
     if spec.noise == "natural":
         return Noise(unit="natural", ratio=None)

@@ -15,7 +15,8 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Noise
 from ncl_bench.evaluation.submission import Submission
 from ncl_bench.evaluation.submission_scores import check_sha256, open_file
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.noise import draw
+from ncl_bench.noise.draw import NoiseUnit, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 
 RATIO_TOLERANCE = 1e-6
@@ -158,7 +159,7 @@ def _check_published_name(noise: Noise, spec: DatasetSpec) -> None:
 
 def _known_noise(
     folder: Path, noise: Noise, spec: DatasetSpec, unit: NoiseUnit
-) -> tuple[Int64Array, NoiseRecord] | None:
+) -> tuple[Int64Array, draw.Noise] | None:
     assert noise.ratio is not None
     if noise.index is not None:
         path, _ = open_file(folder, noise.index)

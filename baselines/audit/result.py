@@ -18,7 +18,7 @@ from ncl_bench.data.pair_labels import FEWEST
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, first_problem
 from ncl_bench.files import readable
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import Record
 
 RESULT = "result.json"
@@ -134,7 +134,7 @@ class AuditResult(Record):
 
     dataset: str
     fingerprint: str
-    noise: NoiseRecord
+    noise: Noise
     n_pairs: int
     runs: tuple[AuditedRun, ...]
     chosen_by: str
@@ -160,7 +160,7 @@ def read_result(audit: Path) -> AuditResult:
 
 def result_of(
     train: PairedDataset,
-    noise: NoiseRecord,
+    noise: Noise,
     table: pd.DataFrame,
     truth: NDArray[np.bool_] | None,
     labelled: LabelledPairs | None,

@@ -28,7 +28,7 @@ from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
 from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, shorten
 from ncl_bench.files import write_bytes, write_text
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 from ncl_bench.npy import NPZ_ERRORS, read_npz_array
 from ncl_bench.plugins import loaded
 from ncl_bench.schema import Precision, Record
@@ -110,7 +110,7 @@ class Run(Record):
     fingerprint: str
     vocabulary: str | None = None
     encoding: Encoding | None = None
-    noise: NoiseRecord
+    noise: Noise
     settings: dict[str, Any] = Field(default_factory=dict)
     pretrained_encoder: str = ""
     trained_on: tuple[Machine, ...] | None = None

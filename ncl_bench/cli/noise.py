@@ -9,7 +9,7 @@ from ncl_bench.cli.options import finite
 from ncl_bench.errors import NoiseError, unknown_name
 
 if TYPE_CHECKING:
-    from ncl_bench.noise.draw import NoiseRecord, NoiseUnit
+    from ncl_bench.noise.draw import Noise, NoiseUnit
 
 noise_app = typer.Typer(help="Make, identify and check noise files.", no_args_is_help=True)
 
@@ -149,7 +149,7 @@ def _unit(unit: str) -> "NoiseUnit":
     raise NoiseError(unknown_name("noise unit", unit, UNITS))
 
 
-def _summary(record: "NoiseRecord") -> str:
+def _summary(record: "Noise") -> str:
     seed = "" if record.seed is None else f" with seed {record.seed}"
     return (
         f"{record.unit} noise of nominal ratio {record.ratio:g}{seed}, realised {record.realised_ratio:.6f}, "

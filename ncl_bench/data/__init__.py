@@ -24,7 +24,7 @@ from ncl_bench.data.prepared import damage, load_prepared, prepared_folder
 from ncl_bench.data.similar_noise import load_similar
 from ncl_bench.data.spec import SPLITS, DatasetSpec, protocol_images
 from ncl_bench.errors import DataError, NoiseError, shorten, unknown_name
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, check_noise, refuse_without_ratio
+from ncl_bench.noise.draw import Noise, NoiseUnit, check_noise, refuse_without_ratio
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.plugins import registered
 from ncl_bench.progress import Progress, silent
@@ -212,7 +212,7 @@ def true_correspondence(dataset: PairedDataset) -> NDArray[np.bool_]:
 
 def train_noise(
     spec: DatasetSpec, ratio: float, unit: NoiseUnit, seed: int | None, root: Path | None
-) -> tuple[Int64Array, NoiseRecord]:
+) -> tuple[Int64Array, Noise]:
     """Draw the noise of a train split from its seed.
 
     Args:
@@ -241,7 +241,7 @@ def _noise(
     seed: int | None,
     file: str | Path | None,
     root: Path | None,
-) -> tuple[Int64Array, NoiseRecord]:
+) -> tuple[Int64Array, Noise]:
     if file is None:
         return train_noise(spec, ratio, unit, seed, root)
     if seed is not None:

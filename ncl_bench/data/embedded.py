@@ -16,7 +16,7 @@ from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, To
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import DataError, unknown_name
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, clean_pairing, clean_record
+from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, clean_record
 from ncl_bench.progress import Progress, silent
 
 TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
@@ -80,7 +80,7 @@ class EmbeddedDataset(DatasetSpec):
         seed: int | None = None,
         captions: Sequence[str] | None = None,
         progress: Progress = silent,
-    ) -> tuple[Int64Array, NoiseRecord]:
+    ) -> tuple[Int64Array, Noise]:
         """As in the base class; a draw of unit ``similar`` from the own captions is made once per process."""
         if noise_unit == "similar" and captions is None:
             drawn, record = _similar_noise(self, noise_ratio, seed)
@@ -146,7 +146,7 @@ def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: st
 
 
 @lru_cache(typed=True)
-def _similar_noise(spec: EmbeddedDataset, ratio: float, seed: int | None) -> tuple[Int64Array, NoiseRecord]:
+def _similar_noise(spec: EmbeddedDataset, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
     """Comparing the captions takes a second, and a board states the same noise in every cell."""
     return DatasetSpec.draw_noise(spec, noise_ratio=ratio, noise_unit="similar", seed=seed)
 

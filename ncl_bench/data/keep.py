@@ -14,7 +14,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, NclBenchError, first_problem, shorten
 from ncl_bench.files import as_csv, atomic_folder, read_table, readable, refuse_larger, write_text
-from ncl_bench.noise.draw import NoiseRecord, noise_sha256
+from ncl_bench.noise.draw import Noise, noise_sha256
 from ncl_bench.schema import Record
 
 KEEP_CSV, KEEP_JSON = "keep.csv", "keep.json"
@@ -40,7 +40,7 @@ class Kept(Record):
 
     dataset: str
     fingerprint: str
-    noise: NoiseRecord
+    noise: Noise
     n_pairs: int
     n_kept: int
     sha256: str

@@ -22,7 +22,7 @@ from ncl_bench.data.columns import (
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import DataError, RowError, shorten
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class PairedDataset:
     captions: Sequence[str] | None
     vocabulary: Vocabulary
     captions_per_image: int
-    noise: NoiseRecord
+    noise: Noise
     fingerprint: str
     encoding: Encoding | None = None
     images: Sequence[bytes] | None = None

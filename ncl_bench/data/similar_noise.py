@@ -7,7 +7,7 @@ from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NoiseError
-from ncl_bench.noise.draw import NoiseRecord, check_noise
+from ncl_bench.noise.draw import Noise, check_noise
 from ncl_bench.noise.files import read_noise_file
 from ncl_bench.plugins import command_name
 from ncl_bench.progress import Progress, silent
@@ -29,7 +29,7 @@ def _seed(spec: DatasetSpec, ratio: float, seed: int | None) -> int:
 
 def draw_similar(
     root: Path, spec: DatasetSpec, ratio: float, seed: int | None, progress: Progress = silent
-) -> tuple[Int64Array, NoiseRecord]:
+) -> tuple[Int64Array, Noise]:
     """Draw the noise from the captions of a prepared dataset, in its first language.
 
     Raises:
@@ -43,9 +43,7 @@ def draw_similar(
     )
 
 
-def load_similar(
-    root: Path, spec: DatasetSpec, ratio: float, seed: int | None
-) -> tuple[Int64Array, NoiseRecord]:
+def load_similar(root: Path, spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
     """Load the noise of a prepared dataset from its file, or draw it if that takes seconds.
 
     Raises:

@@ -12,7 +12,7 @@ from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
 from ncl_bench.data.download import Download
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError
-from ncl_bench.noise.draw import NoiseRecord, NoiseUnit, draw_noise
+from ncl_bench.noise.draw import Noise, NoiseUnit, draw_noise
 from ncl_bench.noise.files import KnownNoise
 from ncl_bench.progress import Progress, silent
 
@@ -270,7 +270,7 @@ class DatasetSpec:
         seed: int | None = None,
         captions: Sequence[str] | None = None,
         progress: Progress = silent,
-    ) -> tuple[Int64Array, NoiseRecord]:
+    ) -> tuple[Int64Array, Noise]:
         """Draw the noise of the train split; see :func:`ncl_bench.noise.draw.draw_noise`.
 
         Args:

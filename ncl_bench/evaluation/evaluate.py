@@ -36,7 +36,7 @@ from ncl_bench.evaluation.submission import (
     read_submission,
 )
 from ncl_bench.files import readable, sha256_of_file
-from ncl_bench.noise.draw import NoiseRecord, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import Noise, clean_pairing, noise_sha256
 from ncl_bench.noise.files import find_known_noise, read_noise_file
 from ncl_bench.npy import map_npy, read_header
 
@@ -296,9 +296,7 @@ def _check_published_name(noise: StatedNoise, spec: DatasetSpec) -> None:
         )
 
 
-def _drawn(
-    folder: Path, noise: StatedNoise, spec: DatasetSpec
-) -> tuple[NDArray[np.int64], NoiseRecord] | None:
+def _drawn(folder: Path, noise: StatedNoise, spec: DatasetSpec) -> tuple[NDArray[np.int64], Noise] | None:
     """Return the noise as its file or its seed gives it; None if neither is at hand."""
     assert noise.ratio is not None
     assert noise.unit != "none"

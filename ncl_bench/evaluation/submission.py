@@ -12,7 +12,7 @@ from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import SubmissionError, first_problem, unknown_name
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.files import write_text
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 from ncl_bench.schema import (
     FileName,
     Link,
@@ -110,7 +110,7 @@ class StatedNoise(_Described):
         return self
 
 
-def noise_of(noise: NoiseRecord, spec: DatasetSpec) -> StatedNoise:
+def noise_of(noise: Noise, spec: DatasetSpec) -> StatedNoise:
     """State the noise of a training split."""
     if spec.noise == "natural":
         return StatedNoise(unit="natural", ratio=None)

@@ -18,7 +18,7 @@ UNITS: tuple[NoiseUnit, ...] = ("caption", "image", "similar")
 
 
 @dataclass(frozen=True)
-class NoiseRecord:
+class Noise:
     """The noise of a dataset; part of every result.
 
     Attributes:
@@ -155,9 +155,9 @@ def clean_pairing(n_images: int, captions_per_image: int) -> NDArray[np.int64]:
     return np.repeat(np.arange(n_images, dtype=np.int64), captions_per_image)
 
 
-def clean_record(caption_to_image: NDArray[np.int64]) -> NoiseRecord:
+def clean_record(caption_to_image: NDArray[np.int64]) -> Noise:
     """Record of a clean pairing."""
-    return NoiseRecord(None, 0.0, None, noise_sha256(caption_to_image), 0.0)
+    return Noise(None, 0.0, None, noise_sha256(caption_to_image), 0.0)
 
 
 def draw_noise(
@@ -169,7 +169,7 @@ def draw_noise(
     seed: int,
     captions: Sequence[str] | None = None,
     progress: Progress = silent,
-) -> tuple[NDArray[np.int64], NoiseRecord]:
+) -> tuple[NDArray[np.int64], Noise]:
     """Draw the noise of a train split; :meth:`ncl_bench.data.spec.DatasetSpec.draw_noise` fills in a dataset's sizes.
 
     Args:
@@ -196,4 +196,4 @@ def draw_noise(
     )
     # papers print the nominal ratio; what a network sees is this one
     realised = float(np.mean(noisy != clean))
-    return noisy, NoiseRecord(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)
+    return noisy, Noise(noise_unit, noise_ratio, seed, noise_sha256(noisy), realised)

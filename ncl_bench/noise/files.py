@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.errors import NoiseError, ScoresError, unknown_name
-from ncl_bench.noise.draw import UNITS, NoiseRecord, NoiseUnit, clean_pairing, noise_sha256
+from ncl_bench.noise.draw import UNITS, Noise, NoiseUnit, clean_pairing, noise_sha256
 from ncl_bench.npy import map_npy, read_header
 
 _RATIO_STEPS = (0.1, 0.05, 0.01)
@@ -112,7 +112,7 @@ def _explains(ratio: float, n_moved: int, n_units: int) -> bool:
     return 0 <= int(ratio * n_units) - n_moved <= ceil(back + 5 * sqrt(back))
 
 
-def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[NDArray[np.int64], NoiseRecord]:
+def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[NDArray[np.int64], Noise]:
     """Read the noise of a dataset's train split.
 
     Args:
@@ -139,7 +139,7 @@ def read_noise_file(path: Path, spec: NoisyDataset, unit: NoiseUnit) -> tuple[ND
     likely = nominal_ratios(round(realised * len(units)), len(units))
     ratio = known.ratio if known else next(iter(likely), realised)
     name = known.title if known else None
-    return caption_to_image, NoiseRecord(
+    return caption_to_image, Noise(
         unit, ratio, None, noise_sha256(caption_to_image), realised, str(path), name
     )
 

@@ -25,7 +25,7 @@ from baselines.kit.pair_memory import PairMemory
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
 
@@ -62,7 +62,7 @@ def pairs_on_disk(n_pairs: int, folder: Path) -> PairedDataset:
         captions=None,
         vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), WORDS),
         captions_per_image=1,
-        noise=NoiseRecord("caption", ratio=0.4, seed=0, sha256="", realised_ratio=0.4),
+        noise=Noise("caption", ratio=0.4, seed=0, sha256="", realised_ratio=0.4),
         fingerprint="",
     )
 

@@ -12,7 +12,7 @@ from baselines.kit.batches import TrainingBatches, collate, in_blocks
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 
 
 def dataset(n_images: int = 6, captions_per_image: int = 2, *, split: str = "train") -> PairedDataset:
@@ -32,7 +32,7 @@ def dataset(n_images: int = 6, captions_per_image: int = 2, *, split: str = "tra
         captions=None,
         vocabulary=Vocabulary(("<pad>", "<start>", "<end>", "<unk>"), 40),
         captions_per_image=captions_per_image,
-        noise=NoiseRecord(None, ratio=0.0, seed=None, sha256="", realised_ratio=0.0),
+        noise=Noise(None, ratio=0.0, seed=None, sha256="", realised_ratio=0.0),
         fingerprint="",
     )
 

@@ -12,7 +12,7 @@ from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset, collate
 from ncl_bench.data.vocabulary import build_vocabulary
 from ncl_bench.errors import DataError, RowError
-from ncl_bench.noise.draw import NoiseRecord
+from ncl_bench.noise.draw import Noise
 
 
 def dataset(n_images: int = 6, per_image: int = 5) -> PairedDataset:
@@ -32,7 +32,7 @@ def dataset(n_images: int = 6, per_image: int = 5) -> PairedDataset:
         captions=[str(c) for c in range(n)],
         vocabulary=build_vocabulary([]),
         captions_per_image=per_image,
-        noise=NoiseRecord(None, 0.0, None, "", 0.0),
+        noise=Noise(None, 0.0, None, "", 0.0),
         fingerprint="f",
     )
 
@@ -216,7 +216,7 @@ def test_a_dataset_is_shown_in_two_lines_and_in_a_notebook_as_a_table():
     assert repr(clean) == (
         "<PairedDataset small/train: 30 captions, 6 images,\n 2 x 3 features (float32), no synthetic noise>"
     )
-    noisy = repr(replace(clean, noise=NoiseRecord("caption", 0.4, 1, "", 0.39)))
+    noisy = repr(replace(clean, noise=Noise("caption", 0.4, 1, "", 0.39)))
     assert noisy.endswith("40% of captions moved, 39.0% of captions wrong>")
     table = replace(clean, captions=["<b>bold</b>", *clean.captions[1:]])._repr_html_()
     assert "<td>no synthetic noise</td>" in table

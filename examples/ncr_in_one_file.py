@@ -27,8 +27,8 @@ from ncl_bench import load_dataset
 
 MARGIN, CURVE = 0.2, 10.0  # alpha and m (section 4.2)
 BATCH, SIZE = 128, 64  # section 4.2; its joint space has 2048 dimensions
-WARMUP_EPOCHS, EPOCHS = 4, 2  # 5 and 40 on Flickr30K, which has fourteen times as many pairs
-WARMUP_RATE, RATE = 3e-3, 5e-4  # Adam; 2e-4 on Flickr30K
+WARMUP_EPOCHS, EPOCHS = 4, 2  # published code: 5 and 40 on Flickr30K, which has fourteen times as many pairs
+WARMUP_RATE, RATE = 3e-3, 5e-4  # section 4.2: Adam's default parameters (1e-3); published code: 2e-4
 CLEAN = 0.95  # section 3.1 sets 0.5; networks that have seen as little as these divide less surely
 
 
@@ -85,7 +85,7 @@ def clean_probability(losses, seed):
 
 @torch.no_grad()
 def prediction(network, batch):
-    """P of Eq. 5, one value per pair."""
+    """P of Eq. 5, one value per pair; in evaluation mode, which the paper does not name."""
     captions, images = costs(network.eval()(batch), torch.full((len(batch["pair_ids"]),), MARGIN))
     # Eq. 5: S minus the mean S of the negatives. The published code: alpha minus the mean cost, where negatives that
     # are further away than alpha count as exactly alpha away
@@ -162,10 +162,8 @@ def train_epoch(networks, optimizers, train, epoch, epochs):
                 batch = next(more)
                 both = [prediction(of, batch) for of in networks]
                 labelled.append((batch, (both[0] + both[1]) / 2))  # Eq. 4, second line
-            for (
-                batch,
-                labels,
-            ) in labelled:  # line 11 trains "on both"; the published code takes a step on each
+            # both labels first. Line 11 trains on both batches; the published code takes a step on each
+            for batch, labels in labelled:
                 step(network, optimizers[k], soft_loss(network.train()(batch), labels).sum())
 
 

@@ -121,7 +121,7 @@ class Backbone(nn.Module, ABC):
         """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC Eq. 7); refused by default."""
+        """Similarity of all images with all images, ``[row item, anchor column]`` (GSC, Eq. 7); refused by default."""
         raise self._not_intra_modal()
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
@@ -214,7 +214,6 @@ class Backbone(nn.Module, ABC):
 
     def load_weights(self, state: Mapping[str, Tensor]) -> None:
         """Load weights, in their own precision."""
-        # published checkpoints may be in half precision; the names say which weight goes where
         self.to(next(tensor.dtype for tensor in state.values() if tensor.is_floating_point()))
         try:
             self.load_state_dict(dict(state))

@@ -34,6 +34,10 @@ AnyMethod = TypeVar("AnyMethod", bound="type[Method]")
 
 
 def register(method: AnyMethod) -> AnyMethod:
-    """Register a method under its ``name``; also a decorator, for a method in a user's own file."""
+    """Register a method under its ``name``; also a decorator, for a method in a user's own file.
+
+    Raises:
+        RecipeError: another method has this name, or the class lacks its name, title or ``Config``.
+    """
     METHODS.add(method)
     return method

@@ -63,6 +63,7 @@ def difference_samples(first: Ranks, second: Ranks, images_per_fold: int) -> Flo
     """
     each = len(first.t2i) // len(first.i2t)
     queries = np.array([1] * len(CUTOFFS) + [each] * len(CUTOFFS))
+    # paired: recalls are linear in the hits, so the bootstrap of the differences is that of the difference
     hits = hits_per_image(first) - hits_per_image(second)
     samples: Float64Array = bootstrap_recalls(hits, queries, images_per_fold).sum(axis=1)
     return samples
@@ -86,6 +87,7 @@ def compare(
     for protocol in protocols_of(spec, split):
         first, second = (_parts(side, spec, protocol) for side in sides)
         size = fold_size(protocol, first.shape[1])
+        # two models and no spread over seeds: the images are all that varies
         if len(first) == len(second) == 1:
             a, b = (ranks_under(side[0], protocol) for side in sides)
             low, high = intervals(difference_samples(a, b, size)[:, None])[0]
@@ -114,11 +116,7 @@ def _spread(parts: Float64Array) -> float | None:
 
 
 def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Split) -> list[str]:
-    """Refuse submissions on different queries; note every other difference besides the method.
-
-    Raises:
-        SubmissionError: the datasets differ, a submission lacks scores of the split, or a run is given twice.
-    """
+    """Refuse submissions on different queries; note every other difference besides the method."""
     first, *others = [opened for side in sides for opened in side]
     for other in others:
         if first.spec.name != other.spec.name:
@@ -134,6 +132,7 @@ def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Sp
     for side in sides:
         seen: dict[tuple[str, ...], Path] = {}
         for opened in side:
+            # a run given twice would look like two that agree
             scores = tuple(file.sha256 for file in opened.submission.scores[split].files)
             if scores in seen:
                 raise SubmissionError(
@@ -161,6 +160,7 @@ def _differing(sides: tuple[Sequence[Opened], Sequence[Opened]]) -> list[str]:
 
 def _stated(opened: Opened, statement: str) -> str:
     value = getattr(opened.submission, statement)
+    # the facts that make two noises the same; who published it is not one
     return repr((value.unit, value.ratio, value.sha256) if statement == "noise" else value)
 
 
@@ -197,11 +197,6 @@ def compare_folders(
 
     Returns:
         Protocol to difference, and notes on what else differs.
-
-    Raises:
-        SubmissionError: a submission is refused or not comparable with the others.
-        ScoresError: scores are refused.
-        NclBenchError: the picture cannot be drawn.
     """
     if plot is not None:
         check_picture(plot)

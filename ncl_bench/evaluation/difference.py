@@ -65,10 +65,14 @@ def difference_interval(
     """
     difference = float(first.mean() - second.mean())
     seeds, seeds_squared, both = _of_seeds(first, second)
+    # paired: both groups answer the same queries, so what is hard for all cancels. The interaction is part of
+    # the seeds' variance too and counts once; by chance it may exceed this part
     images = max(_of_images(first.mean(axis=0) - second.mean(axis=0), images_per_fold) - both, 0.0)
     variance = seeds + images
+    # identical runs: the degrees of freedom would be 0 / 0
     if variance == 0.0:
         return difference, difference
+    # Satterthwaite: a sum of variances with different degrees of freedom
     freedom = variance**2 / (seeds_squared + images**2 / (first.shape[1] - 1))
     margin = float(stdtrit(freedom, 0.5 + CONFIDENCE / 200) * np.sqrt(variance))
     return difference - margin, difference + margin
@@ -94,7 +98,9 @@ def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> ND
     seeds = np.array([len(one) for one in groups])
     level = np.array([one.mean() for one in groups])
     spread = np.array([one.mean(axis=1).var(ddof=1) if len(one) > 1 else 0.0 for one in groups])
+    # everything of a single group, once; the loop then needs sums and one product per pair
     shared = np.array([_interaction(one) / one.size if len(one) > 1 else 0.0 for one in groups])
+    # images vary within their fold alone: folds have means of their own
     folds = np.stack([one.mean(axis=0) for one in groups]).reshape(len(groups), -1, images_per_fold)
     centred = (folds - folds.mean(axis=2, keepdims=True)).reshape(len(groups), n_images)
     scale = 1 / ((images_per_fold - 1) * folds.shape[1] * n_images)
@@ -106,6 +112,7 @@ def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> ND
             mine, theirs = slice(i, i + 1), slice(0, i)
             both = (seeds[mine] > 1) & (seeds[theirs] > 1)
             of_means = spread[mine] / seeds[mine], spread[theirs] / seeds[theirs]
+            # a single seed has spread 0, so the sum is the other group's
             lent = (spread[mine] + spread[theirs]) * (1 / seeds[mine] + 1 / seeds[theirs])
             lender = np.maximum(np.maximum(seeds[mine], seeds[theirs]) - 1, 1)
             from_seeds = np.where(both, of_means[0] + of_means[1], lent)
@@ -115,16 +122,21 @@ def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> ND
                 lent**2 / lender,
             )
             total = squares[mine] + squares[theirs]
+            # |a - b|^2 = |a|^2 + |b|^2 - 2 ab, which cancels when both are nearly equal: see `sure`
             of_images = total - 2 * scale * (centred[theirs] @ centred[i])
             images = np.maximum(of_images - np.where(both, shared[mine] + shared[theirs], 0.0), 0.0)
             variance = from_seeds + images
             freedom = variance**2 / (squared + images**2 / (n_images - 1))
             ratio = np.abs(level[mine] - level[theirs]) / np.sqrt(variance)
+            # enough digits are left after the cancellation, and the table covers the degrees of freedom
             sure = (variance > 1e-4 * total) & (freedom > 1) & (freedom < n_images)
             place = np.where(sure, freedom * _STEPS, _STEPS).astype(np.int64) - 1
+            # the quantile falls with the degrees of freedom: its neighbours in the table bound it, with room
+            # for rounding
             above = sure & (ratio > quantile[place] * (1 + 1e-9))
             below = sure & (ratio < quantile[place + 1] * (1 - 1e-9))
             apart[i, theirs] = above
+            # too close to call from bounds
             for j in np.flatnonzero(~(above | below)).tolist():
                 apart[i, j] = told_apart(groups[i], groups[j], images_per_fold)
     return apart | apart.T
@@ -138,8 +150,11 @@ def _of_seeds(first: Float64Array, second: Float64Array) -> tuple[float, float, 
     """Variance due to seeds; its square over its degrees of freedom; the interaction to subtract from the images."""
     models = (first, second)
     known = [one for one in models if len(one) > 1]
+    # two single runs: only images vary, and the test compares two trained models
     if not known:
         return 0.0, 0.0, 0.0
+    # the group with several seeds lends its spread to the single run; which part of it is interaction is
+    # unknown there, so nothing is subtracted
     if len(known) == 1:
         lent = known[0].mean(axis=1).var(ddof=1) * (1 / len(first) + 1 / len(second))
         return lent, lent**2 / (len(known[0]) - 1), 0.0

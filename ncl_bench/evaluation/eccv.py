@@ -28,11 +28,13 @@ def places_in_rows(scores: Rows, i2t: Matches, t2i: Matches) -> tuple[Int64Array
     # Matches of one caption lie in different rows, so read the scores of all t2i matches before comparing.
     by_image = np.argsort(t2i.item, kind="stable")
     edges = np.searchsorted(t2i.item[by_image], np.arange(n_images + 1))
+    # in the scores' own precision: a rounded threshold would make ties
     threshold = np.empty(len(t2i.item), scores.rows(0, 1).dtype)
     for start, stop in blocks:
         here = by_image[edges[start] : edges[stop]]
         threshold[here] = scores.rows(start, stop)[t2i.item[here] - start, t2i.query[here]]
         scores.release(start, stop)
+    # a caption with several matches is read once
     captions, column = np.unique(t2i.query, return_inverse=True)
     of_image = np.searchsorted(i2t.query, np.arange(n_images + 1))
     at_or_above = np.empty(len(i2t.query), np.int64), np.zeros(len(t2i.query), np.int64)
@@ -96,10 +98,12 @@ def ranks_of_matches(matches: Matches, places: Int64Array) -> tuple[Int64Array, 
         For every match, grouped by query: number of its query, its own number ``j`` from 1, and its rank; int64
         ``(n_matches,)`` each.
     """
+    # the last key sorts first: by query, then by place
     ordered = np.lexsort((places, matches.query))
     query, place = matches.query[ordered], places[ordered]
     first = np.flatnonzero(np.diff(query, prepend=-1))
     query_number = np.cumsum(np.diff(query, prepend=-1) > 0) - 1
+    # counts from 1 within each query
     number = np.arange(len(query)) - first[query_number] + 1
     # Tied matches share one place, which counts all of them. Only the last one of a tie has no match behind it.
     last_of_tie = np.append((np.diff(place) != 0) | (np.diff(query) != 0), True)

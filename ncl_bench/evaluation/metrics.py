@@ -31,6 +31,7 @@ def recall_at(ranks: Int64Array, k: int) -> float:
     Returns:
         Percentage in [0, 100].
     """
+    # integers up to the last division, so a recall is the same float on every machine
     return 100.0 * int(np.count_nonzero(ranks <= k)) / len(ranks)
 
 
@@ -40,6 +41,7 @@ def median_rank(ranks: Int64Array) -> float:
     Args:
         ranks: int64 ``(n_queries,)``, from 1.
     """
+    # published code floors the median; an even number of queries may have its median between two ranks
     return float(np.floor(np.median(ranks)))
 
 
@@ -72,6 +74,8 @@ def hits_per_image(ranks: Ranks) -> Int64Array:
         int64 ``(n_images, 6)`` in the order of ``RECALLS``; at most 1 in the first three columns, at most the number of
         captions per image in the others.
     """
+    # captions go with their image: they are not independent, and resampling them one by one would make
+    # intervals too narrow
     t2i = ranks.t2i.reshape(len(ranks.i2t), -1)
     columns = [ranks.i2t <= k for k in CUTOFFS] + [np.count_nonzero(t2i <= k, axis=1) for k in CUTOFFS]
     return np.stack(columns, axis=1).astype(np.int64)
@@ -94,7 +98,10 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
     """
     total = np.zeros((RESAMPLES, hits.shape[1]))
     for counts, start in zip(
-        _resamples(len(hits), images_per_fold, RESAMPLES), range(0, len(hits), images_per_fold), strict=True
+        # one stream over all folds: each fold has other resamples
+        _resamples(len(hits), images_per_fold, RESAMPLES),
+        range(0, len(hits), images_per_fold),
+        strict=True,
     ):
         total += counts @ hits[start : start + images_per_fold].astype(np.float32)  # exact: sums below 2^24
     return 100.0 * total / (len(hits) * queries_per_image)
@@ -103,6 +110,8 @@ def bootstrap_recalls(hits: Int64Array, queries_per_image: Int64Array, images_pe
 @lru_cache(maxsize=2)
 def _resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDArray[np.float32], ...]:
     """Counts of each image of a fold in each resample, ``(resamples, images_per_fold)``; the same for every model."""
+    # the frozen stream, and the same resamples for every model, so that two of them can be compared image by
+    # image
     random = np.random.RandomState(BOOTSTRAP_SEED)
     folds = []
     for _ in range(0, n_images, images_per_fold):
@@ -114,6 +123,7 @@ def _resamples(n_images: int, images_per_fold: int, resamples: int) -> tuple[NDA
 def _resample(random: np.random.RandomState, n: int) -> Int64Array:
     """Counts of each of ``n`` images in each resample, ``(RESAMPLES_AT_ONCE, n)``."""
     drawn = random.randint(0, n, (RESAMPLES_AT_ONCE, n), dtype=np.int64)
+    # one bincount for all resamples: each counts in a range of its own
     drawn += np.arange(RESAMPLES_AT_ONCE)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=RESAMPLES_AT_ONCE * n)
     return counts.reshape(RESAMPLES_AT_ONCE, n).astype(np.int64)
@@ -125,8 +135,7 @@ def recall_intervals(
     """95 % interval of each recall and of their sum.
 
     Percentiles of the bootstrap, or :func:`exact_interval` if fewer than ``FEWEST_IMAGES`` images have a missed query,
-    or an answered one. There the bootstrap degenerates: it can only repeat the few misses it has seen, and without any
-    its interval is a single point.
+    or an answered one.
 
     Args:
         hits, queries_per_image, images_per_fold: as in :func:`bootstrap_recalls`.
@@ -140,10 +149,13 @@ def recall_intervals(
     for place, columns in enumerate([*([column] for column in every), every]):
         queries, answered = queries_per_image[columns], hits[:, columns]
         sides = (answered, queries - answered)
+        # here the bootstrap degenerates: it can only repeat the few misses that it has seen, and without any
+        # its interval is a single point
         if min(np.count_nonzero(side.any(axis=1)) for side in sides) < FEWEST_IMAGES:
             # queries of one image may be missed together, so images count, each by the share of its queries
             images = [float((side.sum(axis=0) / queries).mean()) for side in sides]
             low, high = exact_interval(*images)
+            # the last place is the sum of all recalls, whose interval is that of their mean, scaled
             found[place] = (len(columns) * low, len(columns) * high)
     return found
 
@@ -158,6 +170,7 @@ def exact_interval(answered: float, missed: float) -> tuple[float, float]:
     from scipy.special import betaincinv
 
     tail = (1 - CONFIDENCE / 100) / 2
+    # the beta quantile also takes fractions, which queries of shared images make
     low = betaincinv(answered, missed + 1, tail) if answered else 0.0
     high = betaincinv(answered + 1, missed, 1 - tail) if missed else 1.0
     return 100 * float(low), 100 * float(high)
@@ -170,6 +183,7 @@ def intervals(samples: Float64Array) -> list[tuple[float, float]]:
         samples: float64 ``(n, m)``.
     """
     tail = (100.0 - CONFIDENCE) / 2
+    # unsmoothed percentiles: recalls are steps, and a normal interval may leave [0, 100]
     low, high = np.percentile(samples, [tail, 100.0 - tail], axis=0)
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
@@ -191,5 +205,6 @@ def correspondence_metrics(
     return {
         "auroc": float(roc_auc_score(correspondence, clean_probability)),
         "average_precision": float(average_precision_score(correspondence, clean_probability)),
+        # 0.5 counts as clean: Algorithm 1 of NCR has >= there
         "accuracy": 100.0 * float(np.mean((clean_probability >= 0.5) == correspondence)),
     }

@@ -76,6 +76,7 @@ class Gallery:
     def image(self, number: int, *, true: bool = False) -> Item:
         """An image: its id, and its picture if the dataset has one."""
         if self.content is None:
+            # scores alone are enough to evaluate, so a page has numbers then
             return Item(f"image {number}", true=true)
         return Item(f"image {number} ({self.content.image_ids[number]})", self.picture(number), true)
 
@@ -101,6 +102,8 @@ def _thumbnail(encoded: bytes) -> str:
     """Thumbnail of a stored image file; empty if its pixels cannot be decoded."""
     stream = BytesIO()
     try:
+        # twice as large as shown: decoding a JPEG at a fraction of its size is fast, and shrinking the rest
+        # keeps it sharp
         with no_remarks(), open_picture(encoded, "the image", at_least=2 * THUMBNAIL) as picture:
             small = as_seen(picture)
     except DataError:
@@ -151,6 +154,7 @@ def worst_failures(ranks: Ranks, sides: Sides, gallery: Gallery, n: int) -> list
 
 
 def _deepest(ranks: NDArray[np.int64], n: int) -> list[int]:
+    # stable: the same page on every run
     order = np.argsort(-ranks, kind="stable")[:n]
     return [int(query) for query in order if ranks[query] > 1]
 
@@ -165,6 +169,7 @@ def write_examples(path: Path, failures: list[Failure], title: str) -> None:
     """
     from jinja2 import Environment, StrictUndefined
 
+    # captions are foreign text: escape every value, and fail on a misspelt name
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -186,6 +191,7 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
     """
     figure, axes = _figure(title)
     deepest = int(max(ranks.i2t.max(), ranks.t2i.max()))
+    # ranks spread over three decades; equal bins would put nearly all into the first
     edges = 2.0 ** np.arange(int(np.ceil(np.log2(deepest + 1))) + 1)
     for direction, colour in COLOURS.items():
         found = getattr(ranks, direction)
@@ -200,11 +206,7 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file name with an ending not in ``PICTURES``, or any picture if matplotlib is missing.
-
-    Raises:
-        NclBenchError: names the endings, or the command that installs matplotlib.
-    """
+    """Refuse a file name with an ending not in ``PICTURES``, or any picture if matplotlib is missing."""
     require("leaderboard", "matplotlib", needed_by="--plot")
     if path.suffix.lower() not in PICTURES:
         raise NclBenchError(f"{path} has no ending of a picture; end it with one of: {', '.join(PICTURES)}")
@@ -245,10 +247,12 @@ def plot_runs(path: Path, r_sums: tuple[Float64Array, Float64Array], names: tupl
 
 
 def _figure(title: str) -> tuple[Any, Any]:
+    # without pyplot, which would look for a display and keep every figure
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
+    # no mathematics: a method's name may hold a dollar sign
     axes.set_title(title, fontsize=11, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -258,6 +262,7 @@ def _save(figure: Any, path: Path) -> None:
     import matplotlib as mpl
 
     with (
+        # ids of an SVG are random otherwise; text stays text, which is smaller and can be searched
         mpl.rc_context({"svg.hashsalt": "ncl-bench", "svg.fonttype": "none"}),
         atomic_path(path) as temporary,
     ):

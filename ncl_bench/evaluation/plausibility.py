@@ -28,6 +28,7 @@ def plausibility_notes(
     notes = [*_scores_notes(counted)]
     first = next(iter(evaluation.protocols.values()))
     if counted.directions:
+        # a square matrix fits both ways
         square = first.images == first.captions
         rows = (
             ", taking the rows of the first as images and those of the second as captions" if square else ""
@@ -64,6 +65,7 @@ def _unscored_note(counted: Counted, unscored: Unscored, direction: str | None) 
     pairs = len(unscored.i2t) * len(unscored.t2i)
     note = f"{unscored.pairs:,} of {pairs:,} pairs hold {unscored.value:g} and were not scored"
     sides = {"i2t": ("images", unscored.i2t), "t2i": ("captions", unscored.t2i)}
+    # a matrix per direction serves one kind of query
     chosen = [sides[direction]] if direction else [*sides.values()]
     queries = " and ".join(f"{missed.sum():,} of {len(missed):,} {items}" for items, missed in chosen)
     note += f"; no true match was scored for {queries}"
@@ -83,6 +85,7 @@ def _tied(result: ProtocolResult, counted: Counted) -> int:
             continue
         unscored = counted.directions.get(direction, counted).unscored
         missed = np.False_ if unscored is None else getattr(unscored, direction)
+        # pairs without a score tie among themselves, as they should
         tied += int(np.count_nonzero((found != optimistic) & ~missed))
     return tied
 
@@ -95,11 +98,13 @@ def _result_notes(result: ProtocolResult, counted: Counted, best: float | None) 
             "both directions are at chance: is the order of images and captions that of the dataset "
             "(caption c belongs to image c // captions per image)?"
         )
+    # an image has several captions to find, so its queries are the easier ones
     if result.captions > result.images and result.t2i.r1 > result.i2t.r1 + SWAPPED_GAP:
         yield (
             f"t2i R@1 {result.t2i.r1:.1f} is far above i2t R@1 {result.i2t.r1:.1f}, which no published "
             "result shows: were the two directions swapped?"
         )
+    # possible, and the first thing that a reader will ask
     if best is not None and result.r_sum > best:
         yield (
             f"rSum {result.r_sum:.1f} is above every published one ({best:.1f}): "
@@ -121,6 +126,7 @@ def _result_notes(result: ProtocolResult, counted: Counted, best: float | None) 
 def _reversed(result: ProtocolResult) -> bool:
     """Whether captions find their images far behind the middle, worse than random scores, and not because of ties."""
     tied = result.t2i.tied_queries or 0
+    # of captions, whose queries have one true item: random scores put it in the middle
     place = result.t2i.mean_rank / (result.images // result.folds)
     return place > NEAR_THE_END and tied < result.t2i.queries / 2
 
@@ -129,8 +135,10 @@ def _at_chance(result: ProtocolResult) -> bool:
     """Whether R@10 of both directions is within four standard deviations of random scores."""
     images, captions = result.images // result.folds, result.captions // result.folds
     each = captions // images
+    # no true caption among ten drawn without replacement
     missed = prod(1 - each / (captions - place) for place in range(min(10, captions - each)))
     for side, chance in ((result.i2t, 1 - missed), (result.t2i, min(1.0, 10 / images))):
+        # by images, not by queries: captions of one image are missed together
         deviation = sqrt(chance * (1 - chance) / result.images)
         if side.r10 / 100 > chance + STANDARD_DEVIATIONS * deviation:
             return False

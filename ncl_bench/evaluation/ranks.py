@@ -96,6 +96,7 @@ class Geometry:
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """Yield blocks of rows, none of which spans two folds."""
+        # a block within one fold compares with one range of columns
         for fold in range(0, self.n_images, self.images_per_fold):
             end = min(fold + self.images_per_fold, self.n_images)
             for start in range(fold, end, size):
@@ -131,6 +132,7 @@ class _Worker:
     ) -> None:
         self.scores, self.geometry, self.on_rows = scores, geometry, on_rows
         self.true = own.reshape(-1)
+        # one buffer for all blocks of a thread
         self.mask = np.empty((size, geometry.n_captions), np.bool_)
         self.tallies = (_Tally(geometry), _Tally(geometry))
         self.lowest, self.highest = np.inf, -np.inf
@@ -160,10 +162,13 @@ class _Worker:
         mask = self.mask[: stop - start]
         rows = np.arange(stop - start)[:, None]
         columns = np.arange(start * per_image, stop * per_image).reshape(-1, per_image)
+        # the best true caption: any of an image's captions is a hit
         best = block[rows, columns].max(axis=1, keepdims=True)
+        # ties against the model first, then for it
         for compare, tally in zip((np.greater_equal, np.greater), self.tallies, strict=True):
             compare(block, best, out=mask)
             mask[rows, columns] = False  # true items never count, not even an image's other captions
+            # row by row: numpy counts a contiguous line of bools many at a time
             for row, line in enumerate(mask, start):
                 tally.i2t[0, row] = np.count_nonzero(line)
                 tally.i2t[1, row] = np.count_nonzero(line[fold])
@@ -194,25 +199,27 @@ def count_ranks(
         block: rows per block; the result does not depend on it.
         threads: number of threads, by default the processors of this process; the result does not depend on it.
         on_rows: called after each block with its number of rows, from several threads.
-
-    Raises:
-        ScoresError: a score is not finite.
     """
     n_images, n_captions = scores.shape
     assert n_captions == n_images * captions_per_image > 0
     geometry = Geometry(n_images, n_captions, captions_per_image, images_per_fold or n_images)
+    # not more rows than a byte counts
     size = max(1, min(block, LARGEST_BLOCK, n_images))
     blocks = list(geometry.blocks(size))
+    # the processors that this process may use; in a container these are fewer than the machine has
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     n_workers = max(1, min(threads or ours or 1, len(blocks)))
+    # true scores first: every row of a column is compared with the one of the caption's own image
     own, filler = scores.own(captions_per_image), scores.filler()
     workers = [_Worker(scores, own, filler, geometry, size, on_rows) for _ in range(n_workers)]
 
     def work(number: int) -> None:
+        # interleaved, so that threads read neighbouring blocks at about the same time
         for start, stop in blocks[number::n_workers]:
             workers[number].count(start, stop)
 
     with ThreadPoolExecutor(n_workers) as pool:
+        # numpy releases the interpreter while it compares; the list raises what a thread raised
         list(pool.map(work, range(n_workers)))
     bad = sum(worker.bad for worker in workers)
     if bad:
@@ -222,6 +229,7 @@ def count_ranks(
         )
     counted = _joined(workers, folds=images_per_fold is not None, dtype=scores.dtype.name)
     filled = sum(worker.filled for worker in workers)
+    # a constant matrix has no scores at all, which a note says
     if filler is None or filled == n_images * n_captions:
         return counted
     unscored = Unscored(filler, filled, own.max(axis=1) == filler, own.reshape(-1) == filler)
@@ -240,6 +248,7 @@ def per_direction(i2t: Counted, t2i: Counted) -> Counted:
 
 def _joined(workers: list[_Worker], *, folds: bool, dtype: str) -> Counted:
     i2t, t2i = (
+        # sums of integers: the order of the threads cannot matter
         [1 + sum(getattr(worker.tallies[comparison], side) for worker in workers) for comparison in (0, 1)]
         for side in ("i2t", "t2i")
     )

@@ -21,6 +21,7 @@ Interval = tuple[float, float]
 
 
 class _Finite(Record):
+    # NaN is no JSON, and no result
     model_config = ConfigDict(allow_inf_nan=False)
 
 
@@ -31,7 +32,6 @@ class DirectionResult(_Finite):
         r1: percentage of queries with rank 1; ``r5`` and ``r10`` likewise.
         median_rank: rounded down; averaged over folds.
         mean_rank: averaged over folds.
-        queries: number of queries.
         tied_queries: queries whose rank depends on ties; None if scores are unknown.
         optimistic: recalls if every tie counted for the model; ``r1`` to ``r10`` count ties against it.
         intervals: 95 % interval of each recall; None if not requested.
@@ -57,8 +57,6 @@ class ProtocolResult(_Finite):
         r_sum: sum of the six recalls, from unrounded values.
         r_sum_interval: its 95 % interval; None if not requested.
         r_sum_optimistic: rSum if every tie counted for the model; None if scores are unknown.
-        images: images in the split.
-        captions: captions in the split.
         folds: number of folds that each metric is averaged over.
     """
 
@@ -73,6 +71,7 @@ class ProtocolResult(_Finite):
 
     def recalls(self) -> dict[str, float]:
         """The six recalls and ``r_sum`` by name, such as ``i2t_r1``."""
+        # i2t_r1 is r1 of i2t
         values = {name: float(getattr(getattr(self, name[:3]), name[4:])) for name in RECALLS}
         return values | {"r_sum": self.r_sum}
 
@@ -81,8 +80,6 @@ class Evaluation(_Finite):
     """Result of one split of one dataset under all its protocols.
 
     Attributes:
-        protocol_version: version of the protocol.
-        dataset: name of the dataset.
         split: ``test`` or ``dev``.
         protocols: name to result; the first is the default. On dev there is one, named ``dev``.
         eccv: percentages by the labels of ECCV Caption, such as ``i2t_map_at_r``; empty except on COCO 5K.
@@ -181,9 +178,7 @@ class Result(_Finite):
     """Content of ``result.json``.
 
     Attributes:
-        protocol_version: version of the protocol.
         status: ``submitted``: computed from the submitter's scores.
-        dataset: name of the dataset.
         submission_sha256: sha256 of ``submission.yaml``.
         files: path in the submission to sha256 of every array file, as verified.
         splits: split to result.
@@ -212,20 +207,12 @@ class Result(_Finite):
 
 
 def write_result(folder: str | Path, result: Result) -> None:
-    """Write ``result.json`` whole or not at all.
-
-    Raises:
-        NclBenchError: the folder cannot be written.
-    """
+    """Write ``result.json`` whole or not at all."""
     write_text(Path(folder) / RESULT_FILE, result.to_json())
 
 
 def read_result(folder: str | Path) -> Result:
-    """Read ``result.json`` of a folder.
-
-    Raises:
-        SubmissionError: the file is missing, damaged or of another protocol version.
-    """
+    """Read ``result.json`` of a folder."""
     path, command = Path(folder) / RESULT_FILE, f"run `ncl-bench evaluate {folder}`"
     readable(path, SubmissionError, "the numbers of a submission", fix=command)
     try:
@@ -283,6 +270,7 @@ def as_text(evaluation: Evaluation) -> str:
 
     from rich.console import Console
 
+    # no colours and a fixed width: the text goes to files and tests, too
     console = Console(file=StringIO(), width=120, color_system=None)
     console.print(results_table(evaluation))
     for line in lines_of_labels(evaluation):
@@ -299,6 +287,7 @@ def _rows(evaluation: Evaluation, with_interval: str) -> list[tuple[str, ...]]:
     for name, result in evaluation.protocols.items():
         r_sum = _number(result.r_sum, result.r_sum_interval, with_interval)
         rows.append((name, "i2t", *_cells(result.i2t, with_interval), ""))
+        # the rSum belongs to both directions and stands once
         rows.append(("", "t2i", *_cells(result.t2i, with_interval), r_sum))
     return rows
 

@@ -40,12 +40,10 @@ def as_array(given: Any) -> NDArray[Any]:
 
     Returns:
         The array. Arrays are not copied; an ``.npy`` file is memory-mapped.
-
-    Raises:
-        ScoresError: ``given`` is none of these, or a masked array.
     """
     if isinstance(given, str | os.PathLike):
         return read_array(Path(given))
+    # numpy would drop the mask and rank what lies under it
     if isinstance(given, np.ma.MaskedArray):
         raise ScoresError("similarities are a masked array, expected a score for every pair; fill the mask")
     try:
@@ -62,6 +60,7 @@ def _on_the_cpu(given: Any) -> Any:
     if not (hasattr(given, "detach") and hasattr(given, "cpu")):
         return given
     tensor = given.detach().cpu()
+    # numpy has no bfloat16
     return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
 
 
@@ -71,10 +70,8 @@ def read_array(path: Path) -> NDArray[Any]:
     Args:
         path: ``.npy``, which is memory-mapped; ``.safetensors``; or ``.pt`` and ``.pth`` of torch, opened with
             ``weights_only=True``. The last two hold one tensor, which is read into memory.
-
-    Raises:
-        ScoresError: the file is missing, damaged, of another kind, or holds several arrays.
     """
+    # everything else is read as .npy, whose header says whether it is one
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         return map_npy(path, read_header(path))
@@ -116,6 +113,7 @@ def _read_torch(path: Path) -> NDArray[Any]:
 
 def _only(shapes: Mapping[Any, Sequence[int]], path: Path) -> Any:
     """The only name in the file."""
+    # a checkpoint by mistake, or several splits: no name says which one is meant
     if len(shapes) != 1:
         some = ", ".join(f"{name} {tuple(shape)}" for name, shape in list(shapes.items())[:3])
         raise ScoresError(f"{path} holds {len(shapes)} arrays ({some}), expected one; save that one alone")
@@ -135,10 +133,6 @@ def write_scores(path: str | Path, similarities: Any) -> None:
     Args:
         path: the ``.npy`` file to write.
         similarities: float ``(n_images, n_captions)``, images as rows; an array, also memory-mapped, or a CPU tensor.
-
-    Raises:
-        ScoresError: not a matrix of floats, or some numbers are not finite.
-        NclBenchError: the file cannot be written.
     """
     similarities = as_array(similarities)
     if similarities.ndim != 2 or similarities.dtype.kind != "f":
@@ -152,6 +146,7 @@ def write_scores(path: str | Path, similarities: Any) -> None:
         np.lib.format.write_array_header_1_0(stream, header)
         for start in range(0, len(similarities), ROWS_AT_ONCE):
             with np.errstate(over="ignore"):
+                # float64 beyond float32 becomes infinite here, and is refused below with its place
                 rows = np.ascontiguousarray(similarities[start : start + ROWS_AT_ONCE], "<f4")
             _refuse_non_finite(rows, start)
             stream.write(rows.tobytes())
@@ -215,7 +210,9 @@ class ArrayRows:
         self.array, self.name = array, name
         self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
         self.dtype: np.dtype[np.floating] = array.dtype
+        # float16 is compared as float32: the values are the same, and the comparison is fast
         self.native = np.dtype(np.float64 if array.dtype.itemsize > 4 else np.float32)
+        # a transposed matrix: reading whole rows would touch every page of the file for each block
         self._by_columns = bool(array.flags.f_contiguous and not array.flags.c_contiguous)
 
     def rows(self, start: int, stop: int) -> FloatArray:
@@ -224,6 +221,7 @@ class ArrayRows:
             return np.asarray(self.array[start:stop], dtype=self.native, order="C")
         result = np.empty((stop - start, self.shape[1]), self.native)
         for first in range(0, self.shape[1], COLUMNS):
+            # a group of columns at a time, whose pages are then let go
             result[:, first : first + COLUMNS] = self.array[start:stop, first : first + COLUMNS]
             release_pages(self.array, first, min(first + COLUMNS, self.shape[1]))
         return result
@@ -242,8 +240,10 @@ class ArrayRows:
         """Return the value of pairs that were not scored, found in a sample of the first rows, or None."""
         block = self.rows(0, min(BLOCK, self.shape[0])).reshape(-1)
         if block.size > SAMPLE:
+            # a sample is enough to find a value that stands for many pairs
             block = block[np.random.default_rng(0).integers(block.size, size=SAMPLE)]
         values, counts = np.unique(block, return_counts=True)
+        # one value in place of a score stands out; rounding makes many values frequent
         *_, second, most = sorted([0, *counts.tolist()])
         often = most >= FILLED_SHARE * block.size and most >= FILLED_OFTEN * second
         return float(values[counts.argmax()]) if often and most > 1 else None
@@ -278,13 +278,16 @@ def release_pages(array: NDArray[Any], start: int, stop: int) -> None:
         start: first row, or first column of an array stored by columns.
         stop: end, exclusive.
     """
+    # the map lies one base below, or two below a transposed view
     mapping: object = array.base
     if isinstance(mapping, np.memmap) and mapping.nbytes == array.nbytes:  # transposed
         mapping = mapping.base
     if isinstance(mapping, mmap.mmap) and array.flags.forc and hasattr(mapping, "madvise"):
         offset, stride = len(mapping) - array.nbytes, max(array.strides)
         first = offset + start * stride
+        # the system releases whole pages
         first -= first % mmap.PAGESIZE
+        # a read-only file: the pages are read again when they are needed
         mapping.madvise(mmap.MADV_DONTNEED, first, offset + stop * stride - first)
 
 
@@ -330,6 +333,8 @@ class EmbeddingRows:
     def rows(self, start: int, stop: int) -> FloatArray:
         """Return the similarities of images ``start`` to ``stop``, float32."""
         parts = []
+        # tiles at fixed places: products of other shapes may differ in their last bits, and the result would
+        # depend on the block size
         for tile in range(start // TILE_IMAGES, (stop - 1) // TILE_IMAGES + 1):
             first = tile * TILE_IMAGES
             parts.append(self._tile(tile)[max(start - first, 0) : stop - first])
@@ -351,6 +356,7 @@ class EmbeddingRows:
             captions = self._unit(self.captions, first * captions_per_image, last * captions_per_image)
             captions = captions.reshape(len(images), captions_per_image, -1)
             with np.errstate(over="ignore"):
+                # with its own image alone, n products instead of n x n
                 result[first:last] = np.einsum("id,icd->ic", images, captions)
         return result
 
@@ -363,6 +369,7 @@ class EmbeddingRows:
     def _tile(self, tile: int) -> FloatArray:
         with self._lock:
             if tile not in self._tiles:
+                # two: threads work near each other, and a block may span two tiles
                 while len(self._tiles) >= KEPT_TILES:
                     del self._tiles[min(self._tiles)]
                 self._tiles[tile] = self._compute(tile * TILE_IMAGES)
@@ -379,17 +386,14 @@ class EmbeddingRows:
 
     def _unit(self, vectors: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:
         """Return some vectors in float64, normalised for the cosine."""
+        # float64, rounded to float32 once at the end, so that machines agree
         some = vectors[start:stop].astype(np.float64)
         release_pages(vectors, start, min(stop, len(vectors)))
         return some / np.linalg.norm(some, axis=1, keepdims=True) if self.similarity == "cosine" else some
 
 
 def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -> None:
-    """Refuse embeddings that are not finite; for the cosine also vectors whose norm is 0 or outside float64.
-
-    Raises:
-        ScoresError: names the first bad row.
-    """
+    """Refuse embeddings that are not finite; for the cosine also vectors whose norm is 0 or outside float64."""
     for start in range(0, len(vectors), TILE_CAPTIONS):
         some = vectors[start : start + TILE_CAPTIONS].astype(np.float64)
         finite = np.isfinite(some).all(axis=1)

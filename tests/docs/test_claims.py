@@ -302,11 +302,6 @@ def test_own_images_take_fourteen_commands() -> None:
     assert sum(len(commands_of(block.text)) for block in blocks) == 14
 
 
-def test_the_example_of_a_method_is_short() -> None:
-    files = {block.words[0]: block.text for block in blocks_of(DOCS / "add-a-method.md") if block.words}
-    assert len(files["trimmed.py"].splitlines()) <= 40
-
-
 def mentioned(page: Path) -> list[list[str]]:
     """Every ncl-bench command of a page: in blocks, run or not, and within sentences."""
     lines = [line for b in blocks_of(page) if b.language == "bash" for line in commands_of(b.text)]

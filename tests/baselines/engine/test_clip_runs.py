@@ -165,6 +165,7 @@ def five_steps(gradient_checkpointing: bool = False) -> tuple[torch.Tensor, dict
     return torch.stack(losses), network.state_dict()
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
     """Each encodes its part of nine pairs, with its layers computed again; negatives come from both."""
     expected = five_steps()

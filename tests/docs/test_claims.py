@@ -112,6 +112,7 @@ def test_the_two_units_differ_as_the_noise_page_says() -> None:
         assert low < np.mean((moved == clean).reshape(-1, 5).any(axis=1)) < high
 
 
+@pytest.mark.slow
 def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = [block for block in blocks_of(DOCS / "noise.md") if block.language in ("python", "text")]
     shown = [(one.text, two.text) for one, two in pairwise(blocks) if two.language == "text"]
@@ -121,6 +122,7 @@ def test_the_near_misses_of_the_noise_page_are_these(capsys: pytest.CaptureFixtu
         assert capsys.readouterr().out == printed
 
 
+@pytest.mark.slow
 def test_the_rows_without_near_pairs_are_as_the_page_of_measured_tables_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -135,6 +137,7 @@ def test_the_rows_without_near_pairs_are_as_the_page_of_measured_tables_says(
     assert all(line.endswith("change place, 0 significantly") for line in printed.splitlines()[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "most"), [(0.4, 69), (0.6, 65)])
 def test_near_misses_hide_pairs_and_treat_the_oracle_as_the_noise_page_says(ratio: float, most: int) -> None:
     rows = leaderboard.load_results().query(

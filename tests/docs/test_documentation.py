@@ -27,6 +27,8 @@ SHOWN_ONLY = Counter(
     }
 )
 """Blocks of each page that do not run here: they need a GPU, a cluster, the Hub, or minutes."""
+LONG = {"docs/audit.md", "docs/multi-gpu.md", "docs/noise.md"}
+"""Pages that take half a minute each."""
 
 
 def name_of(page: Path) -> str:
@@ -34,7 +36,11 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.timeout(600)  # processes of their own on a busy machine
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if name_of(page) in LONG else page for page in PAGES],
+    ids=name_of,
+)
 def test_every_command_and_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)
     runnable = [b for b in blocks_of(page) if b.language in ("bash", "python") and not b.shown_only]

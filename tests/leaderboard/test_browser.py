@@ -108,6 +108,7 @@ def test_one_table_is_shown_first_and_answers_the_usual_question(page: Any, site
     assert shown.locator("a[href='submit.html']").is_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height", "top"), [(1280, 800, 350), (390, 844, 600)])
 def test_the_first_screen_holds_the_navigation_and_the_table(
     page: Any, site: Path, width: int, height: int, top: int
@@ -123,6 +124,7 @@ def test_the_first_screen_holds_the_navigation_and_the_table(
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] < 150 for box in links)
 
 
+@pytest.mark.slow
 def test_a_laptop_shows_the_pickers_in_one_line_and_a_method_in_six_screens(page: Any, site: Path) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     open_page(page, site)
@@ -159,6 +161,7 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> N
     assert page.locator(".group:visible").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column_name", ["rank", "r_sum", "method"])
 def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(
     page: Any, site: Path, column_name: str
@@ -174,6 +177,7 @@ def test_a_preliminary_row_stays_below_whatever_the_rows_are_sorted_by(
     assert is_last
 
 
+@pytest.mark.slow
 def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
     open_page(page, site, fragment="#coco-5k-none-0&sort=i2t_r5:asc")
     missing = [value == "–" for value in column(page, 4)]
@@ -181,6 +185,7 @@ def test_rows_without_a_value_stay_last(page: Any, site: Path) -> None:
     assert missing == sorted(missing)
 
 
+@pytest.mark.slow
 def test_filters_and_search_hide_rows_and_empty_groups(page: Any, site: Path) -> None:
     open_page(page, site)
     every = page.locator(ROWS).count()
@@ -197,6 +202,7 @@ def test_filters_and_search_hide_rows_and_empty_groups(page: Any, site: Path) ->
     assert "Region features, single network" not in titles
 
 
+@pytest.mark.slow
 def test_search_reads_method_paper_and_backbone_and_no_remark(page: Any, site: Path) -> None:
     open_page(page, site)
     for word, cells in (("crcl", "th > a, td.source > a"), ("sgraf", "th > a, th > .soft")):
@@ -209,6 +215,7 @@ def test_search_reads_method_paper_and_backbone_and_no_remark(page: Any, site: P
     assert page.locator(ROWS).count() == 0
 
 
+@pytest.mark.slow
 def test_nothing_found_says_so_and_offers_all_rows(page: Any, site: Path) -> None:
     open_page(page, site)
     every = page.locator(ROWS).count()
@@ -220,6 +227,7 @@ def test_nothing_found_says_so_and_offers_all_rows(page: Any, site: Path) -> Non
     assert not page.locator(".found").is_visible()
 
 
+@pytest.mark.slow
 def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
     open_page(page, site, fragment="#flickr30k-1k-none-0")
     assert page.locator(f"{ROWS} .badge.doubtful").count() > 0
@@ -228,6 +236,7 @@ def test_doubtful_rows_can_be_left_out(page: Any, site: Path) -> None:
     assert page.locator(ROWS).count() > 0
 
 
+@pytest.mark.slow
 def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
     open_page(page, site)
     page.locator("[name=line]").select_option("digits-200")
@@ -247,6 +256,7 @@ def test_a_view_is_a_link_and_a_link_is_a_view(page: Any, site: Path) -> None:
     assert page.locator(".noise:visible").input_value() == "digits-200-caption-40"
 
 
+@pytest.mark.slow
 def test_back_returns_to_the_table_before(page: Any, site: Path) -> None:
     open_page(page, site)
     page.locator("[name=line]").select_option("coco-5k")
@@ -279,6 +289,7 @@ def test_a_bad_address_says_so_and_does_no_harm(page: Any, site: Path, fragment:
         assert not said.is_visible()
 
 
+@pytest.mark.slow
 def test_the_link_that_skips_to_the_content_keeps_the_table(page: Any, site: Path) -> None:
     open_page(page, site, fragment="#coco-5k-caption-20")
     page.evaluate("location.hash = '#main'")
@@ -287,6 +298,7 @@ def test_the_link_that_skips_to_the_content_keeps_the_table(page: Any, site: Pat
     assert not page.locator(".missing").is_visible()
 
 
+@pytest.mark.slow
 def test_the_theme_is_switched_and_kept(page: Any, site: Path) -> None:
     open_page(page, site)
     background = "getComputedStyle(document.body).backgroundColor"
@@ -298,6 +310,7 @@ def test_the_theme_is_switched_and_kept(page: Any, site: Path) -> None:
     assert page.evaluate(background) == after
 
 
+@pytest.mark.slow
 def test_the_system_may_ask_for_dark(browser: Any, site: Path) -> None:
     colours = set()
     for scheme in ("light", "dark"):
@@ -309,6 +322,7 @@ def test_the_system_may_ask_for_dark(browser: Any, site: Path) -> None:
     assert colours == {"rgb(255, 255, 255)", "rgb(20, 23, 28)"}
 
 
+@pytest.mark.slow
 def test_without_script_every_row_is_there(browser: Any, site: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     view = context.new_page()
@@ -321,6 +335,7 @@ def test_without_script_every_row_is_there(browser: Any, site: Path) -> None:
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -338,6 +353,7 @@ def test_no_page_is_wider_than_a_phone(page: Any, site: Path, name: str) -> None
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.slow
 def test_text_has_contrast_in_both_themes(page: Any, site: Path) -> None:
     """WCAG AA, 4.5 to 1, for body text, muted text, links and badges on their background."""
     for _ in range(2):

@@ -1,12 +1,9 @@
 """What tests of runs share: tiny runs on a thousand pairs of digits, and all that they leave behind."""
 
-import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +79,6 @@ def run_command(arguments: Sequence[str]) -> None:
     baselines.engine.job.load_dataset = load_few
     sys.argv = ["ncl-bench", *arguments]
     main()
-
-
-def killed_command(batch: int, arguments: Sequence[str]) -> None:
-    """``run_command``, whose process kills itself at a batch."""
-    batches = count(1)
-
-    def advance(*_: object) -> None:
-        if next(batches) == batch:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    TrainingProgress.advance = advance  # type: ignore[method-assign]
-    run_command(arguments)
 
 
 def cut_short(whole: Path, to: Path) -> None:

@@ -171,6 +171,7 @@ def test_a_cluster_is_what_names_and_pictures_connect() -> None:
     assert len({labels[0], labels[3], labels[4]}) == 3
 
 
+@pytest.mark.slow
 def test_the_table_of_near_pairs_is_that_of_the_shipped_features() -> None:
     assert near_pairs_table() == NEAR_PAIRS.read_text(encoding="utf-8")
     near = pd.read_csv(NEAR_PAIRS)

@@ -58,7 +58,7 @@ def test_logits_and_what_they_are_made_of_match(
     assert ((torch.logit(exact) - want).abs() <= allowed + rounding).all()
     if dtype == torch.float32:
         for side, key in ((images, "img_glo"), (captions, "cap_glo")):
-            assert_near(side.pooled, stored[f"{mode}.{key}"], 5e-6, scale=1)
+            assert_near(side.pooled, stored[f"{mode}.{key}"], 1e-5, scale=1)
         order = sorted(range(len(captions)), key=lambda k: -int(captions.lengths[k]))
         want = stored[f"{mode}.sim_vec"][:, order]
         assert_near(torch.cat(seen, dim=1), want, 2e-5 * max(1, np.abs(want).max()), scale=1)

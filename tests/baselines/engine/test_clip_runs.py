@@ -55,7 +55,9 @@ def job(method: str, **backbone: Any) -> TrainingJob:
     return digits_job({"name": method, "learning_rate": 0.001, **METHODS[method]}, recipe=recipe)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name if name == "ncr" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_two_epochs_on_images_resume_to_the_same_bits_and_score(method: str, tmp_path: Path) -> None:
     history = trained(job(method), tmp_path / "whole").history
     assert len(history) == 2
@@ -163,6 +165,7 @@ def five_steps(gradient_checkpointing: bool = False) -> tuple[torch.Tensor, dict
     return torch.stack(losses), network.state_dict()
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one(tmp_path: Path) -> None:
     """Each encodes its part of nine pairs, with its layers computed again; negatives come from both."""
     expected = five_steps()

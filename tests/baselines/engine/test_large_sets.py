@@ -1,4 +1,4 @@
-"""A prepared dataset, read by several processes: shards without overlap, the same batches on all."""
+"""A prepared dataset, read by several processes: the same batches on all."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,6 @@ from support import miniatures
 from support.two_processes import in_two_processes
 
 from baselines.kit.batches import TrainingBatches
-from baselines.kit.distributed import rank, world_size
 from ncl_bench.data import DATASETS
 from ncl_bench.data.prepare import prepare
 from ncl_bench.data.prepared import load_prepared
@@ -27,17 +26,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "root"
 
 
-def own_pairs(root: Path) -> Tensors:
-    """What this rank's shard holds."""
-    shard = load_prepared(root, SPEC, "train").shard(world_size(), rank())
-    return {name: tensor for name, tensor in shard.to_torch().items() if name != "caption_tokens"} | {
-        f"tokens of {pair}": tensor[:length]
-        for pair, tensor, length in zip(
-            shard.pair_ids, shard.to_torch()["caption_tokens"], shard.tokens.lengths, strict=True
-        )
-    }
-
-
 def dealt_batches(root: Path) -> Tensors:
     """The batches of an epoch of training."""
     batches = TrainingBatches(load_prepared(root, SPEC, "train"), batch_size=16, seed=3)
@@ -46,18 +34,6 @@ def dealt_batches(root: Path) -> Tensors:
         for number, batch in enumerate(batches.shuffled("epoch"))
         for name, tensor in vars(batch).items()
     }
-
-
-def test_ranks_that_read_shards_read_every_pair_once(root: Path, tmp_path: Path) -> None:
-    first, second = in_two_processes(tmp_path / "ranks", own_pairs, root)
-    whole = own_pairs(root)
-    assert len(whole["pair_ids"]) == SPEC.n_captions("train")
-    both = {name: torch.cat([first[name], second[name]]) for name in first.keys() & second.keys()}
-    tokens = {
-        name: tensor for part in (first, second) for name, tensor in part.items() if name.startswith("tokens")
-    }
-    torch.testing.assert_close({**both, **tokens}, whole, rtol=0, atol=0)
-    assert not set(first["pair_ids"].tolist()) & set(second["pair_ids"].tolist())
 
 
 def test_ranks_that_train_together_read_the_same_batches(root: Path, tmp_path: Path) -> None:

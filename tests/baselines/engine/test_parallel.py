@@ -58,6 +58,8 @@ PAIRWISE = {
     for name, method in METHODS.items()
 } | {f"{name} on saf": (SAF, name) for name in ("gsc", "gsc_plus")}
 """Every method; GSC compares items of one modality in another way with either network."""
+MECHANISMS = ["ncr on sgr", "npc on vse_infinity", "mscn on sgr", "gsc_plus on saf"]
+"""Of two networks that divide for each other, a bank read by rows, a module of its own, one modality alone."""
 
 
 def network_and_batch(name: str) -> tuple[Backbone, Batch]:
@@ -176,9 +178,7 @@ def whole_run(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("undone")
-def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_path: Path) -> None:
-    from support.few_digits import outcome
-
+def test_the_engine_in_two_processes_does_what_it_does_in_one(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     expected = whole_run(tmp_path / "one")
     first, second = in_two_processes(tmp_path / "two", whole_run, tmp_path / "two")
@@ -193,6 +193,12 @@ def test_the_engine_in_two_processes_does_what_it_does_in_one_even_killed(tmp_pa
     assert first["epochs_recorded"] == len(histories[0])
     assert second["epochs_recorded"] == 0
 
+
+@pytest.mark.slow
+def test_the_engine_killed_in_two_processes_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    from support.few_digits import outcome
+
+    in_two_processes(tmp_path / "two", whole_run, tmp_path / "two")
     broken = tmp_path / "broken"
     assert ends_of_two_processes(broken, killed_run, broken, 15) == [2, -signal.SIGKILL]
     assert "another process of this command has ended" in (broken / "said").read_text()
@@ -244,15 +250,18 @@ def epochs(name: str) -> dict[str, Any]:
     }
 
 
-def all_epochs() -> dict[str, Any]:
-    return {name: epochs(name) for name in PAIRWISE}
+def all_epochs(names: list[str]) -> dict[str, Any]:
+    return {name: epochs(name) for name in names}
 
 
 @pytest.mark.usefixtures("undone")
-def test_every_method_trains_in_two_processes_as_in_one(tmp_path: Path) -> None:
-    whole = all_epochs()
-    for rank, ranks in enumerate(in_two_processes(tmp_path / "two", all_epochs)):
-        for name in PAIRWISE:
+@pytest.mark.parametrize(
+    "names", [MECHANISMS, pytest.param(sorted(PAIRWISE), marks=pytest.mark.slow)], ids=["mechanisms", "all"]
+)
+def test_every_method_trains_in_two_processes_as_in_one(names: list[str], tmp_path: Path) -> None:
+    whole = all_epochs(names)
+    for rank, ranks in enumerate(in_two_processes(tmp_path / "two", all_epochs, names)):
+        for name in names:
             expected, found = dict(whole[name]), ranks[name]
             assert expected["steps"] >= STEPS, name
             if rank > 0:

@@ -1,9 +1,7 @@
 """The engine: determinism, resuming, refusals. Tiny networks on the real digits."""
 
 import json
-import signal
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from support.few_digits import (
     cut_short,
     digits_job,
     few_digits_recipe,
-    killed_command,
     load_few,
     outcome,
+    trained,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
@@ -80,29 +78,6 @@ def test_training_neither_moves_the_global_generator_nor_opens_test(
     assert sorted(set(opened)) == ["dev", "train"]
 
 
-def test_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    """The kill comes in the middle of the second epoch: warm-up takes 2 batches for either network."""
-    content = {"dataset": "digits", "batch_size": 500, "backbone": TINY, "method": NCR}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
-    command = ["train", str(tmp_path / "recipe.yaml"), "--noise-ratio", "0.4", "--device", "cpu", "--to"]
-    whole, broken = str(tmp_path / "whole"), str(tmp_path / "broken")
-    for batch in (1, 7):
-        killed = get_context("forkserver").Process(target=killed_command, args=(batch, [*command, broken]))
-        killed.start()
-        killed.join()
-        assert killed.exitcode == -signal.SIGKILL
-    assert len(list((tmp_path / "broken" / "checkpoints").iterdir())) == 1
-    assert not (tmp_path / "broken" / "training.json").exists()
-    for folder in (whole, broken):
-        done = CliRunner().invoke(app, [*command, folder])
-        assert done.exit_code == 0
-        assert done.stderr.startswith(
-            "digits: caption noise of ratio 0.4 (seed 0, realised 0.3999); NCR on cpu\n"
-        )
-        assert done.stdout.startswith("best on dev")
-    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("name", ["checkpoints", "divisions", "tensorboard", "plots"])
 def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_path: Path) -> None:
     outside, run = tmp_path / "outside", tmp_path / "run"
@@ -142,14 +117,18 @@ def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_goes_on_with_the_same_bits_past_a_damaged_checkpoint(
+def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_a_damaged_checkpoint(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = Recipe.from_dict(
         few_digits_recipe(name, warmup_epochs=1, epochs=1, rounds=[1, 1], trusted_pairs=32)
     )
     short = TrainingJob(recipe, noise_ratio=0.4)
-    train(short, tmp_path / "whole")
+    whole = trained(short, tmp_path / "whole")
+    for epoch in range(len(whole.history)):
+        kept = whole.folder.read_division(epoch, 1_000)
+        for values in (kept[name] for name in whole.method.estimates() if name in kept):
+            assert 0 <= values.min() <= values.max() <= 1
     cut_short(tmp_path / "whole", tmp_path / "broken")
     train(short, tmp_path / "broken")
     assert "is damaged and was deleted" in capsys.readouterr().out

@@ -45,6 +45,7 @@ def digits() -> PairedDataset:
     return replace(found, image_features=features, pair_ids=np.arange(PAIRS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_backbone_never_waits_in_a_step(name: str, device: StandIn) -> None:
     data, backbone = digits(), BACKBONES[name]
@@ -96,6 +97,7 @@ def waits_of_steps(method: Any, plan: EpochPlan, batches: TrainingBatches, devic
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_of_a_method_waits_at_most_once(name: str, device: StandIn) -> None:
     """But for the first steps of the networks in an epoch, before which the pairs are divided."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from support.few_digits import cut_short, digits_job, outcome, trained
+from support.few_digits import digits_job, trained
 from torch import Tensor, nn
 
 from baselines.engine.job import TrainingJob
@@ -87,14 +87,10 @@ def test_trusted_pairs_are_true_apart_and_the_same_at_every_noise(tmp_path: Path
     assert torch.equal(batch.pair_ids, trusted)
 
 
-def test_every_trained_module_has_its_rate_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_every_trained_module_has_its_rate(tmp_path: Path) -> None:
     whole = trained(job(), tmp_path / "whole")
     rates = [optimizer.param_groups[0]["lr"] for optimizer in whole.step.optimizers.values()]
     assert rates == [0.01, 0.001]
-    cut_short(tmp_path / "whole", tmp_path / "broken")
-    again = trained(job(), tmp_path / "broken")
-    assert len(again.method.seen) == 1
-    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
 
 
 def test_a_run_is_scored_by_what_its_method_ranks_by_and_says_what_it_knew(tmp_path: Path) -> None:

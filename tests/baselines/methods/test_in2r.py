@@ -304,8 +304,9 @@ def method_of(
     batches = network_batches(stored, dtype, "lu")
     n_pairs = sum(len(batch) for each in batches.values() for batch in each)
     size = len(stored["trajectory.plain.memory_images_A__f64"])
+    neighbours = next(x.shape[1] for name, x in stored.items() if name.endswith(".nearest_images"))
     setting = Setting(n_pairs, 1, 1, lambda: network_of("vse_infinity", states[0]), len(batches["l"][0]))
-    method = IN2R(IN2RConfig(memory=size, faults="published"), setting).to(dtype)
+    method = IN2R(IN2RConfig(memory=size, neighbours=neighbours, faults="published"), setting).to(dtype)
     method.networks[1].load_state_dict(network_of("vse_infinity", states[1]).state_dict())
     for k, letter in enumerate("AB"):
         centred(method.networks[k], masks)

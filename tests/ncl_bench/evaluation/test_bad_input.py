@@ -130,8 +130,7 @@ state("method holds the control character U+001B; remove it", "escape_sequence",
 state("hardware holds the control character U+202E; remove it", "text_turned_around", hardware="\u202eUPC")
 state("method is 'a\\nb': it has a line break", "name_of_two_lines", method="a\nb")
 state("pretrained_encoder is", "command_of_latex", pretrained_encoder="CLIP\n\\input{/etc/passwd}")
-for key in ("method", "backbone", "hardware", "pretrained_encoder", "extra_clean_data", "notes"):
-    state(f"{key} holds the invisible character U+3164; remove it", f"filler_in_{key}", **{key: "N\u3164CR"})
+state("method holds the invisible character U+3164; remove it", "filler", method="N\u3164CR")
 for number, sign in enumerate("^†["):
     state(f"method is 'N{sign}': it holds '{sign}'; a name has letters", f"sign_{number}", method=f"N{sign}")
 state(
@@ -145,9 +144,7 @@ state("it must be a path below", "absolute_path", scores__test__matrix__file="/e
 state("it must be an .npy file", "npz_name", scores__test__matrix__file="test.npz")
 state("does not exist", "missing_file", scores__test__matrix__file="other.npy")
 state("unknown key 'metod'", "unknown_key", metod="x")
-state("matrix.path'; remove it", "unknown_nested_key", scores__test__matrix__path="x")
 state("key 'backbone' is missing", "missing_key", backbone=...)
-state("unknown key 'bakcbone'", "misspelt_key", backbone=..., bakcbone="SGR")
 state(
     "FILL-IN still stands for backbone, order_fingerprint.test, hardware; replace each",
     "unfilled_in_three_places",
@@ -156,25 +153,16 @@ state(
     hardware="FILL-IN",
 )
 state('write "" if there is none', "extra_clean_data_none", extra_clean_data="None")
-state('write "" if there is none', "pretrained_encoder_none", pretrained_encoder=" none ")
 state("is 40: input should be less than 1", "ratio_in_percent", noise__ratio=40)
 state("unknown dataset", "unknown_dataset", dataset="flickr9k")
 state("this release evaluates protocol version 2", "later_protocol", protocol_version=3)
 state("form is 'ranks', expected one of: 'matrix', 'embeddings'", "unknown_form", scores__test__form="ranks")
-state("order'; remove it or correct its spelling", "order_of_ids", scores__test__order={"image_ids": {}})
 state("scores", "no_scores", scores={})
-state("scores.train", "scores_of_train", scores__train={"form": "matrix"})
-state("networks", "no_networks", networks=0)
 state("hours", "hours_are_nan", hours=float("nan"))
-state("training_seeds", "no_training_seeds", training_seeds=[])
-state("submission.yaml: language 'fr'", "unknown_language", language="fr")
 state("code", "script_as_link", code="javascript:alert(1)")
 state("noise.sha256 is", "wrong_noise_hash", noise__sha256=ANOTHER_HASH)
 state("noise.sha256 is", "wrong_noise_seed", noise__seed=5)
 state("noise.realised_ratio is", "wrong_realised_ratio", noise__realised_ratio=0.3)
-state("noise.ratio", "noise_ratio_of_one", noise__ratio=1.0)
-state("noise.seed", "negative_noise_seed", noise__seed=-1)
-state("noise.sha256", "no_hash_of_noise", noise__sha256="abc")
 state("noise unit 'natural'", "natural_noise_on_clean_data", noise={"unit": "natural", "ratio": None})
 state("does not fit unit 'none'", "ratio_without_noise", noise__unit="none")
 state("order_fingerprint of digits/test is", "other_order", order_fingerprint__test=ANOTHER_HASH)
@@ -189,11 +177,6 @@ replace_yaml("is not plain YAML", "method: a\n\tb: c\n", "yaml_tab")
 replace_yaml("is not plain YAML", b"method: \xff\xfe\n", "yaml_not_utf8")
 replace_yaml("is not plain YAML", "[" * 20_000, "yaml_nested")
 replace_yaml("expected at most 65,536", "notes: " + "x" * 70_000, "yaml_too_large")
-
-
-@case("key 'scores.test.captions' is missing", "embeddings")
-def name_of_a_missing_nested_key(folder: Path, content: dict[str, Any]) -> None:
-    del content["scores"]["test"]["captions"]
 
 
 def in_its_place(words: str, name: str, make: Callable[[Path], object]) -> None:

@@ -1,6 +1,5 @@
 """``ncl-bench recipes``: list and show the shipped recipes."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,17 +44,10 @@ def show(recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a r
 
     Example: ncl-bench recipes show ncr/flickr30k_sgr
     """
+    from baselines.recipes import refuse_unknown
+
     refuse_unknown(recipe)
     require("baselines", "torch", needed_by="this command")
     from baselines.engine.printed import described
 
     typer.echo(described(recipe))
-
-
-def refuse_unknown(*recipes: str) -> None:
-    """Refuse an unknown recipe name before torch is imported, which takes seconds."""
-    from baselines.recipes import is_shipped
-
-    for recipe in recipes:
-        if not Path(recipe).is_file():
-            is_shipped(recipe)

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 import typer
 
 from baselines.cli.options import Arithmetic, Device, Features, Keep, NoiseFile, Settings, Target
-from baselines.cli.recipes import refuse_unknown
 from ncl_bench.cli.options import LARGEST_SEED, NoiseRatio, NoiseSeed, NoiseUnit, Root, finite
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
@@ -47,6 +46,8 @@ def train(
 
     Example: ncl-bench train ncr/digits_vse_infinity --noise-ratio 0.6 --set method.epochs=2 --to runs/ncr
     """
+    from baselines.recipes import refuse_unknown
+
     refuse_unknown(recipe)
     require("baselines", "torch", needed_by="this command")
     from rich.console import Console

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from baselines.cli.options import Arithmetic, Device, Features, Settings, Target
-from baselines.cli.recipes import refuse_unknown
 from ncl_bench.cli.options import LARGEST_SEED, Root
 from ncl_bench.errors import NclBenchError
 from ncl_bench.extras import require
@@ -88,6 +87,8 @@ def sweep(
     """
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to train; fix: name some, or add --table NAME")
+    from baselines.recipes import refuse_unknown
+
     refuse_unknown(*(() if table else recipe or ()))
     require("baselines", "torch", needed_by="this command")
     from rich.console import Console
@@ -159,6 +160,8 @@ def tune(
     """
     if not (recipe or table):
         raise NclBenchError("expected recipes or a table to tune; fix: name some, or add --table NAME")
+    from baselines.recipes import refuse_unknown
+
     refuse_unknown(*(() if table else recipe or ()))
     require("baselines", "torch", needed_by="this command")
     from baselines.engine.grids import Grid, Tuning, chosen_rows

@@ -86,6 +86,13 @@ def is_shipped(name: str) -> bool:
     return False
 
 
+def refuse_unknown(*recipes: str) -> None:
+    """Refuse a name that no recipe has; commands ask before they import torch, which takes seconds."""
+    for recipe in recipes:
+        if not Path(recipe).is_file():
+            is_shipped(recipe)
+
+
 def no_recipe(name: str) -> str:
     """The sentence for a name that no recipe has."""
     names = recipe_names()

@@ -3,28 +3,24 @@
 import csv
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.few_digits import TINY, InThisProcess, load_few
+from support.few_digits import TINY, InThisProcess
 from typer.testing import CliRunner
 
 from baselines.engine.grids import Grid, Tuning, grid_names
 from baselines.engine.recipe import Between, OneOf, Recipe
+from baselines.engine.run_folder import Outcome
 from baselines.engine.step import Diverged
-from baselines.engine.train import Trainer
-from baselines.engine.tune import drawn, trials_of, tune
+from baselines.engine.tune import Trial, drawn, trials_of, tune
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names
 from ncl_bench.cli import app
+from ncl_bench.data import load_dataset
 from ncl_bench.errors import NclBenchError, RecipeError
 
 SEARCH = {
@@ -43,10 +39,24 @@ TUNING = Tuning(trials=3, noise="caption-60", seed=1000)
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A recipe with a search, trained in this process on few pairs."""
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load_few)
+def fitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Trials that were trained, by a stand-in whose rSum on dev grows with the learning rate."""
+    names: list[str] = []
+
+    def fit(trial: Trial, *_: object) -> None:
+        names.append(trial.name.split("/")[-1])
+        training = trial.training
+        trial.run.write_run(training.record(load_dataset("digits", noise_ratio=training.noise_ratio)))
+        r_sum = 1e4 * training.recipe.method["learning_rate"]
+        trial.run.write_outcome(Outcome(epochs=1, dev={"r_sum": r_sum}))
+
+    monkeypatch.setattr(Trial, "fit", fit)
     monkeypatch.setattr("baselines.engine.sweep.worker_pool", InThisProcess)
+    return names
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
     path = tmp_path / "info_nce" / "few.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(CONTENT))
@@ -123,103 +133,67 @@ def test_a_search_is_no_part_of_what_is_trained() -> None:
     assert set(recipe.search) == set(SEARCH)
 
 
-def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(recipe: str, tmp_path: Path) -> None:
+def test_a_tuning_does_its_trials_once_and_writes_the_best_as_a_recipe(
+    recipe: str, tmp_path: Path, fitted: list[str]
+) -> None:
     folder = tmp_path / "out"
     trials = trials_of(folder, [recipe, recipe], TUNING)
     (path,) = tune(folder, trials)
     lines = list(csv.DictReader(path.with_suffix(".csv").read_text().splitlines()))
     assert [line["trial"] for line in lines] == ["0", "1", "2"]
-    assert float(lines[0]["method.learning_rate"]) == 2e-4  # the unchanged recipe
-    for number in (1, 2):
-        expected = trials[number].values
-        assert float(lines[number]["method.learning_rate"]) == expected["method.learning_rate"]
-    sums = [float(line["dev_rsum"]) for line in lines]
-    best = sums.index(max(sums))
+    rates = [float(line["method.learning_rate"]) for line in lines]
+    assert rates == [2e-4, *(trial.values["method.learning_rate"] for trial in trials[1:])]  # 0 is unchanged
+    best = rates.index(max(rates))
     assert [line["chosen"] for line in lines].index("yes") == best
     content = yaml.safe_load(path.read_text())
     assert "of 3 trials on dev under caption-60 noise, seed 1000, 4 steps" in content.pop("note")
     chosen = {f"method.{name}": value for name, value in content.get("method", {}).items()}
     assert chosen == trials[best].values
     before = path.read_bytes(), path.with_suffix(".csv").read_bytes()
-    weights = [trial.run.best.stat().st_mtime_ns for trial in trials]
     assert tune(folder, trials) == [path]
     assert before == (path.read_bytes(), path.with_suffix(".csv").read_bytes())
     more = trials_of(folder, [recipe], TUNING.model_copy(update={"trials": 4}))
     assert len(tune(folder, more)[0].with_suffix(".csv").read_text().splitlines()) == 5
-    assert [trial.run.best.stat().st_mtime_ns for trial in trials] == weights
+    assert fitted == ["trial-00", "trial-01", "trial-02", "trial-03"]
     with pytest.raises(NclBenchError, match="trial of another recipe, search, noise or seed; choose a new"):
         tune(folder, trials_of(folder, [recipe], TUNING, settings=["steps=5"]))
 
 
 def test_a_loss_that_is_not_finite_is_the_worst_trial_and_is_not_repeated(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: str, tmp_path: Path, fitted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, begun = Trainer._epoch, []
+    fit = Trial.fit
 
-    def diverging(trainer, index, *rest):
-        begun.append(trainer.folder.path.name)
-        if trainer.folder.path.name == "trial-00":
+    def diverging(trial: Trial, *rest: object) -> None:
+        fit(trial, *rest)
+        if trial.number == 0:
+            (trial.run.path / "training.json").unlink()
             raise Diverged("the loss is nan")
-        return train(trainer, index, *rest)
 
-    monkeypatch.setattr(Trainer, "_epoch", diverging)
+    monkeypatch.setattr(Trial, "fit", diverging)
     trials = trials_of(tmp_path / "out", [recipe], TUNING)
     (path,) = tune(tmp_path / "out", trials)
     assert tune(tmp_path / "out", trials) == [path]
-    assert begun.count("trial-00") == 1
+    assert fitted.count("trial-00") == 1
     lines = list(csv.DictReader(path.with_suffix(".csv").read_text().splitlines()))
     assert (lines[0]["dev_rsum"], lines[0]["best_epoch"], lines[0]["chosen"]) == ("0.0", "", "")
-    (trials[0].run.path / "run.json").unlink()
-    with pytest.raises(NclBenchError, match=r"run\.json does not exist"):
-        tune(tmp_path / "out", trials)
 
 
 def test_the_table_of_trials_has_every_finished_one_when_another_fails(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: str, tmp_path: Path, fitted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = Trainer.run
+    fit = Trial.fit
 
-    def failing(trainer, progress):
-        if trainer.folder.path.name == "trial-02":
+    def failing(trial: Trial, *rest: object) -> None:
+        if trial.number == 2:
             raise NclBenchError("the disk is full")
-        return train(trainer, progress)
+        fit(trial, *rest)
 
-    monkeypatch.setattr(Trainer, "run", failing)
+    monkeypatch.setattr(Trial, "fit", failing)
     with pytest.raises(NclBenchError, match="the disk is full"):
         tune(tmp_path / "out", trials_of(tmp_path / "out", [recipe], TUNING))
     (table,) = (tmp_path / "out" / "tuned" / "info_nce").iterdir()  # no tuned recipe yet
     assert [line["trial"] for line in csv.DictReader(table.read_text().splitlines())] == ["0", "1"]
-
-
-@pytest.mark.slow
-def test_a_killed_tuning_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    recipe = tmp_path / "info_nce" / "few.yaml"
-    recipe.parent.mkdir()
-    recipe.write_text(yaml.safe_dump(CONTENT | {"steps": 12}))
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    program = (
-        "import sys, baselines.engine.tune as t; from pathlib import Path\n"
-        "if __name__ == '__main__':\n"
-        "    to = Path(sys.argv[1])\n"
-        f"    t.tune(to, t.trials_of(to, [{str(recipe)!r}], t.Tuning(trials=2)), device='cpu')"
-    )
-    script = tmp_path / "tune.py"
-    script.write_text(program)
-    command = [sys.executable, str(script)]
-    process = subprocess.Popen([*command, str(tmp_path / "broken")], env=environment, start_new_session=True)
-    deadline = time.monotonic() + 240
-    while not list((tmp_path / "broken").glob("runs/*/*/*/run.json")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for name in ("broken", "whole"):
-        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True, env=environment)
-    broken, whole = (
-        (tmp_path / name / "tuned" / "info_nce" / "few_tuned.csv").read_text() for name in ("broken", "whole")
-    )
-    assert broken == whole
 
 
 MEASURED = [table for table in map(Grid.load, grid_names()) if table.tuning is not None]
@@ -255,6 +229,7 @@ def test_a_table_that_tunes_on_one_of_its_seeds_is_refused(tmp_path: Path) -> No
         Grid.load(str(path))
 
 
+@pytest.mark.usefixtures("fitted")
 def test_recipes_narrow_a_table_and_the_table_says_the_rest(recipe: str, tmp_path: Path) -> None:
     other, folder = Path(recipe).with_name("other.yaml"), tmp_path / "out"
     other.write_text(yaml.safe_dump(CONTENT))

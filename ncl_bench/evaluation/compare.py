@@ -114,11 +114,7 @@ def _spread(parts: Float64Array) -> float | None:
 
 
 def check_comparable(sides: tuple[Sequence[Opened], Sequence[Opened]], split: Split) -> list[str]:
-    """Refuse submissions on different queries; note every other difference besides the method.
-
-    Raises:
-        SubmissionError: the datasets differ, a submission lacks scores of the split, or a run is given twice.
-    """
+    """Refuse submissions on different queries; note every other difference besides the method."""
     first, *others = [opened for side in sides for opened in side]
     for other in others:
         if first.spec.name != other.spec.name:
@@ -197,11 +193,6 @@ def compare_folders(
 
     Returns:
         Protocol to difference, and notes on what else differs.
-
-    Raises:
-        SubmissionError: a submission is refused or not comparable with the others.
-        ScoresError: scores are refused.
-        NclBenchError: the picture cannot be drawn.
     """
     if plot is not None:
         check_picture(plot)

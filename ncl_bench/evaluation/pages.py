@@ -200,11 +200,7 @@ def plot_ranks(path: Path, ranks: Ranks, title: str) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file name with an ending not in ``PICTURES``, or any picture if matplotlib is missing.
-
-    Raises:
-        NclBenchError: names the endings, or the command that installs matplotlib.
-    """
+    """Refuse a file name with an ending not in ``PICTURES``, or any picture if matplotlib is missing."""
     require("leaderboard", "matplotlib", needed_by="--plot")
     if path.suffix.lower() not in PICTURES:
         raise NclBenchError(f"{path} has no ending of a picture; end it with one of: {', '.join(PICTURES)}")

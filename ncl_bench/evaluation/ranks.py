@@ -194,9 +194,6 @@ def count_ranks(
         block: rows per block; the result does not depend on it.
         threads: number of threads, by default the processors of this process; the result does not depend on it.
         on_rows: called after each block with its number of rows, from several threads.
-
-    Raises:
-        ScoresError: a score is not finite.
     """
     n_images, n_captions = scores.shape
     assert n_captions == n_images * captions_per_image > 0

@@ -212,20 +212,12 @@ class Result(_Finite):
 
 
 def write_result(folder: str | Path, result: Result) -> None:
-    """Write ``result.json`` whole or not at all.
-
-    Raises:
-        NclBenchError: the folder cannot be written.
-    """
+    """Write ``result.json`` whole or not at all."""
     write_text(Path(folder) / RESULT_FILE, result.to_json())
 
 
 def read_result(folder: str | Path) -> Result:
-    """Read ``result.json`` of a folder.
-
-    Raises:
-        SubmissionError: the file is missing, damaged or of another protocol version.
-    """
+    """Read ``result.json`` of a folder."""
     path, command = Path(folder) / RESULT_FILE, f"run `ncl-bench evaluate {folder}`"
     readable(path, SubmissionError, "the numbers of a submission", fix=command)
     try:

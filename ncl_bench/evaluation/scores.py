@@ -40,9 +40,6 @@ def as_array(given: Any) -> NDArray[Any]:
 
     Returns:
         The array. Arrays are not copied; an ``.npy`` file is memory-mapped.
-
-    Raises:
-        ScoresError: ``given`` is none of these, or a masked array.
     """
     if isinstance(given, str | os.PathLike):
         return read_array(Path(given))
@@ -71,9 +68,6 @@ def read_array(path: Path) -> NDArray[Any]:
     Args:
         path: ``.npy``, which is memory-mapped; ``.safetensors``; or ``.pt`` and ``.pth`` of torch, opened with
             ``weights_only=True``. The last two hold one tensor, which is read into memory.
-
-    Raises:
-        ScoresError: the file is missing, damaged, of another kind, or holds several arrays.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -135,10 +129,6 @@ def write_scores(path: str | Path, similarities: Any) -> None:
     Args:
         path: the ``.npy`` file to write.
         similarities: float ``(n_images, n_captions)``, images as rows; an array, also memory-mapped, or a CPU tensor.
-
-    Raises:
-        ScoresError: not a matrix of floats, or some numbers are not finite.
-        NclBenchError: the file cannot be written.
     """
     similarities = as_array(similarities)
     if similarities.ndim != 2 or similarities.dtype.kind != "f":
@@ -385,11 +375,7 @@ class EmbeddingRows:
 
 
 def check_embeddings(vectors: NDArray[Any], name: str, similarity: Similarity) -> None:
-    """Refuse embeddings that are not finite; for the cosine also vectors whose norm is 0 or outside float64.
-
-    Raises:
-        ScoresError: names the first bad row.
-    """
+    """Refuse embeddings that are not finite; for the cosine also vectors whose norm is 0 or outside float64."""
     for start in range(0, len(vectors), TILE_CAPTIONS):
         some = vectors[start : start + TILE_CAPTIONS].astype(np.float64)
         finite = np.isfinite(some).all(axis=1)

@@ -48,9 +48,6 @@ def require(extra: str, *modules: str, needed_by: str) -> None:
         extra: the extra that brings the modules.
         modules: names to import, such as ``matplotlib``.
         needed_by: what the user asked for, such as ``--plot``.
-
-    Raises:
-        NclBenchError: with the command that installs the extra.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:

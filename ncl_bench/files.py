@@ -34,9 +34,6 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
     The file has a random name and is made exclusively, so no link that lies there is followed. What a killed process
     left behind is removed first.
-
-    Raises:
-        NclBenchError: the place cannot be written, or the disk is full.
     """
     with _replacing(target, partial(Path.touch, exist_ok=False)) as temporary:
         yield temporary
@@ -122,9 +119,6 @@ def text_lines(content: bytes, name: str, error: type[NclBenchError]) -> list[st
         content: the file's bytes.
         name: name of the file in errors.
         error: class of what is raised.
-
-    Raises:
-        NclBenchError: of the given class, if a byte is not UTF-8.
     """
     return [line.removesuffix("\r") for line in _text(content, name, error).split("\n")]
 
@@ -163,10 +157,6 @@ def read_table(
 
     Returns:
         The columns, and an iterator over the rows.
-
-    Raises:
-        NclBenchError: of the given class, if the file cannot be read, lacks a column, names one twice, or a row is
-            malformed.
     """
     try:
         content = readable(path, error, expected).read_bytes()
@@ -267,9 +257,6 @@ def readable(
         expected: what the file should be, such as "an .npy file".
         inside: folder that a symbolic link must not leave.
         fix: what the user should do, in words that end the sentence.
-
-    Raises:
-        NclBenchError: of the given class, if it is missing, no regular file, or a link out of ``inside``.
     """
     leaves = inside is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside))
     try:
@@ -301,9 +288,6 @@ def file_finder(folder: Path) -> Callable[[str], Path | None]:
 
     Args:
         folder: where the files lie. Names are compared in their :func:`normalized` form, and ``..`` is no name.
-
-    Raises:
-        DataError: from the function, if two names differ in their Unicode form only.
     """
     listings: dict[Path, dict[str, list[str]]] = {}
 
@@ -349,9 +333,6 @@ def read_limited(path: Path, largest: int, error: type[NclBenchError], fix: str)
         largest: number of bytes that it can have.
         error: class of what is raised.
         fix: what the user should do, in words that end the sentence.
-
-    Raises:
-        NclBenchError: of the given class.
     """
     refuse_larger(path, largest, error, fix)
     try:
@@ -367,9 +348,6 @@ def check_torch_file(path: Path, error: type[NclBenchError], *, checksums: bool 
         path: a file that torch is about to read. What is neither tar nor zip is left to torch.
         error: class of what is raised.
         checksums: compare the checksum of every entry too; torch compares none.
-
-    Raises:
-        NclBenchError: of the given class.
     """
     damaged = error(f"{path} is damaged or was not written by torch.save; fetch or save it again")
     around = error(f"{path} is an archive of other files; unpack it and give the file that torch.save wrote")
@@ -413,9 +391,6 @@ def sole_owner(place: Path, *, inside: Path | None = None, nested: bool = True) 
         inside: folder that no link may leave (default: ``place``); give it if the user named it and not ``place``.
         nested: whether folders below ``place`` are written too. Otherwise only files directly in it are; they replace
             links and never follow them, so the folder may be any of the user's, such as the current one.
-
-    Raises:
-        NclBenchError: another process holds the place, it cannot be locked, or a link leads out of it.
     """
     if nested or inside is not None:
         refuse_links_out(place, inside)
@@ -460,9 +435,6 @@ def refuse_links_out(folder: Path, inside: Path | None = None) -> None:
     Args:
         folder: about to be written; it need not exist.
         inside: folder that neither ``folder`` nor a link below it may leave (default: ``folder``).
-
-    Raises:
-        NclBenchError: names the first such link.
     """
     home = Path(os.path.realpath(inside or folder))
     for link in chain([folder], _links_below(folder)):

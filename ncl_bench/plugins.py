@@ -59,9 +59,6 @@ def load_plugins(given: Iterable[str]) -> None:
 
     Args:
         given: paths of ``.py`` files, or names of modules that Python finds.
-
-    Raises:
-        NclBenchError: a plugin does not exist, is not Python, or fails on import.
     """
     for each in given:
         path = Path(each).resolve() if each.endswith(".py") else None

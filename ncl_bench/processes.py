@@ -27,9 +27,6 @@ def worker_pool(
         n_workers: how many.
         initializer: called in each of them first.
         arguments: of ``initializer``.
-
-    Raises:
-        NclBenchError: a worker died, for example because memory ran out.
     """
     context = multiprocessing.get_context("spawn")
     given = [plugin.given for plugin in plugins.loaded()]

@@ -282,29 +282,18 @@ def read_yaml(path: Path, *, largest: int = LARGEST_YAML) -> dict[str, Any]:
     Args:
         path: the file.
         largest: size in bytes above which the file is refused unread.
-
-    Raises:
-        SubmissionError: missing, too large, not UTF-8, not YAML, holding an alias or a tag, or not a mapping.
     """
     return parse_yaml(read_short(path, largest=largest), path)
 
 
 def read_short(path: Path, *, largest: int = LARGEST_YAML) -> bytes:
-    """Read a short file.
-
-    Raises:
-        SubmissionError: missing, no regular file, or larger than ``largest`` bytes; it is not read then.
-    """
+    """Read a short file."""
     readable(path, SubmissionError, "a short text")
     return read_limited(path, largest, SubmissionError, "give a short text")
 
 
 def parse_yaml(text: bytes, path: Path) -> dict[str, Any]:
-    """Parse the mapping in a file's text.
-
-    Raises:
-        SubmissionError: not UTF-8, not YAML, holding an alias, a tag or an invisible character, or not a mapping.
-    """
+    """Parse the mapping in a file's text."""
     try:
         content = yaml.load(text.decode("utf-8"), Loader=_PlainLoader)
     except YAML_ERRORS as error:

@@ -1,7 +1,9 @@
 """Commands from scores to metrics: evaluate, compare, and submission init, check and schema."""
 
 import json
+import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +13,6 @@ import typer
 from ncl_bench.cli.options import NoiseRatio, NoiseSeed, NoiseUnit, Root
 from ncl_bench.errors import ScoresError, SubmissionError
 from ncl_bench.plugins import command_name
-from ncl_bench.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ncl_bench.evaluation.compare import Difference
     from ncl_bench.evaluation.pages import Pages
     from ncl_bench.evaluation.results import Evaluation, Result
+    from ncl_bench.progress import Advance
 
 EVALUATION_FILE = "evaluation.json"
 """File name for the numbers of bare scores; a submission has ``result.json``."""
@@ -100,7 +102,7 @@ def evaluate(
     split = split or "test"
     pages = _pages(to or Path(), plot=plot, examples=examples, root=root)
     n_images = expected_shape(dataset_spec(dataset), split)[0]
-    with bar("count ranks", n_images if t2i is None else 2 * n_images) as on_rows:
+    with _bar(n_images if t2i is None else 2 * n_images) as on_rows:
         evaluation = evaluate_scores(
             scores[0] if len(scores) == 1 else tuple(scores),
             dataset=dataset,
@@ -140,11 +142,20 @@ def _evaluate_folder(folder: Path, to: Path, *, plot: bool, examples: int, root:
     typer.echo(opening_line(submission.dataset, submission.noise, submission.method, "cpu"), err=True)
     pages = _pages(to, plot=plot, examples=examples, root=root)
     with sole_owner(to, nested=False):
-        with bar("count ranks", opened.n_images) as on_rows:
+        with _bar(opened.n_images) as on_rows:
             result, _ = evaluate_submission(opened, on_rows=on_rows, pages=pages)
         write_result(to, result)
         written = [to / RESULT_FILE, *(pages.write() if pages else ())]
     _print_result(result, written)
+
+
+def _bar(n_images: int) -> "AbstractContextManager[Advance | None]":
+    """Show the images counted on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from ncl_bench.progress import bar
+
+    return bar("count ranks", n_images)
 
 
 def _pages(to: Path, *, plot: bool, examples: int, root: Path | None) -> "Pages | None":

@@ -43,11 +43,7 @@ def selection_images(spec: DatasetSpec, split: str = "dev") -> int:
 
 
 def evaluated_images(spec: DatasetSpec, split: str) -> int:
-    """Number of evaluated images: the whole test split, or the dev images used for selection.
-
-    Raises:
-        DataError: the split is not evaluated.
-    """
+    """Number of evaluated images: the whole test split, or the dev images used for selection."""
     if split not in EVALUATED_SPLITS:
         raise DataError(unknown_name("evaluated split", split, EVALUATED_SPLITS))
     return spec.images[split] if split == "test" else selection_images(spec, split)
@@ -259,11 +255,7 @@ def _embeddings(
 def check_matrix(
     shape: tuple[int, ...], dtype: np.dtype[Any], spec: DatasetSpec, split: str, name: str = "similarities"
 ) -> None:
-    """Refuse a matrix with the wrong dtype or shape.
-
-    Raises:
-        ScoresError: names the reason.
-    """
+    """Refuse a matrix with the wrong dtype or shape."""
     expected = expected_shape(spec, split)
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise ScoresError(f"{name} has dtype {dtype}, expected float16, float32 or float64 similarities")

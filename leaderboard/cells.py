@@ -10,7 +10,7 @@ Recalls, intervals and board ranks are in no file: every build computes them fro
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,7 +26,6 @@ from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
 from ncl_bench.evaluation.submission import Submission
-from ncl_bench.files import is_leftover
 from ncl_bench.schema import Record, Sha256, read_yaml
 from ncl_bench.shown import OptionalName, Text
 
@@ -154,6 +153,16 @@ def header_of(submission: Submission, submitter: str = "", where: str = "") -> H
     return checked(Header, content | {"submitter": submitter}, where)
 
 
+def record_of(submission: Submission) -> SeedRecord:
+    """Facts of a submission's seed; those that its scores are evaluated for are left out."""
+    hashes = [array.sha256 for array in submission.scores["test"].files]
+    whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    content = submission.model_dump(include={"training_seeds", "hardware", "hours"})
+    if submission.training is not None:
+        content["training"] = submission.training.model_dump(include=set(TrainingRecord.model_fields))
+    return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
+
+
 def cell_name(header: Header) -> str:
     """Path of a cell in ``results/`` without an ending: ``digits/ncr/vse-infinity-2net-caption-60-1500steps``.
 
@@ -248,20 +257,18 @@ class Results:
     reproduced: dict[str, tuple[str, ...]]
 
 
-def read_results(root: Path, adding: Collection[str] = ()) -> Results:
+def read_results(root: Path) -> Results:
     """Read and check all YAML files of a leaderboard; ranks are not opened.
 
     Args:
         root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
-        adding: names of cells to write next. An interrupted `add` may have left their ranks without a YAML file, and
-            temporary files; both are accepted.
 
     Raises:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
             result.
     """
     folder = root / "results"
-    paths = _files(folder, adding)
+    paths = _files(folder)
     cells = {}
     for path in (path for path in paths if path.suffix == ".yaml"):
         file = read_cell(path)
@@ -269,7 +276,7 @@ def read_results(root: Path, adding: Collection[str] = ()) -> Results:
         if path != expected:
             raise SubmissionError(f"{path} holds the cell of {expected}; give it that name")
         cells[file.name] = file
-    _refuse_repeated(cells, folder)
+    refuse_repeated(cells, folder)
     return Results(cells, _read_reproduced(root / REPRODUCED, cells))
 
 
@@ -285,25 +292,22 @@ def read_cell(path: Path) -> CellFile:
     return checked(CellFile, read_yaml(path, largest=LARGEST_CELL), str(path))
 
 
-def _files(folder: Path, adding: Collection[str]) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for what an interrupted `add` left.
+def _files(folder: Path) -> list[Path]:
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs.
 
     Raises:
         SubmissionError: there is another kind of file, or a file has no partner.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    if adding:
-        paths = [path for path in paths if not is_leftover(path)]
-    there = {*paths, *(folder / f"{name}.yaml" for name in adding)}
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
         if path.suffix not in _PARTNER:
             raise SubmissionError(f"{path} belongs to no result; remove it")
         partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
-        if partner not in there:
+        if partner not in paths:
             raise SubmissionError(
-                f"{path} has no {partner.name} beside it; add the submission again with "
+                f"{path} has no {partner.name} beside it; remove it, and add the submission again with "
                 "`ncl-bench leaderboard add`"
             )
     return paths
@@ -312,7 +316,12 @@ def _files(folder: Path, adding: Collection[str]) -> list[Path]:
 _PARTNER = {".yaml": ".npz", ".npz": ".yaml"}
 
 
-def _refuse_repeated(cells: dict[str, CellFile], folder: Path) -> None:
+def refuse_repeated(cells: dict[str, CellFile], folder: Path) -> None:
+    """Refuse two results of one training run of a submitter, or of the same scores.
+
+    Raises:
+        SubmissionError: names both cells.
+    """
     seen: dict[tuple[object, ...], str] = {}
     for name, file in cells.items():
         for identity in identities(file):

@@ -153,7 +153,7 @@ def test_rows_of_other_steps_and_tuned_rows_are_rows_of_their_own(
     root: Path, tmp_path: Path, make: Callable[..., Path]
 ) -> None:
     plain = {"difficulty": 1.5, "ratio": 0.6, "training_seeds": (0,), "recipes": (RECIPE,)}
-    with pytest.raises(SubmissionError, match="has training seed 0 already"):
+    with pytest.raises(SubmissionError, match="has training seed 0 of"):
         add(make(tmp_path / "a", seed=77, **plain), root)
     other = tmp_path / "root"
     (other / "results").mkdir(parents=True)

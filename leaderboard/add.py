@@ -131,9 +131,6 @@ def write_rows(
         root: folder of the leaderboard.
         reproduced: for maintainers: list the results in ``reproduced.yaml``.
         progress: reports the existing results whose ranks are read.
-
-    Raises:
-        SubmissionError: another result has the seed, the training run, the scores or the ranks of one of the rows.
     """
     with sole_owner(root):
         results = read_results(root)

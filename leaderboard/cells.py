@@ -141,11 +141,7 @@ def _plain(record: Record) -> dict[str, Any]:
 
 
 def header_of(submission: Submission, submitter: str = "", where: str = "") -> Header:
-    """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept.
-
-    Raises:
-        SubmissionError: the submitter's name contains markup.
-    """
+    """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept."""
     content = submission.model_dump(include=set(Statement.model_fields))
     content["noise"]["index"] = None
     if submission.training is not None:
@@ -284,20 +280,12 @@ REPRODUCED = "reproduced.yaml"
 
 
 def read_cell(path: Path) -> CellFile:
-    """Read and check the YAML file of a cell.
-
-    Raises:
-        SubmissionError: names file and field.
-    """
+    """Read and check the YAML file of a cell."""
     return checked(CellFile, read_yaml(path, largest=LARGEST_CELL), str(path))
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs.
-
-    Raises:
-        SubmissionError: there is another kind of file, or a file has no partner.
-    """
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs."""
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     for path in paths:
         if path.is_symlink() or not path.is_file():
@@ -317,11 +305,7 @@ _PARTNER = {".yaml": ".npz", ".npz": ".yaml"}
 
 
 def refuse_repeated(cells: dict[str, CellFile], folder: Path) -> None:
-    """Refuse two results of one training run of a submitter, or of the same scores.
-
-    Raises:
-        SubmissionError: names both cells.
-    """
+    """Refuse two results of one training run of a submitter, or of the same scores."""
     seen: dict[tuple[object, ...], str] = {}
     for name, file in cells.items():
         for identity in identities(file):
@@ -346,11 +330,7 @@ def identities(file: CellFile) -> Iterable[tuple[object, ...]]:
 
 
 def _read_reproduced(path: Path, cells: dict[str, CellFile]) -> dict[str, tuple[str, ...]]:
-    """Read the reproduced seeds of every cell name.
-
-    Raises:
-        SubmissionError: a cell or seed has no result.
-    """
+    """Read the reproduced seeds of every cell name."""
     if not path.exists():
         return {}
     listed: dict[str, tuple[str, ...]] = {}

@@ -58,7 +58,7 @@ def build(
         built = run_check(root, published=published, progress=bar)
     else:
         built = run(root, to, published=published, tables=tables, progress=bar)
-    typer.echo(f"{built.entries:,} rows in {len(built.files)} files")
+    typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
     if not check:

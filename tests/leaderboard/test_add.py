@@ -15,7 +15,7 @@ from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build
 from leaderboard.cells import header_of, read_cell
-from leaderboard.diff import diff
+from leaderboard.diff import moves
 from leaderboard.entries import Cell
 from leaderboard.methods import read_families
 from leaderboard.results import noise_used, read_measured, recipe_commands
@@ -77,13 +77,6 @@ def test_a_submission_that_has_a_row_stands_and_is_not_written_twice(make: Maker
     add(folder, board)
     with pytest.raises(RowStands):
         add(copy, board)
-
-
-def test_other_scores_of_a_standing_seed_are_refused(make: Maker, tmp_path: Path) -> None:
-    rows = [new_row(make(tmp_path / str(x), difficulty=x), tmp_path / "board") for x in (1.5, 1.6)]
-    with pytest.raises(SubmissionError, match=r"has training seed 0 of .*1\.6 already"):
-        write_rows(rows, tmp_path / "board")
-    assert not (tmp_path / "board" / "results").exists()
 
 
 def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_path: Path) -> None:
@@ -226,7 +219,7 @@ def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: 
     build(board, board / "site", published=False)
     assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
     assert '"batch_size=32, method.epochs=10"' in (board / "site/data/leaderboard.csv").read_text("utf-8")
-    assert diff(board, board, published=False) == "No row of the leaderboard moved.\n"
+    assert moves(board, board, published=False).markdown() == "No row of the leaderboard moved.\n"
 
 
 def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(

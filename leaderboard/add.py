@@ -1,7 +1,6 @@
 """Add submissions: check and evaluate each again, then write its seed and ranks into the files of its cell."""
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +12,10 @@ from leaderboard.cells import (
     SeedRecord,
     cell_name,
     header_of,
-    identities,
     read_cell,
     read_results,
+    record_of,
+    refuse_repeated,
     reproduced_yaml,
 )
 from leaderboard.evidence import read_ranks, write_ranks
@@ -25,8 +25,6 @@ from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
-from ncl_bench.evaluation.results import Evaluation
-from ncl_bench.evaluation.submission import Submission, TrainingRecord
 from ncl_bench.files import sole_owner, write_text
 from ncl_bench.progress import Progress, silent
 
@@ -68,13 +66,12 @@ def add(folder: Path, root: Path, submitter: str = "") -> Path:
     """Write the result of one submission to ``root/results``; return the path of its cell file.
 
     Raises:
-        RowStands: see :func:`new_row`.
+        RowStands: the same submission already has a row.
         SubmissionError: see :func:`new_row` and :func:`write_rows`.
-        ScoresError: see :func:`new_row`.
+        ScoresError: its scores are refused.
     """
     row = new_row(folder, root, submitter=submitter)
-    if not write_rows([row], root):
-        raise _row_stands(root, row.name, row.record.key, folder)
+    write_rows([row], root)
     return root / "results" / f"{row.name}.yaml"
 
 
@@ -106,111 +103,68 @@ def new_row(
         raise SubmissionError(f"{folder}: scores hold no test split; the leaderboard shows test results")
     header = header_of(submission, submitter, str(folder))
     check_header(header, opened.spec, str(folder))
-    path = root / "results" / f"{cell_name(header)}.yaml"
+    record = record_of(submission)
+    name, key = cell_name(header), record.key
+    path = root / "results" / f"{name}.yaml"
     standing = read_cell(path) if path.is_file() else None
-    if _stands(standing, header, seed_key(submission), scores_sha256(submission)):
-        raise _row_stands(root, cell_name(header), seed_key(submission), folder)
+    known = [(one.key, one.scores_sha256) for one in standing.seeds] if standing else []
+    if standing and standing.header == header and (key, record.scores_sha256) in known:
+        raise RowStands(f"{path} has seed {key} of {folder} already", name)
     with progress(f"evaluate {folder.name}", opened.n_images) as advance:
         report, counted = evaluate_submission(opened, on_rows=advance)
     evaluation = report.splits["test"]
-    row = NewRow(folder, header, _record(submission, evaluation), counted["test"])
+    record = record.model_copy(update={"eccv": evaluation.eccv, "cxc": evaluation.cxc})
     for protocol, result in evaluation.protocols.items():
-        entry_of(header, row.record, protocol, result, read_families(), "submitted", str(folder))
-    return row
-
-
-def _stands(cell: CellFile | None, header: Header, key: str, scores: str) -> bool:
-    """Whether a cell has this seed with these scores."""
-    if cell is None or cell.header != header:
-        return False
-    return any((record.key, record.scores_sha256) == (key, scores) for record in cell.seeds)
-
-
-def _row_stands(root: Path, cell: str, key: str, folder: Path) -> RowStands:
-    return RowStands(f"{root / 'results' / cell}.yaml has seed {key} of {folder} already", cell)
-
-
-def scores_sha256(submission: Submission) -> str:
-    """Hash of the scores of the test split; for several files, the hash of their hashes."""
-    hashes = [array.sha256 for array in submission.scores["test"].files]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-
-
-def seed_key(submission: Submission) -> str:
-    """See :attr:`leaderboard.cells.SeedRecord.key`."""
-    return "+".join(map(str, submission.training_seeds))
-
-
-def _record(submission: Submission, evaluation: Evaluation) -> SeedRecord:
-    training = submission.training
-    content = {
-        "training_seeds": submission.training_seeds,
-        "scores_sha256": scores_sha256(submission),
-        "hardware": submission.hardware,
-        "hours": submission.hours,
-        "training": training.model_dump(include=set(TrainingRecord.model_fields)) if training else None,
-        "eccv": evaluation.eccv,
-        "cxc": evaluation.cxc,
-    }
-    return SeedRecord.model_validate(content)
+        entry_of(header, record, protocol, result, read_families(), "submitted", str(folder))
+    return NewRow(folder, header, record, counted["test"])
 
 
 def write_rows(
     rows: Sequence[NewRow], root: Path, *, reproduced: bool = False, progress: Progress = silent
-) -> list[NewRow]:
+) -> None:
     """Write results; if one is refused, write none.
 
-    Adding a seed leaves the text of the other seeds in the file unchanged. A row that stands is passed over: it is
-    given twice, or another command has written it since :func:`new_row`.
+    Adding a seed leaves the text of the other seeds in the file unchanged.
 
     Args:
         rows: from :func:`new_row`.
         root: folder of the leaderboard.
         reproduced: for maintainers: list the results in ``reproduced.yaml``.
         progress: reports the existing results whose ranks are read.
-
-    Returns:
-        The rows that were written.
-
-    Raises:
-        SubmissionError: another result has the cell name, the training run, the scores or the ranks of one of the rows.
     """
     with sole_owner(root):
-        results = read_results(root, [row.name for row in rows])
-        cells, ranks = dict(results.cells), _standing_ranks(results, rows, root, progress)
-        written = []
+        results = read_results(root)
+        cells = dict(results.cells)
+        ranks = _standing_ranks(results, {row.header.dataset for row in rows}, root, progress)
         for row in rows:
-            standing = cells.get(row.name)
-            if not _stands(standing, row.header, row.record.key, row.record.scores_sha256):
-                cells[row.name] = _with_row(standing, row, root)
-                ranks.setdefault(row.name, {})[row.record.key] = row.counted
-                written.append(row)
-        _refuse_repeated(results, written, root)
+            cells[row.name] = _with_row(cells.get(row.name), row, root)
+            ranks.setdefault(row.name, {})[row.record.key] = row.counted
+        refuse_repeated(cells, root / "results")
         owners: dict[str, str] = {}
         for name, counted in ranks.items():
             refuse_copies(name, counted, owners)
-        for name in dict.fromkeys(row.name for row in written):
+        for name in dict.fromkeys(row.name for row in rows):
             path = root / "results" / name
             order = [record.key for record in cells[name].seeds]
             write_ranks(path.with_name(f"{path.name}.npz"), {seed: ranks[name][seed] for seed in order})
             write_text(path.with_name(f"{path.name}.yaml"), cells[name].to_yaml())
         if reproduced:
-            _list_reproduced(results, written, root)
-        return written
+            listed = {name: list(seeds) for name, seeds in results.reproduced.items()}
+            for row in rows:
+                listed[row.name] = sorted({*listed.get(row.name, ()), row.record.key})
+            write_text(root / REPRODUCED, reproduced_yaml(listed))
 
 
 def _standing_ranks(
-    results: Results, rows: Sequence[NewRow], root: Path, progress: Progress
+    results: Results, datasets: Collection[str], root: Path, progress: Progress
 ) -> dict[str, dict[str, Counted]]:
-    """Ranks of all existing results on the datasets of the new rows, by cell and seed."""
-    datasets = {row.header.dataset for row in rows}
+    """Ranks of all existing results on some datasets, by cell and seed."""
     cells = {name: file for name, file in results.cells.items() if file.header.dataset in datasets}
     ranks = {}
     with progress("read results", len(cells)) as advance:
         for name, file in cells.items():
             seeds, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
-            added = [row.record.key for row in rows if row.name == name]
-            ranks[name] = read_ranks(root / "results" / f"{name}.npz", seeds, spec, added)
+            ranks[name] = read_ranks(root / "results" / f"{name}.npz", seeds, spec)
             advance(1)
     return ranks
 
@@ -228,33 +182,10 @@ def _with_row(standing: CellFile | None, row: NewRow, root: Path) -> CellFile:
             f"{theirs[other[0]]!r}; state the same, or change the method's name if this is another one"
         )
     taken = {seed for record in standing.seeds for seed in record.training_seeds}
-    if taken & set(row.record.training_seeds):
+    again = taken & set(row.record.training_seeds)
+    if again:
         raise SubmissionError(
-            f"{path} has training seed {min(taken & set(row.record.training_seeds))} already, with other scores than "
-            f"{row.folder}; remove it first, or add another seed"
+            f"{path} has training seed {min(again)} of {row.folder} already; remove it first, or add another seed"
         )
     seeds = sorted((*standing.seeds, row.record), key=lambda record: record.training_seeds)
     return CellFile(header=standing.header, seeds=tuple(seeds))
-
-
-def _refuse_repeated(results: Results, rows: Iterable[NewRow], root: Path) -> None:
-    owners: dict[tuple[object, ...], Path] = {
-        identity: root / "results" / f"{name}.yaml"
-        for name, file in results.cells.items()
-        for identity in identities(file)
-    }
-    for row in rows:
-        for identity in identities(CellFile(header=row.header, seeds=(row.record,))):
-            if identity in owners:
-                raise SubmissionError(
-                    f"{owners[identity]} has {identity[0]} of {row.folder} already; change the submission or remove "
-                    "the other first"
-                )
-            owners[identity] = row.folder
-
-
-def _list_reproduced(results: Results, rows: Iterable[NewRow], root: Path) -> None:
-    listed = {name: list(seeds) for name, seeds in results.reproduced.items()}
-    for row in rows:
-        listed[row.name] = sorted({*listed.get(row.name, ()), row.record.key})
-    write_text(root / REPRODUCED, reproduced_yaml(listed))

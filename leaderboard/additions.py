@@ -64,9 +64,6 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
         base: folder of the leaderboard before the change.
         root: folder of the leaderboard after the change.
         author: GitHub account that brings the change, if known.
-
-    Raises:
-        SubmissionError: a file is refused.
     """
     after = read_results(root).cells
     found = additions(read_results(base).cells, after)

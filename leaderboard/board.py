@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.entries import STATUSES, Entry, Recalls
+from leaderboard.entries import STATUSES, Entry, Recalls, Row
 from leaderboard.methods import Family, read_families, with_look_alikes
 from leaderboard.published import (
     PUBLISHED,
@@ -37,8 +37,6 @@ DIVISIONS = {
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations and oracles, not ranked",
 }
-Row = dict[str, Any]
-"""A row of the board: the columns of :meth:`Entry.row` and :func:`board_of`, as templates and tables read them."""
 TellApart = Callable[[Sequence[Row]], NDArray[np.bool_]]
 """Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
@@ -60,12 +58,7 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]
     return groups
 
 
-def by_r_sum_alone(rows: Sequence[Row]) -> NDArray[np.bool_]:
-    """Treat all pairs as different, for reported rows, which have no scores to test."""
-    return np.ones((len(rows), len(rows)), np.bool_)
-
-
-def board_of(rows: Iterable[Row], told_apart: TellApart = by_r_sum_alone) -> list[Row]:
+def board_of(rows: Iterable[Row], told_apart: TellApart) -> list[Row]:
     """Rank all rows within their condition and division.
 
     Args:
@@ -241,9 +234,6 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
         root: folder with ``results/`` and optionally ``published/``.
         published: include the numbers that papers print.
         progress: reports the rows read and evaluated.
-
-    Raises:
-        SubmissionError: a file or field is refused.
     """
     families = read_families()
     folder = published_folder(root)

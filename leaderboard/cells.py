@@ -10,7 +10,7 @@ Recalls, intervals and board ranks are in no file: every build computes them fro
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -25,7 +25,6 @@ from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
-from ncl_bench.files import is_leftover
 from ncl_bench.schema import OptionalName, Record, Sha256, Text, read_yaml
 
 LARGEST_CELL = 2 * 1024 * 1024
@@ -140,16 +139,22 @@ def _plain(record: Record) -> dict[str, Any]:
 
 
 def header_of(submission: Submission, submitter: str = "", where: str = "") -> Header:
-    """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept.
-
-    Raises:
-        SubmissionError: the submitter's name contains markup.
-    """
+    """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept."""
     content = submission.model_dump(include=set(Statement.model_fields))
     content["noise"]["index"] = None
     if submission.training is not None:
         content["training"] = submission.training.model_dump(include=set(TrainingSetup.model_fields))
     return checked(Header, content | {"submitter": submitter}, where)
+
+
+def record_of(submission: Submission) -> SeedRecord:
+    """Facts of a submission's seed; those that its scores are evaluated for are left out."""
+    hashes = [array.sha256 for array in submission.scores["test"].files]
+    whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    content = submission.model_dump(include={"training_seeds", "hardware", "hours"})
+    if submission.training is not None:
+        content["training"] = submission.training.model_dump(include=set(TrainingRecord.model_fields))
+    return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
 
 
 def cell_name(header: Header) -> str:
@@ -246,20 +251,18 @@ class Results:
     reproduced: dict[str, tuple[str, ...]]
 
 
-def read_results(root: Path, adding: Collection[str] = ()) -> Results:
+def read_results(root: Path) -> Results:
     """Read and check all YAML files of a leaderboard; ranks are not opened.
 
     Args:
         root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
-        adding: names of cells to write next. An interrupted `add` may have left their ranks without a YAML file, and
-            temporary files; both are accepted.
 
     Raises:
         SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
             result.
     """
     folder = root / "results"
-    paths = _files(folder, adding)
+    paths = _files(folder)
     cells = {}
     for path in (path for path in paths if path.suffix == ".yaml"):
         file = read_cell(path)
@@ -267,7 +270,7 @@ def read_results(root: Path, adding: Collection[str] = ()) -> Results:
         if path != expected:
             raise SubmissionError(f"{path} holds the cell of {expected}; give it that name")
         cells[file.name] = file
-    _refuse_repeated(cells, folder)
+    refuse_repeated(cells, folder)
     return Results(cells, _read_reproduced(root / REPRODUCED, cells))
 
 
@@ -275,33 +278,22 @@ REPRODUCED = "reproduced.yaml"
 
 
 def read_cell(path: Path) -> CellFile:
-    """Read and check the YAML file of a cell.
-
-    Raises:
-        SubmissionError: names file and field.
-    """
+    """Read and check the YAML file of a cell."""
     return checked(CellFile, read_yaml(path, largest=LARGEST_CELL), str(path))
 
 
-def _files(folder: Path, adding: Collection[str]) -> list[Path]:
-    """All files in the folder, sorted: YAML and ``.npz`` in pairs, except for what an interrupted `add` left.
-
-    Raises:
-        SubmissionError: there is another kind of file, or a file has no partner.
-    """
+def _files(folder: Path) -> list[Path]:
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs."""
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    if adding:
-        paths = [path for path in paths if not is_leftover(path)]
-    there = {*paths, *(folder / f"{name}.yaml" for name in adding)}
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
         if path.suffix not in _PARTNER:
             raise SubmissionError(f"{path} belongs to no result; remove it")
         partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
-        if partner not in there:
+        if partner not in paths:
             raise SubmissionError(
-                f"{path} has no {partner.name} beside it; add the submission again with "
+                f"{path} has no {partner.name} beside it; remove it, and add the submission again with "
                 "`ncl-bench leaderboard add`"
             )
     return paths
@@ -310,7 +302,8 @@ def _files(folder: Path, adding: Collection[str]) -> list[Path]:
 _PARTNER = {".yaml": ".npz", ".npz": ".yaml"}
 
 
-def _refuse_repeated(cells: dict[str, CellFile], folder: Path) -> None:
+def refuse_repeated(cells: dict[str, CellFile], folder: Path) -> None:
+    """Refuse two results of one training run of a submitter, or of the same scores."""
     seen: dict[tuple[object, ...], str] = {}
     for name, file in cells.items():
         for identity in identities(file):
@@ -335,11 +328,7 @@ def identities(file: CellFile) -> Iterable[tuple[object, ...]]:
 
 
 def _read_reproduced(path: Path, cells: dict[str, CellFile]) -> dict[str, tuple[str, ...]]:
-    """Read the reproduced seeds of every cell name.
-
-    Raises:
-        SubmissionError: a cell or seed has no result.
-    """
+    """Read the reproduced seeds of every cell name."""
     if not path.exists():
         return {}
     listed: dict[str, tuple[str, ...]] = {}

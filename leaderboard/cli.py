@@ -58,7 +58,7 @@ def build(
         built = run_check(root, published=published, progress=bar)
     else:
         built = run(root, to, published=published, tables=tables, progress=bar)
-    typer.echo(f"{built.entries:,} rows in {len(built.files)} files")
+    typer.echo(f"{built.rows:,} rows in {len(built.files)} files")
     if built.behind:
         typer.echo(f"the tables in {root / 'README.md'} are out of date; they are rewritten after merging")
     if not check:
@@ -100,14 +100,10 @@ def add(
             rows.append(new_row(folder, root, data_root=data_root, submitter=submitter, progress=bar))
         except RowStands as stands:
             typer.echo(str(stands))
-    added = write_rows(rows, root, reproduced=reproduced, progress=bar) if rows else []
-    written = {row.folder for row in added}
+    if rows:
+        write_rows(rows, root, reproduced=reproduced, progress=bar)
     for row in rows:
-        place = f"{root / 'results' / row.name}.yaml"
-        if row.folder in written:
-            typer.echo(f"wrote seed {row.record.key} to {place} and .npz")
-        else:
-            typer.echo(f"{place} has seed {row.record.key} of {row.folder} already")
+        typer.echo(f"wrote seed {row.record.key} to {root / 'results' / row.name}.yaml and .npz")
     where = "" if root == ROOT else f" --root {quote(str(root))}"
     typer.echo(
         f"next: see it with `{command_name()} leaderboard build{where}`; a pull request needs these files and no others"

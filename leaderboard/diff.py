@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leaderboard.build import ROWS, built
+from leaderboard.build import README, ROWS, Built, built
 from ncl_bench.errors import SubmissionError
 from ncl_bench.progress import Progress, silent
 from ncl_bench.schema import read_short
@@ -73,15 +73,6 @@ class Moves:
         return "\n".join(part for part in parts if part)
 
 
-def diff(base: Path, root: Path, *, published: bool = True) -> str:
-    """List new, removed and changed rows and moved ranks of two leaderboards, both evaluated by this code.
-
-    Raises:
-        SubmissionError: see :func:`moves`.
-    """
-    return moves(base, root, published=published).markdown()
-
-
 def moves(
     base: Path,
     root: Path,
@@ -98,15 +89,12 @@ def moves(
         site: what the change's own code built from ``root``; by default this code evaluates ``root``.
         published: whether to include published rows.
         progress: reports the rows read and evaluated.
-
-    Raises:
-        SubmissionError: a folder is not a leaderboard or no site, or a row is refused.
     """
     for folder in (base, root):
         if not (folder / "results").is_dir():
             raise SubmissionError(f"{folder} is no leaderboard; give a folder that holds results/")
-    before = built(base, published=published, progress=progress)
-    after = read_site(site) if site else built(root, published=published, progress=progress)
+    before = _texts(built(base, published=published, progress=progress))
+    after = read_site(site) if site else _texts(built(root, published=published, progress=progress))
     old, new = rows_by_place(before[ROWS], base), rows_by_place(after[ROWS], site or root)
     names = sorted(name for name in before.keys() | after.keys() if name != ROWS)
     changed = [(row, _differing(old[key], row)) for key, row in new.items() if key in old]
@@ -118,12 +106,12 @@ def moves(
     )
 
 
-def read_site(folder: Path) -> dict[str, str]:
-    """Read a built site as data: text by path.
+def _texts(one: Built) -> dict[str, str]:
+    return {**one.files, README: one.readme}
 
-    Raises:
-        SubmissionError: it holds no table of all rows, a link, or more than a site has.
-    """
+
+def read_site(folder: Path) -> dict[str, str]:
+    """Read a built site as data: text by path."""
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     if folder / ROWS not in paths:
         raise SubmissionError(
@@ -147,9 +135,6 @@ def rows_by_place(text: str, where: Path) -> dict[Key, Row]:
 
     A measured row is known by its cell file and protocol, a printed one by its place in the paper. Further rows of the
     same identity are numbered, so that none stands for another.
-
-    Raises:
-        SubmissionError: the text is no such table.
     """
     rows: dict[Key, Row] = {}
     try:

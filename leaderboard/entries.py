@@ -43,6 +43,13 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and its value, NAME=VALUE")]
 
 
+DERIVED = (
+    *("r_sum", "n_seeds", "label", "differs", "tuned", "printed_gap", "quoted_as"),
+    *("comparable", "preliminary", "ranked"),
+)
+"""What a row adds to the fields of its entry."""
+Row = dict[str, Any]
+"""An entry as a row: columns of :meth:`Entry.row`, and once it is ranked those of ``leaderboard.board.board_of``."""
 Model = TypeVar("Model", bound=Record)
 
 
@@ -170,95 +177,66 @@ class Recalls(Record):
 
 
 class Entry(Record):
-    """One result in one cell.
+    """One result in one cell: printed by a paper, or measured with one seed; with several once they are merged."""
 
-    Attributes:
-        method: name as printed by its source.
-        family: key of the method's page.
-        backbone: network that computes similarities; empty if the source does not say.
-        features: ``region`` features, a ``pretrained`` vision-language encoder, ``images`` themselves if the weights of
-            such a network were drawn, or ``unknown``.
-        encoder: the pre-trained encoder, such as ``CLIP ViT-B/32``; rows of different encoders are ranked apart.
-        networks: ``single``, or ``ensemble`` if similarities of several networks are averaged at test time.
-        extra: help beyond the noisy pairs (extra clean data, a pre-trained filter); empty for none.
-        kind: a ``method`` is ranked; an ``ablation``, or an ``oracle`` that saw the true correspondence, is not.
-        cell: cell in which it is compared.
-        recalls: the six recalls, averaged over seeds.
-        intervals: 95 % interval per recall and of ``r_sum``. Of one seed: over test images. Of several: of ``r_sum``
-            alone, over seeds and images, if there are too few for a rank.
-        spread: standard deviation over training seeds per recall and ``r_sum``, if there are several.
-        seeds: training seeds, if known.
-        printed_r_sum: sum printed by the source, if any.
-        eccv, cxc: percentages on COCO 5K by the labels of ECCV Caption and CxC, such as ``i2t_map_at_r``, averaged over
-            seeds; computed when the entry was added, because ranks only cover the dataset's own pairs.
-        status: ``reported``: printed; ``submitted``: its recalls follow from the ranks of every query; ``reproduced``:
-            the maintainers also trained it, from a recipe of this repository.
-        source: key of the paper in published/sources.yaml, or ``submission``.
-        own: whether the source introduces the method.
-        table: place in the source.
-        file: name of its cell in ``results/``; empty for a printed number.
-        runs: keys of its seeds in that file; several if seeds are merged.
-        command: command that reproduces it; empty if unknown.
-        paper, code: links given by a submitter.
-        noise: the noise, named if it is not the cell's standard draw. Always named under image noise, because papers
-            share image files that no seed draws.
-        selection: split on which the checkpoint was chosen, ``none`` for the last epoch; empty if the source does not
-            say. An entry chosen on ``test`` is not ranked.
-        precision: arithmetic of the training; empty if not recorded.
-        settings: overridden recipe options, such as ``method.epochs=10``.
-        ablation: table and row of the paper's ablation that it repeats; empty for none.
-        recipe: ``default``: trained by a recipe as shipped; ``tuned``: with values of `ncl-bench tune`; ``tuned on X``:
-            with values that were tuned on the dataset X; empty if it names no recipe of this repository.
-        budget: gradient steps that the recipe sets, averaged over networks; None if its epochs decide.
-        pairs_seen: captions that each network encoded in training; None if unknown.
-        cost: training time relative to the same number of plain triplet steps; None if it was not timed.
-        last_epoch: rSum of the last epoch, as recorded by the engine; None if it was not.
-        curves: measurements after each epoch, one curve per training seed.
-        found: wrong pairs found by the method, per training seed that recorded them.
-        trained_on: versions of torch and devices, as recorded by the engine.
-        notes: remarks. doubts: reasons not to trust the number; an entry with doubts is not ranked.
-    """
-
-    method: Name
-    family: str
-    backbone: OptionalName = ""
+    method: Name  # as printed by its source
+    family: str  # key of the method's page
+    backbone: OptionalName = ""  # network that computes similarities; empty if the source does not say
+    # `pretrained` is a vision-language encoder, `images` such a network from drawn weights
     features: Literal["region", "pretrained", "images", "unknown"] = "region"
-    encoder: ShownText = ""
+    encoder: ShownText = ""  # such as `CLIP ViT-B/32`; rows of different encoders are ranked apart
+    # `ensemble`: similarities of several networks are averaged at test time
     networks: Literal["single", "ensemble", "unknown"] = "unknown"
-    extra: ShownText = ""
+    extra: ShownText = ""  # help beyond the noisy pairs: extra clean data, a pre-trained filter
+    # an ablation, and an oracle that saw the true correspondence, are not ranked
     kind: Literal["method", "ablation", "oracle"] = "method"
     cell: Cell
     recalls: Recalls
+    # 95 %, per recall and of r_sum. Of one seed: over test images. Of several: of r_sum alone, over seeds and images,
+    # if there are too few for a rank
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    spread: dict[str, float] = Field(default_factory=dict)
+    spread: dict[str, float] = Field(
+        default_factory=dict
+    )  # standard deviation over seeds per recall and r_sum
     seeds: tuple[int, ...] = ()
     printed_r_sum: Annotated[float, Field(ge=0, le=600)] | None = None
+    # percentages on COCO 5K by the labels of ECCV Caption and CxC, such as i2t_map_at_r; computed when the entry was
+    # added, because ranks only cover the dataset's own pairs
     eccv: dict[str, Percent] = Field(default_factory=dict)
     cxc: dict[str, Percent] = Field(default_factory=dict)
+    # `submitted`: the recalls follow from the ranks of every query; `reproduced`: the maintainers also trained it, from
+    # a recipe of this repository
     status: Status
-    source: str
-    own: bool = False
-    table: ShownText = ""
-    file: str = ""
-    runs: tuple[str, ...] = ()
-    command: str = ""
+    source: str  # key of the paper in published/sources.yaml, or `submission`
+    own: bool = False  # whether the source introduces the method
+    table: ShownText = ""  # place in the source
+    file: str = ""  # name of its cell in results/; empty for a printed number
+    runs: tuple[str, ...] = ()  # keys of its seeds in that file
+    command: str = ""  # that reproduces it
     paper: Link = ""
     code: Link = ""
+    # if it is not the cell's standard draw; always named under image noise, because papers share image files that no
+    # seed draws
     noise: ShownText = ""
+    # split on which the checkpoint was chosen, `none` for the last epoch; an entry chosen on `test` is not ranked
     selection: Selection = ""
-    precision: Precision | Literal[""] = ""
-    settings: tuple[Setting, ...] = ()
-    ablation: tuple[str, ...] = ()
-    recipe: str = ""
-    budget: Annotated[int, Field(ge=1)] | None = None
-    pairs_seen: Annotated[float, Field(ge=0)] | None = None
-    cost: Annotated[float, Field(ge=0)] | None = None
-    last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None
-    curves: tuple[TrainingCurve, ...] = ()
-    found: tuple[FoundPairs, ...] = ()
-    trained_on: tuple[LongText, ...] = ()
+    precision: Precision | Literal[""] = ""  # arithmetic of the training
+    settings: tuple[Setting, ...] = ()  # overridden recipe options, such as `method.epochs=10`
+    ablation: tuple[str, ...] = ()  # table and row of the paper's ablation that it repeats
+    recipe: str = (
+        ""  # `default`, `tuned` or `tuned on X`, another dataset; empty if no recipe of this repository
+    )
+    budget: Annotated[int, Field(ge=1)] | None = None  # steps, averaged over networks; None if epochs decide
+    pairs_seen: Annotated[float, Field(ge=0)] | None = None  # captions that each network encoded in training
+    cost: Annotated[float, Field(ge=0)] | None = None  # training time per that of as many plain triplet steps
+    last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None  # its rSum
+    curves: tuple[TrainingCurve, ...] = ()  # measurements after each epoch, per training seed
+    found: tuple[
+        FoundPairs, ...
+    ] = ()  # wrong pairs found by the method, per training seed that recorded them
+    trained_on: tuple[LongText, ...] = ()  # versions of torch and devices
     notes: tuple[LongText, ...] = ()
-    doubts: tuple[LongText, ...] = ()
+    doubts: tuple[LongText, ...] = ()  # reasons not to trust the number; an entry with doubts is not ranked
 
     @model_validator(mode="after")
     def _has_a_number(self) -> Self:
@@ -266,10 +244,10 @@ class Entry(Record):
             raise ValueError("neither a recall nor a printed rSum is given")
         return self
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Row:
         """The entry as one flat row: its cell's fields, its own, the six recalls, and :data:`DERIVED`."""
-        row = {**dict(self.cell), "slug": self.cell.slug} | dict(self) | self.recalls.values
-        return row | {name: getattr(self, name) for name in DERIVED}
+        fields = {**dict(self.cell), "slug": self.cell.slug} | dict(self) | self.recalls.values
+        return fields | {name: getattr(self, name) for name in DERIVED}
 
     @property
     def label(self) -> str:
@@ -334,10 +312,3 @@ class Entry(Record):
     def n_seeds(self) -> int:
         """Number of independent results; the averaged networks of one result count once, whatever their seeds."""
         return len(self.runs) or len(self.seeds)
-
-
-DERIVED = (
-    *("r_sum", "n_seeds", "label", "differs", "tuned", "printed_gap", "quoted_as"),
-    *("comparable", "preliminary", "ranked"),
-)
-"""What a row of the board adds to the fields of its entry."""

@@ -24,7 +24,7 @@ from ncl_bench.npy import NPZ_ERRORS, npz_bytes, read_npz_array
 _DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Fixed time stamp, so that the same ranks give the same bytes."""
-_AGAIN = "add the submission again with `ncl-bench leaderboard add`"
+_AGAIN = "remove it, and add its submissions again with `ncl-bench leaderboard add`"
 
 
 def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
@@ -61,16 +61,13 @@ def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
                 yield f"{kind}_{side}_ties", pessimistic - optimistic
 
 
-def read_ranks(
-    path: Path, seeds: Sequence[str], spec: DatasetSpec, adding: Sequence[str] = ()
-) -> dict[str, Counted]:
+def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str, Counted]:
     """Read and check the ranks of a cell.
 
     Args:
         path: the ``.npz`` file.
         seeds: keys of the seeds in the YAML file beside it.
         spec: the dataset.
-        adding: keys of seeds to write next. An interrupted `add` may have left their ranks; they are not read.
 
     Raises:
         SubmissionError: the file is damaged or larger than its ranks can be, an array is missing, extra or of the wrong
@@ -80,7 +77,7 @@ def read_ranks(
     kinds = {"whole": expected_shape(spec, "test")[0]} | ({} if fold is None else {"folds": fold})
     n_images, n_captions = expected_shape(spec, "test")
     n_queries = {"i2t": n_images, "t2i": n_captions}
-    n_seeds = len({*seeds, *adding})
+    n_seeds = len(seeds)
     of_kind = 2 * sum(npz_bytes((n,), _DTYPES) for n in n_queries.values())  # ranks and ties
     largest = n_seeds * len(kinds) * of_kind + npz_bytes((0,), _DTYPES)
     try:
@@ -99,10 +96,9 @@ def read_ranks(
                 found[seed] = Counted(whole, within[0] if within else None, None, "")
     except NPZ_ERRORS as error:
         raise SubmissionError(f"{path} cannot be read as .npz ({error}); {_AGAIN}") from None
-    left = {name for name in arrays.left if name.partition("_")[0].removeprefix("s") not in adding}
-    if left:
+    if arrays.left:
         raise SubmissionError(
-            f"{path} holds {min(left)}, which belongs to no seed of the YAML file; {_AGAIN}"
+            f"{path} holds {min(arrays.left)}, which belongs to no seed of the YAML file; {_AGAIN}"
         )
     return found
 

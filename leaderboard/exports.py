@@ -6,8 +6,8 @@ A table for a paper holds one division of a board as LaTeX, Markdown or CSV.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from leaderboard.board import Content, Row, grouped
-from leaderboard.entries import SEEDS_FOR_A_RANK
+from leaderboard.board import Content, grouped
+from leaderboard.entries import SEEDS_FOR_A_RANK, Row
 from leaderboard.figures import by_reference
 from leaderboard.published import Paper
 from ncl_bench.evaluation.metrics import RECALLS

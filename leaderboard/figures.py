@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from leaderboard.board import Row, grouped
+from leaderboard.board import grouped
+from leaderboard.entries import Row
 from leaderboard.measured import mean_curve, title_of
 from leaderboard.published import Paper
 from leaderboard.rendering import markup, render

@@ -56,9 +56,6 @@ def refuse_mixed(changed: Iterable[str]) -> None:
 
     Args:
         changed: paths of the changed files in the repository; Markdown does not count as code.
-
-    Raises:
-        SubmissionError: names a file of each kind.
     """
     first: dict[str, str] = {}
     for path in changed:
@@ -73,11 +70,7 @@ def refuse_mixed(changed: Iterable[str]) -> None:
 
 
 def refuse_moved_by_code(moves: Moves, code: list[str]) -> None:
-    """Refuse code that moves a row; its own build of the same data is compared with the base's.
-
-    Raises:
-        SubmissionError: names a file of the code and a row.
-    """
+    """Refuse code that moves a row; its own build of the same data is compared with the base's."""
     if code and moves.rows:
         others = f" and {len(code) - 1:,} other files" if len(code) > 1 else ""
         raise SubmissionError(
@@ -87,11 +80,7 @@ def refuse_moved_by_code(moves: Moves, code: list[str]) -> None:
 
 
 def refuse_links(root: Path) -> None:
-    """Refuse a leaderboard folder with links, which lead its reader elsewhere.
-
-    Raises:
-        SubmissionError: names the first link.
-    """
+    """Refuse a leaderboard folder with links, which lead its reader elsewhere."""
     link = next((path for path in (root, *root.rglob("*")) if path.is_symlink()), None)
     if link is not None:
         raise SubmissionError(f"{link} is a link; put the file itself there")
@@ -105,9 +94,6 @@ def refuse_touched(base: Path, root: Path, author: str | None = None) -> None:
         root: folder of the leaderboard after the change.
         author: GitHub account that brings the change; by default unknown. Only an account that the submitter's name
             holds may add a seed to a standing cell, because anybody can write a name.
-
-    Raises:
-        SubmissionError: names the first changed file and field, or a file that cannot be read.
     """
     refuse_links(root)
     before, after = read_results(base), read_results(root)
@@ -176,11 +162,7 @@ def _compare_published(base: Path, root: Path) -> None:
 
 
 def _printed(folder: Path) -> dict[tuple[str, ...], Record | PrintedDetection]:
-    """Everything that is printed in papers, by what it is and where it stands.
-
-    Raises:
-        SubmissionError: a file is refused, or two lines stand for one place.
-    """
+    """Everything that is printed in papers, by what it is and where it stands."""
     found: dict[tuple[str, ...], Record | PrintedDetection] = {}
     records: list[tuple[tuple[str, ...], Record | PrintedDetection]] = [
         *((("source", name), paper) for name, paper in read_papers(folder).items()),

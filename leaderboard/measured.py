@@ -13,8 +13,8 @@ from operator import attrgetter, itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.board import Content, Row, grouped, mean, ranked
-from leaderboard.entries import UNITS
+from leaderboard.board import Content, grouped, mean, ranked
+from leaderboard.entries import UNITS, Row
 from leaderboard.published import Paper
 from leaderboard.results import shipped_ablations
 from ncl_bench.data import DATASETS

@@ -14,7 +14,6 @@ from baselines.recipes import on_dataset
 from baselines.recipes.ablation import Row, ablations
 from leaderboard.cells import (
     Header,
-    Results,
     SeedRecord,
     is_standard_noise,
     read_results,
@@ -63,9 +62,6 @@ def read_measured(
 
     Returns:
         The entries, and the hits by run and protocol.
-
-    Raises:
-        SubmissionError: a result is refused.
     """
     results = read_results(root)
     entries: list[Entry] = []
@@ -81,7 +77,9 @@ def read_measured(
             )
             refuse_copies(name, counted, owners)
             for record in file.seeds:
-                status = _status(results, name, record)
+                status: Status = (
+                    "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
+                )
                 evaluated = entries_of(file.header, record, counted[record.key], families, status, name)
                 for entry, answered in evaluated:
                     hits[name, record.key, entry.cell.protocol] = answered
@@ -98,11 +96,7 @@ def entries_of(
     status: Status,
     name: str,
 ) -> Iterator[tuple[Entry, Hits]]:
-    """Evaluate the ranks of one seed: one entry per protocol, and the hits.
-
-    Raises:
-        SubmissionError: see :func:`entry_of`.
-    """
+    """Evaluate the ranks of one seed: one entry per protocol, and the hits."""
     for protocol, answered in hits_of(counted, dataset_spec(header.dataset)).items():
         ranks = ranks_under(counted, protocol)
         result = protocol_result(ranks, fold_size(protocol, len(ranks.i2t)), intervals=True)
@@ -114,16 +108,8 @@ def run_name(name: str, seed: str) -> str:
     return f"{name}, seed {seed}"
 
 
-def _status(results: Results, name: str, record: SeedRecord) -> Status:
-    return "reproduced" if record.key in results.reproduced.get(name, ()) else "submitted"
-
-
 def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
-    """Compare what a cell states about its data with the dataset.
-
-    Raises:
-        SubmissionError: order or noise differ, or a recipe is unknown.
-    """
+    """Compare what a cell states about its data with the dataset."""
     ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint["test"]
     if ours not in (None, stated):
         raise SubmissionError(
@@ -150,9 +136,6 @@ def refuse_copies(name: str, counted: Mapping[str, Counted], owners: dict[str, s
         name: name of the cell.
         counted: key of a seed to its ranks.
         owners: digest of ranks to the result that has them; updated here.
-
-    Raises:
-        SubmissionError: names both results.
     """
     for seed, one in counted.items():
         ranks = one.whole
@@ -178,35 +161,7 @@ def entry_of(
     Raises:
         SubmissionError: a value is not allowed on the leaderboard, such as markup in a name.
     """
-    facts = _facts(header, protocol, families, name)
-    cell, values = facts["cell"], result.recalls()
-    content = {
-        "recalls": {name: values[name] for name in RECALLS},
-        "intervals": _intervals(result),
-        "eccv": record.eccv if protocol not in IMAGES_PER_FOLD else {},  # the labels cover the whole split
-        "cxc": record.cxc if protocol not in IMAGES_PER_FOLD else {},
-        "seeds": record.training_seeds,
-        "status": status,
-        "file": name,
-        "runs": (record.key,),
-        "command": "\n".join(_command(header, record.training_seeds[0], cell, families)),
-    }
-    if record.training is not None:
-        training = record.training
-        content |= {
-            "trained_on": (f"torch {training.torch}, {training.device}",),
-            "pairs_seen": training.pairs_seen,
-            "cost": training.cost,
-            "last_epoch": training.last_epoch,
-            "curves": () if training.curve is None else (training.curve,),
-            "found": () if training.found is None else (training.found,),
-        }
-    return checked(Entry, facts | content, run_name(name, record.key))
-
-
-def _facts(header: Header, protocol: str, families: dict[str, Family], name: str) -> dict[str, Any]:
-    """Fields of an entry shared by the seeds of a cell."""
-    noise, training = header.noise, header.training
+    noise, setup, training = header.noise, header.training, record.training
     facts = {
         "dataset": header.dataset,
         "protocol": protocol,
@@ -216,28 +171,56 @@ def _facts(header: Header, protocol: str, families: dict[str, Family], name: str
     }
     cell, ablation = checked(Cell, facts, name), ablation_of(header)
     kind = "ablation" if ablation is not None and ablation[1].settings else "method"
-    return {
+    family, backbone = family_of(header.method, families), header.backbone.replace("-infinity", "∞")
+    networks = "single" if header.networks == 1 else "ensemble"
+    command: tuple[str, ...] = ()
+    if header.recipes:
+        command = recipe_commands(header, record.training_seeds[0], cell)
+    elif family:
+        command = commands(families[family], header.method, backbone, networks, cell)
+    recalls = result.recalls()
+    whole = protocol not in IMAGES_PER_FOLD  # the labels of ECCV Caption and CxC cover the whole split
+    content: dict[str, Any] = {
         "method": header.method,
-        "family": family_of(header.method, families) or own_key(header.method),
-        "backbone": _backbone(header),
+        "family": family or own_key(header.method),
+        "backbone": backbone,
         "features": features_of(header),
         "encoder": header.pretrained_encoder,
-        "networks": _networks(header),
+        "networks": networks,
         "extra": header.extra_clean_data,
         "kind": "oracle" if header.method.endswith(ORACLE) else kind,
         "ablation": () if ablation is None else (ablation[0], ablation[1].title),
         "cell": cell,
+        "recalls": {name: recalls[name] for name in RECALLS},
+        "intervals": _intervals(result),
+        "eccv": record.eccv if whole else {},
+        "cxc": record.cxc if whole else {},
+        "seeds": record.training_seeds,
+        "status": status,
         "source": "submission",
+        "file": name,
+        "runs": (record.key,),
+        "command": "\n".join(command),
         "paper": header.paper,
         "code": header.code,
         "noise": noise_used(header),
         "selection": header.selection_split,
         "recipe": recipe_kind(header),
         "notes": _notes(header),
-        "precision": training.precision if training else "",
         "settings": changed_settings(header),
-        "budget": training.budget if training else None,
+        "precision": setup.precision if setup else "",
+        "budget": setup.budget if setup else None,
     }
+    if training is not None:
+        content |= {
+            "trained_on": (f"torch {training.torch}, {training.device}",),
+            "pairs_seen": training.pairs_seen,
+            "cost": training.cost,
+            "last_epoch": training.last_epoch,
+            "curves": () if training.curve is None else (training.curve,),
+            "found": () if training.found is None else (training.found,),
+        }
+    return checked(Entry, content, run_name(name, record.key))
 
 
 def ablation_of(header: Header) -> tuple[str, Row] | None:
@@ -254,10 +237,6 @@ def ablation_of(header: Header) -> tuple[str, Row] | None:
     return None
 
 
-def _backbone(header: Header) -> str:
-    return header.backbone.replace("-infinity", "∞")
-
-
 _READS_IMAGES = re.compile(r"clip|blip|siglip|\balign\b", re.IGNORECASE)
 """Names of backbones that read images where others read region features: CLIP, OpenCLIP, SigLIP, BLIP, ALIGN, ..."""
 
@@ -267,19 +246,6 @@ def features_of(header: Header) -> str:
     if header.pretrained_encoder:
         return "pretrained"
     return "images" if _READS_IMAGES.search(header.backbone) else "region"
-
-
-def _networks(header: Header) -> str:
-    return "single" if header.networks == 1 else "ensemble"
-
-
-def _command(header: Header, seed: int, cell: Cell, families: dict[str, Family]) -> tuple[str, ...]:
-    if header.recipes:
-        return recipe_commands(header, seed, cell)
-    family = families.get(family_of(header.method, families))
-    if family is None:
-        return ()
-    return commands(family, header.method, _backbone(header), _networks(header), cell)
 
 
 def _intervals(result: ProtocolResult) -> dict[str, tuple[float, float]]:

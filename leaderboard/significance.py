@@ -1,11 +1,11 @@
 """Test which rows of the leaderboard differ, by ``ncl_bench.evaluation.difference``."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leaderboard.entries import Row
 from leaderboard.results import Run
 from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart_pairs
 
@@ -18,9 +18,9 @@ class ToldApart:
         rows: all rows that may be compared, of any conditions, from :meth:`leaderboard.entries.Entry.row`.
     """
 
-    def __init__(self, hits: Mapping[Run, Hits], rows: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, hits: Mapping[Run, Hits], rows: Iterable[Row]) -> None:
         self.hits = hits
-        conditions: dict[str, list[Mapping[str, Any]]] = {}
+        conditions: dict[str, list[Row]] = {}
         for row in rows:
             if self._models(row):
                 conditions.setdefault(row["slug"], []).append(row)
@@ -32,7 +32,7 @@ class ToldApart:
             self._places[slug] = {(row["file"], row["runs"]): place for place, row in enumerate(members)}
             self._apart[slug] = told_apart_pairs(groups, models[0][0].images_per_fold)
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.bool_]:
+    def __call__(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
         """Bool ``(n, n)`` over the rows of one condition; True if either row of a pair has no evidence."""
         apart = np.ones((len(rows), len(rows)), np.bool_)
         measured = [number for number, row in enumerate(rows) if self._models(row)]
@@ -42,7 +42,7 @@ class ToldApart:
             apart[np.ix_(measured, measured)] = known[np.ix_(at, at)]
         return apart
 
-    def interval(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
+    def interval(self, row: Row) -> tuple[float, float] | None:
         """95 % interval of a row's mean rSum, over seeds and images together; None without evidence.
 
         It is the interval of the difference from models that answer nothing, for any seed and image.
@@ -53,7 +53,7 @@ class ToldApart:
         parts = np.stack([model.parts() for model in models])
         return difference_interval(parts, np.zeros((2, parts.shape[1])), models[0].images_per_fold)
 
-    def difference(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[float, float] | None:
+    def difference(self, first: Row, second: Row) -> tuple[float, float] | None:
         """95 % interval of the difference of two mean rSums of one condition; None without evidence of both."""
         mine, theirs = self._models(first), self._models(second)
         if not mine or not theirs:
@@ -61,7 +61,7 @@ class ToldApart:
         parts, others = (np.stack([model.parts() for model in each]) for each in (mine, theirs))
         return difference_interval(parts, others, mine[0].images_per_fold)
 
-    def _models(self, row: Mapping[str, Any]) -> Sequence[Hits]:
+    def _models(self, row: Row) -> Sequence[Hits]:
         found = [self.hits.get((row["file"], run, row["protocol"])) for run in row["runs"]]
         known = [hits for hits in found if hits is not None]
         return known if len(known) == len(found) else ()

@@ -10,8 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from leaderboard.board import Content, Row, boards, grouped
-from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell
+from leaderboard.board import Content, boards, grouped
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell, Row
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
 from leaderboard.methods import Family, family_recipes
@@ -40,35 +40,22 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
     of_family = Counter(row["family"] for row in rows)
     used = [key for key in families if of_family[key]]
     shown = [board | {"answers": _answers(board)} for board in boards(rows)]
-    pages: dict[str, tuple[str, dict[str, Any]]] = {
-        "index.html": ("index.html", _index(content, shown)),
-        "methods/index.html": (
-            "methods.html",
-            {
-                "methods": [
-                    (key, families[key], of_family[key], bool(family_recipes(families[key]))) for key in used
-                ]
-            },
-        ),
-        "datasets/index.html": (
-            "datasets.html",
-            {
-                "datasets": [
-                    (spec, sum(row["dataset"] == spec.name for row in rows)) for spec in DATASETS.values()
-                ]
-            },
-        ),
-        "papers.html": (
-            "papers.html",
-            {"papers": content.papers, "rows_of": Counter(row["source"] for row in rows)},
-        ),
-        "downloads.html": ("downloads.html", {"cells": [board["cell"] for board in shown]}),
-        "submit.html": ("submit.html", {}),
-        "ablations.html": ("ablations.html", {"tables": ablation_tables(content)}),
+    of_dataset = Counter(row["dataset"] for row in rows)
+    named = {
+        "index.html": _index(content, shown),
         **_measured(content),
+        "ablations.html": {"tables": ablation_tables(content)},
+        "papers.html": {"papers": content.papers, "rows_of": Counter(row["source"] for row in rows)},
+        "downloads.html": {"cells": [board["cell"] for board in shown]},
+        "submit.html": {},
     }
+    pages = {name: (name, values) for name, values in named.items()}
+    methods = [(key, families[key], of_family[key], bool(family_recipes(families[key]))) for key in used]
+    pages["methods/index.html"] = ("methods.html", {"methods": methods})
     for key in used:
         pages[f"methods/{key}.html"] = ("method.html", _method(key, families[key], content))
+    datasets = [(spec, of_dataset[spec.name]) for spec in DATASETS.values()]
+    pages["datasets/index.html"] = ("datasets.html", {"datasets": datasets})
     for spec in DATASETS.values():
         pages[f"datasets/{spec.name}.html"] = ("dataset.html", _dataset(spec, content, shown, cards))
     rendered = {path: _page(template, path, links, values) for path, (template, values) in pages.items()}
@@ -84,10 +71,10 @@ def repository_link() -> list[tuple[str, str]]:
     return [(label, url) for label, _, url in urls if label == "Repository"]
 
 
-def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
+def _measured(content: Content) -> dict[str, dict[str, Any]]:
     """Pages of the measured tables and of detection."""
     tables = measured_tables(content)
-    facts = {
+    detection = {
         "tables": [table for table in tables if table["detected"]],
         "epoch_curves": epoch_curves,
         "printed": content.printed_detection,
@@ -95,13 +82,8 @@ def _measured(content: Content) -> dict[str, tuple[str, dict[str, Any]]]:
         "fewest": FEWEST,
         "precision_at": PRECISION_AT,
     }
-    return {
-        "measured.html": (
-            "measured.html",
-            {"tables": tables, "forest": forest, "epoch_curves": epoch_curves},
-        ),
-        "detection.html": ("detection.html", facts),
-    }
+    measured = {"tables": tables, "forest": forest, "epoch_curves": epoch_curves}
+    return {"measured.html": measured, "detection.html": detection}
 
 
 def _labelled() -> list[tuple[str, int, int]]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from leaderboard.add import RowStands, new_row
-from leaderboard.board import Content, Row, boards, compared
-from leaderboard.entries import Cell, Entry
+from leaderboard.board import Content, boards, compared
+from leaderboard.entries import Cell, Entry, Row
 from leaderboard.methods import read_families
 from leaderboard.results import Run, entries_of
 from ncl_bench.data import dataset_spec
@@ -28,9 +28,6 @@ def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -
         dataset: name of the dataset.
         noise: see :func:`noise_name`.
         protocol: such as ``5k``; empty for all.
-
-    Raises:
-        NclBenchError: the dataset or protocol is unknown, or no row has this noise.
     """
     spec = dataset_spec(dataset)
     if protocol and protocol not in spec.protocols:
@@ -68,10 +65,6 @@ def with_mine(
 
     Returns:
         The content, and ``file`` of the user's rows. A submission already on the board keeps its row there.
-
-    Raises:
-        SubmissionError: a submission is refused.
-        ScoresError: its scores are refused.
     """
     own: list[Entry] = []
     hits: dict[Run, Hits] = {}
@@ -108,9 +101,6 @@ def only_mine(found: Iterable[Row], files: Collection[str], content: Content) ->
         found: from :func:`boards_for`.
         files: from :func:`with_mine`.
         content: from :func:`with_mine`.
-
-    Raises:
-        SubmissionError: a row of the user has another dataset or noise.
     """
     found = list(found)
     asked = found[0]["cell"]

@@ -21,7 +21,8 @@ from baselines.backbones import build_backbone
 from baselines.engine.printed import PUBLISHED
 from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
-from leaderboard.board import Content, Row, read_content
+from leaderboard.board import Content, read_content
+from leaderboard.entries import Row
 from leaderboard.measured import ablation_tables
 from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_dataset
 from ncl_bench.cli import app

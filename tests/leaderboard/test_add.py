@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.cells import header_of, read_cell, read_results
-from leaderboard.diff import diff
+from leaderboard.cells import header_of, read_cell
+from leaderboard.diff import moves
 from leaderboard.entries import Cell
 from leaderboard.methods import read_families
 from leaderboard.results import noise_used, read_measured, recipe_commands
@@ -67,35 +67,15 @@ def test_a_board_whose_folders_are_links_out_of_it_is_not_written(
     assert list(outside.iterdir()) == []
 
 
-def test_a_row_that_another_command_wrote_meanwhile_is_passed_over(make: Maker, tmp_path: Path) -> None:
+def test_a_submission_that_has_a_row_stands_and_is_not_written_twice(make: Maker, tmp_path: Path) -> None:
     board, folder = tmp_path / "board", make(tmp_path / "0")
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    first, again, twice = (new_row(each, board) for each in (folder, folder, copy))
-    assert write_rows([first], board) == [first]
-    before = {path: path.read_bytes() for path in board.rglob("*.*")}
-    assert write_rows([again, twice], board) == []
-    with pytest.raises(RowStands, match=r"crcl/.*\.yaml has seed 0 of .*copy already"):
+    rows = [new_row(each, board) for each in (folder, copy)]
+    with pytest.raises(SubmissionError, match=r"has training seed 0 of .*copy already"):
+        write_rows(rows, board)
+    add(folder, board)
+    with pytest.raises(RowStands):
         add(copy, board)
-    other = new_row(make(tmp_path / "1", seed=1), board)
-    assert [row.folder.name for row in write_rows([again, other], board)] == ["1"]
-    assert before.keys() == set(board.rglob("*.*"))
-
-
-def test_a_command_that_names_a_submission_twice_writes_one_row(make: Maker, tmp_path: Path) -> None:
-    folder = make(tmp_path / "0")
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    command = ["leaderboard", "add", str(folder), str(copy), "--root", str(tmp_path / "board")]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
-    assert done.output.count("wrote seed 0 to ") == 1
-    assert f".yaml has seed 0 of {copy} already\n" in done.output
-
-
-def test_other_scores_of_a_standing_seed_are_refused(make: Maker, tmp_path: Path) -> None:
-    rows = [new_row(make(tmp_path / str(x), difficulty=x), tmp_path / "board") for x in (1.5, 1.6)]
-    with pytest.raises(SubmissionError, match=r"has training seed 0 already, with other scores than .*1\.6"):
-        write_rows(rows, tmp_path / "board")
-    assert not (tmp_path / "board" / "results").exists()
 
 
 def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_path: Path) -> None:
@@ -112,45 +92,25 @@ def test_a_further_seed_leaves_the_text_of_the_others_as_it_is(make: Maker, tmp_
     assert row["seeds"] == (0, 1, 12)
 
 
-def test_what_stopped_between_the_files_of_a_row_is_finished_by_the_same_command(
+def test_what_stopped_between_the_files_of_a_row_is_refused_until_it_is_removed(
     make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submissions = [make(tmp_path / str(seed), seed=seed) for seed in range(2)]
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    for submission in submissions:
-        ranks = add(submission, whole).relative_to(whole).with_suffix(".npz")
-        with monkeypatch.context() as patch:
-            patch.setattr("leaderboard.add.write_text", _interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                add(submission, stopped)
-        with pytest.raises(SubmissionError, match="add the submission again"):
-            read_measured(stopped, read_families())
-        (stopped / ranks).with_name(f".{ranks.name}.9999999.tmp").touch()  # of a killed process
-        add(submission, stopped)
-        for folder in (whole, stopped):
-            assert len(list((folder / ranks).parent.iterdir())) == 2
-        for suffix in (".yaml", ".npz"):
-            file = ranks.with_suffix(suffix)
-            assert (stopped / file).read_bytes() == (whole / file).read_bytes()
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
 
-
-def test_a_stopped_add_of_several_rows_is_finished_too(
-    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    board = tmp_path / "board"
-    folders = [make(tmp_path / "a"), make(tmp_path / "b", method="Other", difficulty=1.6)]
-    arguments = ["leaderboard", "add", *map(str, folders), "--root", str(board), "--submitter", "Ada"]
+    whole, stopped, submission = tmp_path / "whole", tmp_path / "stopped", make(tmp_path / "submission")
     with monkeypatch.context() as patch:
-        patch.setattr("leaderboard.add.write_text", _interrupt)
-        CliRunner().invoke(app, arguments)
-    assert len(list(board.rglob("*.npz"))) == 1
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert len(read_results(board).cells) == 2
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+        patch.setattr("leaderboard.add.write_text", stop)
+        with pytest.raises(KeyboardInterrupt):
+            add(submission, stopped)
+    (left,) = stopped.rglob("*.npz")
+    for command in (build, add):
+        with pytest.raises(SubmissionError, match=f"{left.name} has no .* beside it; remove it"):
+            command(*((stopped, tmp_path / "site") if command is build else (submission, stopped)))
+    left.unlink()
+    rows = [add(submission, root) for root in (whole, stopped)]
+    for suffix in (".yaml", ".npz"):
+        assert rows[0].with_suffix(suffix).read_bytes() == rows[1].with_suffix(suffix).read_bytes()
 
 
 def test_a_submitter_has_a_file_and_row_of_their_own(make: Maker, tmp_path: Path) -> None:
@@ -174,11 +134,11 @@ def test_a_statement_unlike_that_of_the_other_seeds_is_refused(make: Maker, tmp_
 def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(make: Maker, tmp_path: Path) -> None:
     board = tmp_path / "board"
     path = add(make(tmp_path / "first"), board)
-    with pytest.raises(SubmissionError, match="has training seed 0 already, with other scores"):
+    with pytest.raises(SubmissionError, match="has training seed 0 of"):
         add(make(tmp_path / "run", difficulty=1.6), board)
-    with pytest.raises(SubmissionError, match="has seed 0 of"):
+    with pytest.raises(SubmissionError, match="repeats seed 0 of"):
         add(make(tmp_path / "paper", difficulty=1.6, paper="https://example.org"), board)
-    with pytest.raises(SubmissionError, match="has the scores of"):
+    with pytest.raises(SubmissionError, match="repeats the scores of"):
         add(make(tmp_path / "scores", method="Copy"), board)
     copy = make(tmp_path / "copy", method="Copy")
     np.save(copy / "test.npy", 2 * np.load(copy / "test.npy"))
@@ -258,7 +218,7 @@ def test_changed_settings_are_shown_and_make_another_row(make: Maker, tmp_path: 
     build(board, board / "site", published=False)
     assert '<span class="badge">method.epochs=10</span>' in (board / "site/index.html").read_text("utf-8")
     assert '"batch_size=32, method.epochs=10"' in (board / "site/data/leaderboard.csv").read_text("utf-8")
-    assert diff(board, board, published=False) == "No row of the leaderboard moved.\n"
+    assert moves(board, board, published=False).markdown() == "No row of the leaderboard moved.\n"
 
 
 def test_a_reduced_precision_is_shown_and_its_seeds_are_merged_with_no_other(

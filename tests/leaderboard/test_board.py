@@ -6,18 +6,26 @@ import pytest
 from numpy.typing import NDArray
 from support.board_rows import CELL, row
 
-from leaderboard.board import Row, board_of, compared, division_of, merge_seeds
-from leaderboard.entries import Cell, Entry
+from leaderboard.board import TellApart, board_of, compared, division_of, merge_seeds
+from leaderboard.entries import Cell, Entry, Row
 from leaderboard.methods import Family, with_look_alikes
+from leaderboard.significance import ToldApart
 from ncl_bench.evaluation.difference import Hits
+
+BY_R_SUM_ALONE = ToldApart({}, ())
+"""Without ranks of queries no pair is tested."""
 
 
 def entry(r_sum: float, **fields: Any) -> Entry:
     return row(r_sum, **{"method": f"M{r_sum:g}"} | fields)
 
 
-def ranks(*entries: Entry, **options: Any) -> list[tuple[str, int | None]]:
-    rows = board_of([entry.row() for entry in entries], **options)
+def ranked_rows(*entries: Entry, told_apart: TellApart = BY_R_SUM_ALONE) -> list[Row]:
+    return board_of([entry.row() for entry in entries], told_apart)
+
+
+def ranks(*entries: Entry, told_apart: TellApart = BY_R_SUM_ALONE) -> list[tuple[str, int | None]]:
+    rows = ranked_rows(*entries, told_apart=told_apart)
     return [(row["method"], row["rank"]) for row in rows]
 
 
@@ -133,7 +141,7 @@ def test_a_name_that_only_looks_like_another_one_says_so() -> None:
 
 def test_cells_are_never_mixed() -> None:
     image = entry(410, cell=CELL | {"noise_unit": "image"})
-    found = board_of([image.row(), entry(400).row()])
+    found = ranked_rows(image, entry(400))
     assert [(row["noise_unit"], row["rank"], row["number"]) for row in found] == [
         ("caption", 1, 1),
         ("image", 1, 0),
@@ -142,7 +150,7 @@ def test_cells_are_never_mixed() -> None:
 
 def test_the_same_numbers_in_several_papers_are_one_entry_led_by_the_own_paper() -> None:
     quoted, own = entry(400, source="quoting"), entry(400, source="zz_own", own=True)
-    rows = board_of([quoted.row(), own.row(), entry(390).row()])
+    rows = ranked_rows(quoted, own, entry(390))
     assert [(row["source"], row["rank"], row["also"]) for row in rows] == [
         ("zz_own", 1, ("quoting",)),
         ("quoting", 1, None),
@@ -155,7 +163,7 @@ def test_a_row_that_is_quoted_under_a_name_with_its_backbone_stands_once_with_al
     own = entry(400, method="GSC-SGR", backbone="SGR", source="own", own=True, notes=("as printed",))
     other = entry(400, method="GSC-SAF", backbone="SAF", source="own", own=True)
     doubted = entry(400, method="GSC", backbone="SGR", source="third", doubts=("odd",))
-    rows = board_of([one.row() for one in (quoted, own, other, doubted)])
+    rows = ranked_rows(quoted, own, other, doubted)
     leads = {(row["source"], row["method"]): row for row in rows if row["also"] is not None}
     assert {name: row["also"] for name, row in leads.items()} == {
         ("own", "GSC-SGR"): ("later",),

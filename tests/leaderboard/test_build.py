@@ -29,7 +29,7 @@ def test_a_check_writes_nothing_and_so_needs_no_lock(board: Path, monkeypatch: p
     """The folder may be read-only, where no lock can be made."""
     monkeypatch.setattr("leaderboard.build.sole_owner", None)
     before = contents(board.parent)
-    assert check(board, published=False).entries == 4
+    assert check(board, published=False).rows == 4
     assert contents(board.parent) == before
 
 
@@ -48,7 +48,7 @@ def test_two_builds_give_the_same_bytes_wherever_they_are(board: Path, tmp_path:
 
 def test_a_small_leaderboard_has_tables_and_a_plot(board: Path, tmp_path: Path) -> None:
     built = build(board, tmp_path / "site", published=False, tables=True)
-    assert (built.entries, built.behind) == (4, False)
+    assert (built.rows, built.behind) == (4, False)
     text = (board / "README.md").read_text(encoding="utf-8")
     assert re.search(r"\| CRCL \| VSE∞ \| single \| \d+\.\d ± \d+\.\d \(2\) \|.*submitted", text)
     assert "<polyline" in (tmp_path / "site" / PLOT).read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_the_header_links_to_documentation_that_lies_in_the_site(board: Path, tm
 
 
 def test_an_empty_leaderboard_can_be_built(tmp_path: Path) -> None:
-    assert build(tmp_path, tmp_path / "site", published=False, tables=True).entries == 0
+    assert build(tmp_path, tmp_path / "site", published=False, tables=True).rows == 0
     assert "No rows yet." in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
@@ -120,7 +120,7 @@ def test_two_changes_that_add_a_row_each_are_merged_without_conflict(
     git("merge", "--no-edit", "First")
     git("merge", "--no-edit", "Second")
     merged = check(board, published=False)
-    assert (merged.entries, merged.behind) == (6, True)
+    assert (merged.rows, merged.behind) == (6, True)
     build(board, tmp_path / "site", published=False, tables=True)
     assert not check(board, published=False).behind
     text = (board / "README.md").read_text(encoding="utf-8")

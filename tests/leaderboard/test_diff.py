@@ -12,7 +12,7 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import Content
 from leaderboard.build import ROWS, build
-from leaderboard.diff import diff, in_markdown, moves, read_site, rows_by_place
+from leaderboard.diff import in_markdown, moves, read_site, rows_by_place
 from leaderboard.exports import csv_text
 from ncl_bench.errors import SubmissionError
 
@@ -38,7 +38,7 @@ def test_rows_of_one_place_do_not_hide_each_other() -> None:
 
 
 def test_nothing_moved_is_said(board: Path, small_board: Path) -> None:
-    assert diff(small_board, board, published=False) == "No row of the leaderboard moved.\n"
+    assert moves(small_board, board, published=False).markdown() == "No row of the leaderboard moved.\n"
 
 
 def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
@@ -52,7 +52,7 @@ def test_new_changed_and_removed_rows_and_moved_ranks_are_named(
     removed = cell_file(board, "triplet.*caption-60")
     removed.unlink()
     removed.with_suffix(".npz").unlink()
-    text = diff(ranked_board, board, published=False)
+    text = moves(ranked_board, board, published=False).markdown()
     assert re.search(
         r"### New rows \(2\)\n\n- Better, `VSE∞`, `digits 200 caption 0\.4`, `digits/better/\S+`: "
         r"rank 1; r_sum [\d.]+; seeds 0 1 2; status submitted; selection dev; extra none; encoder none; notes none; "
@@ -71,7 +71,7 @@ def test_a_row_of_another_paper_and_code_is_not_hidden_by_one_of_the_same_name(
 ) -> None:
     """It had the key of the standing row, which it could pass on the board without a line in the difference."""
     add(make(tmp_path / "new", difficulty=1.0, seed=7, code="https://example.org/mine"), board)
-    text = diff(small_board, board, published=False)
+    text = moves(small_board, board, published=False).markdown()
     assert "### New rows (1)\n\n- CRCL, `VSE∞`" in text
     assert "Changed rows" not in text
 
@@ -80,7 +80,7 @@ def test_an_edited_remark_is_shown_in_one_line(board: Path, small_board: Path) -
     path = cell_file(board, "crcl.*caption-40")
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("  noise:", '  notes: "*a* ### b"\n  noise:', 1), encoding="utf-8")
-    assert "notes nothing → `*a* ### b`\n" in diff(small_board, board, published=False)
+    assert "notes nothing → `*a* ### b`\n" in moves(small_board, board, published=False).markdown()
 
 
 @pytest.fixture(scope="module")
@@ -195,4 +195,4 @@ def test_a_site_that_is_none_is_refused(
 
 def test_a_folder_that_is_no_leaderboard_is_refused(board: Path, tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match="nowhere is no leaderboard; give a folder that holds results/"):
-        diff(tmp_path / "nowhere", board)
+        moves(tmp_path / "nowhere", board).markdown()

@@ -3,7 +3,6 @@
 import io
 import struct
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -65,10 +64,6 @@ def test_ranks_that_no_scores_give_are_refused(tmp_path: Path, rank: int, messag
         read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
 
 
-def member(name: str, content: bytes) -> Callable[[zipfile.ZipFile], None]:
-    return lambda archive: archive.writestr(name, content, zipfile.ZIP_DEFLATED)
-
-
 def declaring(shape: tuple[int, ...]) -> bytes:
     """The header of an array of this shape, without its numbers."""
     stream = io.BytesIO()
@@ -77,21 +72,21 @@ def declaring(shape: tuple[int, ...]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (npy(np.ones(199, "<u2")), r"shape \(199,\)"),
-        (npy(-np.ones(200, "<i2")), "holds int16"),
-        (npy(np.ones(200, ">u2")), "holds >u2"),
-        (npy(np.ones(200)), "holds float64"),
-        (declaring((2**50,)), r"shape \(1125899906842624,\) in 0 bytes"),
-        (bytes(10**6), "declares 1,000,000 bytes"),
-        (b"no array", "is no array"),
+        npy(np.ones(199, "<u2")),
+        npy(-np.ones(200, "<i2")),
+        npy(np.ones(200, ">u2")),
+        npy(np.ones(200)),
+        declaring((2**50,)),
+        bytes(10**6),
+        b"no array",
     ],
 )
-def test_arrays_that_are_no_ranks_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_arrays_that_are_no_ranks_are_refused(tmp_path: Path, content: bytes) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        member("s0_whole_i2t.npy", content)(archive)
-    with pytest.raises(SubmissionError, match=message):
+        archive.writestr("s0_whole_i2t.npy", content, zipfile.ZIP_DEFLATED)
+    with pytest.raises(SubmissionError, match="s0_whole_i2t"):
         read_ranks(tmp_path / "a.npz", ["0"], DIGITS)
 
 

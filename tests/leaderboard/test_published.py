@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from leaderboard import published
-from leaderboard.board import Row, board_of, boards
-from leaderboard.entries import Entry
+from leaderboard.board import board_of, boards
+from leaderboard.entries import Entry, Row
 from leaderboard.methods import family_of, read_families
 from leaderboard.published import PUBLISHED, import_published, read_papers, read_published
+from leaderboard.significance import ToldApart
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 
@@ -20,7 +21,7 @@ def entries() -> list[Entry]:
 
 
 def ranked_rows(entries: list[Entry]) -> list[Row]:
-    return board_of([entry.row() for entry in entries])
+    return board_of([entry.row() for entry in entries], ToldApart({}, ()))
 
 
 def facts() -> list[dict[str, str]]:

@@ -5,7 +5,8 @@ import re
 import statistics
 from pathlib import Path
 
-from leaderboard.board import Content, Row, boards
+from leaderboard.board import Content, boards
+from leaderboard.entries import Row
 from leaderboard.methods import read_families
 from leaderboard.results import read_measured
 from leaderboard.significance import ToldApart

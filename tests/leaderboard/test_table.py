@@ -11,10 +11,11 @@ import pytest
 from support.board_rows import row
 from typer.testing import CliRunner
 
-from leaderboard.board import Content, Row, board_of, boards, read_content
-from leaderboard.entries import Entry
+from leaderboard.board import Content, board_of, boards, read_content
+from leaderboard.entries import Entry, Row
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
 from leaderboard.published import read_papers
+from leaderboard.significance import ToldApart
 from leaderboard.table import boards_for, noise_name, only_mine, with_mine
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -28,7 +29,7 @@ def entry(method: str, *recalls: float, **fields: Any) -> Entry:
 
 
 def tables_of(*entries: Entry) -> list[Row]:
-    (board,) = boards(board_of([entry.row() for entry in entries]))
+    (board,) = boards(board_of([entry.row() for entry in entries], ToldApart({}, ())))
     return paper_tables(board)
 
 

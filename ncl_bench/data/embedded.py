@@ -1,7 +1,7 @@
 """Base of embedded datasets: make a ``PairedDataset`` from features, ids and captions in memory."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
+from ncl_bench.data.columns import FloatArray, TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, TokenKey
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import DataError, unknown_name
-from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, clean_record
-from ncl_bench.progress import Progress, silent
+from ncl_bench.noise.draw import clean_pairing, clean_record
 
 TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
 
@@ -56,9 +55,6 @@ class EmbeddedDataset(DatasetSpec):
     columns: ClassVar[Mapping[str, str]] = {}
     """Columns of the first of :attr:`files`, if it is a table, to what they hold."""
 
-    def __hash__(self) -> int:
-        return hash(self.name)  # names are unique, and some of the facts are not hashable
-
     @property
     def files(self) -> tuple[Path, ...]:
         """The files of the package that hold it."""
@@ -71,23 +67,6 @@ class EmbeddedDataset(DatasetSpec):
     def train_captions(self) -> tuple[str, ...]:
         """The captions of train in the first language."""
         return self.content("train").captions[self.languages[0]]
-
-    def draw_noise(
-        self,
-        *,
-        noise_ratio: float,
-        noise_unit: NoiseUnit,
-        seed: int | None = None,
-        captions: Sequence[str] | None = None,
-        progress: Progress = silent,
-    ) -> tuple[Int64Array, Noise]:
-        """As in the base class; a draw of unit ``similar`` from the own captions is made once per process."""
-        if noise_unit == "similar" and captions is None:
-            drawn, record = _similar_noise(self, noise_ratio, seed)
-            return drawn.copy(), record
-        return super().draw_noise(
-            noise_ratio=noise_ratio, noise_unit=noise_unit, seed=seed, captions=captions, progress=progress
-        )
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None
@@ -143,12 +122,6 @@ def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: st
     ids = np.array([token for caption in encoded for token in caption], np.int32)
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return TokenTable(frozen(ids), frozen(offsets))
-
-
-@lru_cache(typed=True)
-def _similar_noise(spec: EmbeddedDataset, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
-    """Comparing the captions takes a second, and a board states the same noise in every cell."""
-    return DatasetSpec.draw_noise(spec, noise_ratio=ratio, noise_unit="similar", seed=seed)
 
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:

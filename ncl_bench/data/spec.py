@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
@@ -243,6 +244,9 @@ class DatasetSpec:
     embedded: ClassVar[bool] = False
     """Whether the dataset comes with the package and needs no prepared files."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # names are unique, and some of the facts are not hashable
+
     def n_captions(self, split: str) -> int:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
@@ -287,7 +291,8 @@ class DatasetSpec:
             NoiseError: a setting is refused.
         """
         if captions is None and noise_unit == "similar":
-            captions = self.train_captions()
+            drawn, record = _similar_noise(self, noise_ratio, seed)
+            return drawn.copy(), record
         return draw_noise(
             self.images["train"],
             self.captions_per_image,
@@ -327,6 +332,19 @@ class DatasetSpec:
             features: its regions, float ``(n_regions, feature_dim)``; some datasets draw the image from them.
         """
         return None
+
+
+@lru_cache(typed=True)
+def _similar_noise(spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
+    """Comparing the captions takes a second, and a board states the same noise in every cell."""
+    return draw_noise(
+        spec.images["train"],
+        spec.captions_per_image,
+        noise_ratio=ratio,
+        noise_unit="similar",
+        seed=spec.standard_seed("similar", ratio) if seed is None else seed,
+        captions=spec.train_captions(),
+    )
 
 
 class FeatureRows(Protocol):

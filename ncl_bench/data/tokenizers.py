@@ -12,7 +12,7 @@ from ncl_bench.data.languages import language_tag
 from ncl_bench.data.vocabulary import SPECIAL_WORDS
 from ncl_bench.errors import DataError, shorten, unknown_name
 from ncl_bench.extras import require
-from ncl_bench.files import normalized, readable
+from ncl_bench.files import readable
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tokenizer:
 
     def __call__(self, caption: str) -> list[str]:
         """Split a caption into words or pieces, in order; its Unicode form does not matter."""
-        return self.split(normalized(caption))
+        return self.split(unicodedata.normalize("NFC", caption))
 
 
 def tokenizer(name: str, *, file: Path | None = None) -> Tokenizer:

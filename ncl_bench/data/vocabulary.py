@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ncl_bench.errors import DataError, shorten
-from ncl_bench.files import normalized, readable
+from ncl_bench.files import readable
 
 SPECIAL_WORDS = ("<pad>", "<start>", "<end>", "<unk>")
 UNKNOWN_WORDS = ("<unk>", "[UNK]")
@@ -33,9 +34,9 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Word to id; a word in another Unicode form is found under its :func:`normalized` form too."""
+        """Word to id; a word in another Unicode form is found under its NFC form too."""
         exact = {word: position for position, word in enumerate(self.words) if word}
-        return {normalized(word): position for word, position in exact.items()} | exact
+        return {unicodedata.normalize("NFC", word): position for word, position in exact.items()} | exact
 
     @cached_property
     def sha256(self) -> str:

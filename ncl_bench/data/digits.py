@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
-from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
+from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import CLEAN_PAIRS, SPLITS, Origin
+from ncl_bench.data.spec import CLEAN_PAIRS, SPLITS, Origin, Split
 
 HANDWRITTEN = Path(__file__).with_name("digits.npz")
 GRID = 4
@@ -85,14 +85,14 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
-class DigitsSplit(EmbeddedSplit):
+class DigitsSplit(Split):
     """One split of clean pairs: float32 ``(n_images, 16, 66)`` in [0, 1]; 64 pixels, then the cell's row and column.
 
     Attributes:
         scenes: placed digits of each image.
     """
 
-    scenes: tuple[tuple[Placed, ...], ...]
+    scenes: tuple[tuple[Placed, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +128,9 @@ class Digits(EmbeddedDataset):
     ) -> PairedDataset:
         """Open one split with its images, drawn from the features; see the base class."""
         dataset = super().load_embedded(split, language, tokenizer)
-        return replace(dataset, images=DrawnImages(self.content(split).image_features))
+        return replace(dataset, images=DrawnImages(np.asarray(self.content(split).image_features)))
 
-    def content(self, split: str) -> EmbeddedSplit:
+    def content(self, split: str) -> Split:
         """Compose one split, once per process."""
         return digits_split(split)
 
@@ -188,8 +188,8 @@ def digits_split(split: str) -> DigitsSplit:
         )
         for language in SPEC.languages
     }
-    image_ids = np.array([f"digits-{split}-{row:04d}" for row in range(SPEC.images[split])])
-    return DigitsSplit(frozen(features), frozen(image_ids), captions, scenes)
+    image_ids = [f"digits-{split}-{row:04d}" for row in range(SPEC.images[split])]
+    return DigitsSplit(**vars(embedded_split(features, image_ids, captions)), scenes=scenes)
 
 
 def _compose(

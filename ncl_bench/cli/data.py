@@ -217,7 +217,7 @@ def prepare(
     """
     from ncl_bench.data import dataset_spec, hub
     from ncl_bench.data import prepare as run
-    from ncl_bench.data.tokenize import TextOptions
+    from ncl_bench.data.tokenize import PrepareOptions
     from ncl_bench.progress import bar
 
     dataset_spec(name)
@@ -233,8 +233,7 @@ def prepare(
         return
     if root is None:
         raise DataError("no output folder given; add --to DIR or set NCL_BENCH_DATA")
-    text = TextOptions(tuple(tokenizers or ()), tokenizer_file, vocabulary)
-    options = run.PrepareOptions(dtype, text)
+    options = PrepareOptions(dtype, tuple(tokenizers or ()), tokenizer_file, vocabulary)
     folder = run.prepare(name, place, root, options, progress=bar)
     _report(folder)
     typer.echo(f"{name} is prepared in {folder}")

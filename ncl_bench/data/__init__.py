@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,8 +146,7 @@ def load_dataset(
         dataset = replace(dataset, caption_to_image=noise[0], noise=noise[1])
     dataset = dataset.pickled_as(
         partial(
-            _load_again,
-            tuple(plugin.given for plugin in plugins.loaded()),
+            load_dataset,
             name,
             split=split,
             noise_ratio=noise_ratio,
@@ -160,12 +159,6 @@ def load_dataset(
         )
     )
     return dataset if keep is None else dataset.subset(read_keep(Path(keep), dataset)[0])
-
-
-def _load_again(given: tuple[str, ...], name: str, **options: Any) -> PairedDataset:
-    """Call :func:`load_dataset` in another process, with the plugins that may have registered the dataset."""
-    plugins.load_plugins(given)
-    return load_dataset(name, **options)
 
 
 def refuse_damage(name: str, root: str | Path | None, split: str, *, progress: Progress = silent) -> None:

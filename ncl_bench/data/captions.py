@@ -6,7 +6,7 @@ import numpy as np
 
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.download import Download, read_text
-from ncl_bench.data.spec import DatasetSpec, SplitCaptions
+from ncl_bench.data.spec import DatasetSpec, Split
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.errors import DataError
 from ncl_bench.files import text_lines
@@ -154,7 +154,7 @@ class ScanLayout(DatasetSpec):
     ``languages``.
     """
 
-    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read captions and image ids of one split: ``*_caps.txt`` and ``*_ids.txt``.
 
         Args:
@@ -172,4 +172,4 @@ class ScanLayout(DatasetSpec):
             check_count(len(texts[language]), self, split, name)
         ids_name = f"{download.place}/{paths[-1]}"
         ids = read_lines(read_text(download, paths[-1]), ids_name)
-        return SplitCaptions(unique_ids(ids, self.images[split], self.captions_per_image, ids_name), texts)
+        return Split(unique_ids(ids, self.images[split], self.captions_per_image, ids_name), texts)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ncl_bench.data.captions import check_count, read_table, unique_ids
 from ncl_bench.data.download import Download, read_text
-from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin, SplitCaptions
+from ncl_bench.data.spec import DatasetSpec, KnownFile, Origin, Split
 
 VOCABULARY = KnownFile(
     "cc152k_precomp_vocab.json", "46b4a19c", where="folder data/vocab/ of https://github.com/penghu-cs/RCL"
@@ -62,7 +62,7 @@ ORIGIN = Origin(
 class CC152K(DatasetSpec):
     """Captions and ids in one tab-separated file per split."""
 
-    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read captions and ids of one split from its tab-separated file.
 
         Args:
@@ -76,7 +76,7 @@ class CC152K(DatasetSpec):
         name = f"{download.place}/{paths[1]}"
         ids, captions = read_table(read_text(download, paths[1]), name)
         check_count(len(captions), self, split, name)
-        return SplitCaptions(unique_ids(ids, self.images[split], 1, name), {self.languages[0]: captions})
+        return Split(unique_ids(ids, self.images[split], 1, name), {self.languages[0]: captions})
 
 
 SPEC = CC152K(

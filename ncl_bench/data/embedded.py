@@ -1,50 +1,46 @@
 """Base of embedded datasets: make a ``PairedDataset`` from features, ids and captions in memory."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncl_bench.data.columns import FloatArray, Int64Array, TokenTable
+from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset
-from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, SplitCaptions, TokenKey
+from ncl_bench.data.spec import SPLITS, DatasetSpec, Material, Split, TokenKey
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import Vocabulary, build_vocabulary, vocabulary_json
 from ncl_bench.errors import DataError, unknown_name
-from ncl_bench.noise.draw import Noise, NoiseUnit, clean_pairing, clean_record
-from ncl_bench.progress import Progress, silent
+from ncl_bench.noise.draw import clean_pairing, clean_record
 
 TOKENIZERS_WITHOUT_FILE = ("word", "word-punkt", "jieba")
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-@dataclass(frozen=True, eq=False)
-class EmbeddedSplit:
-    """One split of clean pairs.
+def embedded_split(
+    image_features: NDArray[np.float32], image_ids: Sequence[str], captions: Mapping[str, tuple[str, ...]]
+) -> Split:
+    """Make a split of an embedded dataset; its features become read-only.
 
-    Attributes:
-        image_features: float32 ``(n_images, n_regions, feature_dim)``; read-only.
-        image_ids: ``(n_images,)`` strings; read-only.
+    Args:
+        image_features: float32 ``(n_images, n_regions, feature_dim)``.
+        image_ids: one id per image.
         captions: language to captions, in the order of the clean pairing.
+
+    Returns:
+        The split, with the sha256 of features, ids and captions of every language as its fingerprint.
     """
-
-    image_features: NDArray[np.float32]
-    image_ids: NDArray[np.str_]
-    captions: Mapping[str, tuple[str, ...]]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 (hex) of features, ids and captions of every language."""
-        digest = hashlib.sha256(self.image_features.astype("<f4", copy=False).tobytes())
-        for lines in (self.image_ids.tolist(), *self.captions.values()):
-            digest.update("\n".join(lines).encode() + b"\n\n")
-        return digest.hexdigest()
+    digest = hashlib.sha256(image_features.astype("<f4", copy=False).tobytes())
+    for lines in (image_ids, *captions.values()):
+        digest.update("\n".join(lines).encode() + b"\n\n")
+    features = frozen(image_features)
+    return Split(image_ids, captions, image_features=features, fingerprint=digest.hexdigest())
 
 
 class EmbeddedDataset(DatasetSpec):
@@ -56,38 +52,18 @@ class EmbeddedDataset(DatasetSpec):
     columns: ClassVar[Mapping[str, str]] = {}
     """Columns of the first of :attr:`files`, if it is a table, to what they hold."""
 
-    def __hash__(self) -> int:
-        return hash(self.name)  # names are unique, and some of the facts are not hashable
-
     @property
     def files(self) -> tuple[Path, ...]:
         """The files of the package that hold it."""
         return ()
 
-    def content(self, split: str) -> EmbeddedSplit:
+    def content(self, split: str) -> Split:
         """Content of one split, made once per process."""
         raise NotImplementedError
 
     def train_captions(self) -> tuple[str, ...]:
         """The captions of train in the first language."""
-        return self.content("train").captions[self.languages[0]]
-
-    def draw_noise(
-        self,
-        *,
-        noise_ratio: float,
-        noise_unit: NoiseUnit,
-        seed: int | None = None,
-        captions: Sequence[str] | None = None,
-        progress: Progress = silent,
-    ) -> tuple[Int64Array, Noise]:
-        """As in the base class; a draw of unit ``similar`` from the own captions is made once per process."""
-        if noise_unit == "similar" and captions is None:
-            drawn, record = _similar_noise(self, noise_ratio, seed)
-            return drawn.copy(), record
-        return super().draw_noise(
-            noise_ratio=noise_ratio, noise_unit=noise_unit, seed=seed, captions=captions, progress=progress
-        )
+        return tuple(self.content("train").captions[self.languages[0]])
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None
@@ -113,12 +89,12 @@ class EmbeddedDataset(DatasetSpec):
         return PairedDataset(
             name=self.name,
             split=split,
-            image_features=content.image_features.view(),
-            image_ids=content.image_ids,
+            image_features=np.asarray(content.image_features).view(),
+            image_ids=frozen(np.array(content.image_ids)),
             caption_to_image=pairing,
             pair_ids=np.arange(len(pairing)),
             tokens=_tokens(self, split, language, tokenizer),
-            captions=content.captions[language],
+            captions=tuple(content.captions[language]),
             vocabulary=_vocabulary(self, language, tokenizer),
             captions_per_image=self.captions_per_image,
             noise=clean_record(pairing),
@@ -145,50 +121,22 @@ def _tokens(spec: EmbeddedDataset, split: str, language: str, tokenizer_name: st
     return TokenTable(frozen(ids), frozen(offsets))
 
 
-@lru_cache(typed=True)
-def _similar_noise(spec: EmbeddedDataset, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
-    """Comparing the captions takes a second, and a board states the same noise in every cell."""
-    return DatasetSpec.draw_noise(spec, noise_ratio=ratio, noise_unit="similar", seed=seed)
-
-
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """Make the array read-only and return it."""
     array.setflags(write=False)
     return array
 
 
-@dataclass(frozen=True)
-class _FeaturesInMemory:
-    """Features in memory, as ``prepare`` reads them."""
-
-    features: FloatArray
-
-    @property
-    def dtype(self) -> np.dtype[np.floating]:
-        """Number type."""
-        return self.features.dtype
-
-    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Iterate over blocks of ``size`` images, starting at image ``first``."""
-        for start in range(first, self.features.shape[0], size):
-            yield self.features[start : start + size]
-
-
 def embedded_material(spec: DatasetSpec) -> Material:
     """Collect an embedded dataset in every language, so that ``prepare`` writes it like any other."""
-    captions, features, fingerprints = {}, {}, {}
+    assert isinstance(spec, EmbeddedDataset)
+    keys = [(language, spec.tokenizers[language]) for language in spec.languages]
+    splits = {}
     vocabularies: dict[TokenKey, tuple[bytes, str]] = {}
     for split in SPLITS:
-        found = {lang: spec.load_embedded(split, lang, None) for lang in spec.languages}
-        first = found[spec.languages[0]]
-        tokens: dict[TokenKey, TokenTable] = {
-            (lang, spec.tokenizers[lang]): cast(TokenTable, dataset.tokens) for lang, dataset in found.items()
-        }
-        texts = {lang: list(dataset.captions or ()) for lang, dataset in found.items()}
-        captions[split] = SplitCaptions([str(i) for i in first.image_ids], texts, tokens)
-        features[split] = _FeaturesInMemory(cast(FloatArray, first.image_features))
-        fingerprints[split] = first.fingerprint
-        for lang, dataset in found.items():
-            content = vocabulary_json(dataset.vocabulary).encode()
-            vocabularies[(lang, spec.tokenizers[lang])] = (content, "as embedded")
-    return Material(captions, features, vocabularies, fingerprints, identity=fingerprints)
+        tokens: dict[TokenKey, TokenTable] = {key: _tokens(spec, split, *key) for key in keys}
+        splits[split] = replace(spec.content(split), tokens=tokens)
+    for key in keys:
+        vocabularies[key] = vocabulary_json(_vocabulary(spec, *key)).encode(), "as embedded"
+    identity = {split: content.fingerprint for split, content in splits.items()}
+    return Material(splits, vocabularies, identity)

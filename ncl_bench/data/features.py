@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -48,13 +48,13 @@ class FeatureFile:
         """Bytes of one row."""
         return self.shape[1] * self.shape[2] * self.dtype.itemsize
 
-    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Iterate over blocks of ``size`` unique images, starting at image ``first``; they share one buffer."""
+    def blocks(self, size: int) -> Iterator[FloatArray]:
+        """Iterate over blocks of ``size`` unique images, which share one buffer."""
         n_images = self.shape[0] // self.repeat
         buffer = np.empty((min(size, n_images), *self.shape[1:]), self.dtype)
         with self.download.open(self.path) as stream:
-            stream.seek(self.header_bytes + first * self.repeat * self.row_bytes)
-            for start in range(first, n_images, size):
+            stream.seek(self.header_bytes)
+            for start in range(0, n_images, size):
                 block = buffer[: min(size, n_images - start)]
                 for part in [block] if self.repeat == 1 else np.split(block, len(block)):
                     _fill(stream, part, self.name)
@@ -128,20 +128,7 @@ def _repeat(rows: int, spec: DatasetSpec, split: str, name: str) -> int:
     )
 
 
-@dataclass(frozen=True)
-class Scan:
-    """Findings of one pass over a feature file.
-
-    Attributes:
-        sha256: hash (hex) of the file.
-        keys: a 64-bit key per image; images have equal keys if their features are equal bit for bit.
-    """
-
-    sha256: str
-    keys: Sequence[int]
-
-
-def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
+def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> tuple[str, list[int]]:
     """Read a whole feature file once: every number is finite, no row is all zero, repeated rows are equal.
 
     Args:
@@ -150,7 +137,7 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
         advance: called with the bytes read.
 
     Returns:
-        The file's hash and the images' keys.
+        sha256 (hex) of the file, and a 64-bit key per image: keys are equal if the features are equal bit for bit.
 
     Raises:
         DataError: a number is not finite or too large, a row is zero, repeats differ, or the file cannot be read
@@ -177,7 +164,7 @@ def scan(file: FeatureFile, *, dtype: str, advance: Advance) -> Scan:
             f"{file.name} holds only zeros in {len(zero_rows):,} of {file.shape[0]:,} rows, the first is row "
             f"{zero_rows[0]}: the download is incomplete; download it again"
         )
-    return Scan(digest.hexdigest(), keys)
+    return digest.hexdigest(), keys
 
 
 def _keys(images: FloatArray) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from ncl_bench.data.captions import read_lines, unique_ids
 from ncl_bench.data.download import Download, find_file, read_text
 from ncl_bench.data.encoding import ENCODING_FILE, parse_encoding
-from ncl_bench.data.spec import CLEAN_PAIRS, DatasetSpec, Origin, SplitCaptions
+from ncl_bench.data.spec import CLEAN_PAIRS, DatasetSpec, Origin, Split
 from ncl_bench.errors import DataError
 
 CAPTIONS = "Flickr8k.token.txt"
@@ -62,7 +62,7 @@ ORIGIN = Origin(
 class Flickr8K(DatasetSpec):
     """All captions in one file, a list of image names per split, and features made from the photographs."""
 
-    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read captions and image names of one split, in the order of its list.
 
         Args:
@@ -93,7 +93,7 @@ class Flickr8K(DatasetSpec):
                     f"{self.captions_per_image - 1}; download it again"
                 )
             captions += [own[number] for number in range(self.captions_per_image)]
-        return SplitCaptions(image_ids, {self.languages[0]: captions})
+        return Split(image_ids, {self.languages[0]: captions})
 
     def _check_encoding(self, download: Download, path: str) -> None:
         name = f"{download.place}/{path}"

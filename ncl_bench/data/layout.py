@@ -200,13 +200,13 @@ def read_image_files(folder: Path) -> ImageFiles:
     return found
 
 
-def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str) -> None:
+def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str = "") -> None:
     """Refuse a folder whose files are missing or have another size.
 
     Args:
         folder: folder of the files.
         files: records of the files.
-        remedy: what to do, as the end of a sentence.
+        remedy: what to do, as the end of a sentence (default: prepare the folder again).
 
     Raises:
         DataError: a file is missing or has another size.
@@ -216,7 +216,9 @@ def check_sizes(folder: Path, files: Sequence[FileRecord], remedy: str) -> None:
         found = path.stat().st_size if path.is_file() else None
         if found != record.bytes:
             state = "is missing" if found is None else f"has {found} bytes"
-            raise DataError(f"{path} {state}, expected {record.bytes} bytes; {remedy}")
+            raise DataError(
+                f"{path} {state}, expected {record.bytes} bytes; {remedy or how_to_prepare(folder)}"
+            )
 
 
 def records_of(folder: Path, known: Mapping[str, str]) -> tuple[FileRecord, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ncl_bench.data.captions import check_count, read_lines, read_token_ids
 from ncl_bench.data.download import Download, find_file, read_text
-from ncl_bench.data.spec import DatasetSpec, HubFile, Origin, SplitCaptions, TokenKey
+from ncl_bench.data.spec import DatasetSpec, HubFile, Origin, Split, TokenKey
 from ncl_bench.data.vocabulary import parse_vocabulary
 from ncl_bench.errors import DataError
 
@@ -79,7 +79,7 @@ class NoiseOfWeb(DatasetSpec):
             found[(None, name)] = (content, f"ids of {ARCHIVE.repository}")
         return found
 
-    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read token ids and image ids of one split.
 
         Ids that name several images and captions without tokens are kept with a warning, as in PC2's training code.
@@ -120,7 +120,7 @@ class NoiseOfWeb(DatasetSpec):
             if empty := int((table.lengths == 2).sum()):
                 warnings.append(f"{path}: {empty:,} caption(s) hold no token id")
             tokens[key] = table
-        return SplitCaptions(image_ids, tokens=tokens, warnings=tuple(warnings))
+        return Split(image_ids, tokens=tokens, warnings=tuple(warnings))
 
 
 SPEC = NoiseOfWeb(

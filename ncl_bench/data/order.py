@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from ncl_bench.data.download import find_file, open_download
-from ncl_bench.data.spec import DatasetSpec, SplitCaptions
+from ncl_bench.data.spec import DatasetSpec, Split
 from ncl_bench.errors import DataError
 
 
@@ -30,9 +30,9 @@ def order_fingerprint(image_ids: Iterable[object], captions: Sequence[str] | Non
     return digest.hexdigest()
 
 
-def order_of_captions(spec: DatasetSpec, captions: SplitCaptions) -> str:
+def order_of_captions(spec: DatasetSpec, split: Split) -> str:
     """Compute the order fingerprint of a split in a download."""
-    return order_fingerprint(captions.image_ids, captions.texts.get(spec.languages[0]))
+    return order_fingerprint(split.image_ids, split.captions.get(spec.languages[0]))
 
 
 def order_of_download(spec: DatasetSpec, place: Path, split: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from ncl_bench import plugins
 from ncl_bench.data.columns import (
     CaptionTokens,
     FloatArray,
@@ -232,7 +233,9 @@ class PairedDataset:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         again = vars(self).get("_again")
-        return super().__reduce_ex__(protocol) if again is None else (again, ())
+        if again is None:
+            return super().__reduce_ex__(protocol)
+        return _reopened, (tuple(plugin.given for plugin in plugins.loaded()), again)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """Return one pair with the keys of :meth:`to_torch`, as ``torch.utils.data`` expects.
@@ -345,6 +348,12 @@ class PairedDataset:
         return Dataset.from_generator(_hf_rows, features=Features(kinds), gen_kwargs=source).with_format(
             "numpy"
         )
+
+
+def _reopened(given: tuple[str, ...], again: Callable[[], PairedDataset]) -> PairedDataset:
+    """Open a dataset in another process, with the plugins that may have registered it."""
+    plugins.load_plugins(given)
+    return again()
 
 
 def _hf_rows(dataset: PairedDataset, content: str) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from ncl_bench.data.layout import (
     write_manifest,
 )
 from ncl_bench.data.order import order_of_captions
-from ncl_bench.data.spec import DatasetSpec, FeatureRows, Material, SplitCaptions
-from ncl_bench.data.tokenize import TextOptions, make_tokens, planned_tokenizations
+from ncl_bench.data.spec import DatasetSpec, Material, Split
+from ncl_bench.data.tokenize import PrepareOptions, make_tokens, planned_tokenizations
 from ncl_bench.data.verify import (
     Findings,
     find_vocabulary,
@@ -44,19 +44,6 @@ from ncl_bench.progress import Advance, Progress, silent
 
 BLOCK_ROWS = 128
 """Images hashed per block; a split's fingerprint depends on it."""
-
-
-@dataclass(frozen=True)
-class PrepareOptions:
-    """Options of the prepared folder.
-
-    Attributes:
-        dtype: dtype of the features; None keeps the download's.
-        text: how to tokenize the captions.
-    """
-
-    dtype: Dtype | None = None
-    text: TextOptions = field(default_factory=TextOptions)
 
 
 def check(name: str, place: Path | None, *, progress: Progress = silent) -> Findings:
@@ -133,12 +120,12 @@ def prepare(
                 findings = verify(
                     inspection,
                     spec,
-                    vocabulary=options.text.vocabulary,
+                    vocabulary=options.vocabulary,
                     dtype=dtype,
                     journal=journal,
                     progress=progress,
                 )
-            _write(work / "result", spec, material, options.text, dtype, key, findings, journal, progress)
+            _write(work / "result", spec, material, options, dtype, key, findings, journal, progress)
             os.rename(work / "result", target)
             shutil.rmtree(work)
         except OSError as error:
@@ -153,13 +140,13 @@ def _with_vocabulary(
     options: PrepareOptions, spec: DatasetSpec, material: Material, place: Path | None
 ) -> PrepareOptions:
     """Add the published vocabulary to the options, if the download has it and the user gave none."""
-    words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options.text))
-    if options.text.vocabulary or place is None or spec.embedded or not words:
+    words = any(uses_vocabulary_file(name) for _, name in planned_tokenizations(spec, material, options))
+    if options.vocabulary or place is None or spec.embedded or not words:
         return options
     found = find_vocabulary(spec, place)
     if found:
         load_vocabulary(found)
-    return replace(options, text=replace(options.text, vocabulary=found))
+    return replace(options, vocabulary=found)
 
 
 def _required(place: Path | None, name: str) -> Path:
@@ -183,7 +170,7 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
     Raises:
         DataError: the splits differ, or float16 features were requested as float32.
     """
-    found = {split: str(features.dtype) for split, features in material.features.items()}
+    found = {split: str(content.image_features.dtype) for split, content in material.splits.items()}
     if len(set(found.values())) > 1:
         raise DataError(
             f"the features' number types differ between splits ({found}); use one release's files"
@@ -196,7 +183,7 @@ def _resolved_dtype(wanted: Dtype | None, material: Material) -> Dtype:
 
 def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions, dtype: Dtype) -> str:
     """sha256 (hex) of everything that determines the bytes of the result."""
-    files = (options.text.tokenizer_file, options.text.vocabulary)
+    files = (options.tokenizer_file, options.vocabulary)
     settings = {
         "layout": LAYOUT_VERSION,
         "tool": __version__,
@@ -204,7 +191,7 @@ def _settings_key(spec: DatasetSpec, material: Material, options: PrepareOptions
         "images": dict(spec.images),
         "source": material.identity,
         "dtype": dtype,
-        "tokenizers": options.text.tokenizers or sorted(spec.tokenizers.items()),
+        "tokenizers": options.tokenizers or sorted(spec.tokenizers.items()),
         "files": [file and sha256_of_file(readable(file, DataError, "a json file")) for file in files],
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -239,7 +226,7 @@ def _write(
     folder: Path,
     spec: DatasetSpec,
     material: Material,
-    text: TextOptions,
+    options: PrepareOptions,
     dtype: Dtype,
     key: str,
     findings: Findings,
@@ -248,29 +235,28 @@ def _write(
 ) -> None:
     """Write everything into the work folder; features listed in the journal are not written again."""
     folder.mkdir(exist_ok=True)
-    tokenized = make_tokens(folder, spec, material, text, progress)
-    languages = tuple(material.captions["train"].texts)
+    tokenized = make_tokens(folder, spec, material, options, progress)
+    languages = tuple(material.splits["train"].captions)
     known, splits = {}, {}
-    for split, captions in material.captions.items():
+    for split, content in material.splits.items():
         for tokenization in tokenized.tokenizations:
             table, names = tokenized.tokens[split][tokenization.name], tokenization.token_files(split)
             (folder / names[0]).parent.mkdir(parents=True, exist_ok=True)
             np.save(folder / names[0], table.ids)
             np.save(folder / names[1], table.offsets)
-        _write_captions(folder / "captions" / split, spec, captions, languages)
+        _write_captions(folder / "captions" / split, spec, content, languages)
         path = folder / "features" / f"{split}.npy"
         written = journal.result(f"write {split}")
         if written is None or not path.is_file() or path.stat().st_size != written["bytes"]:
             with progress(f"writing {split}", spec.images[split]) as advance:
-                written = _write_features(path, spec, split, material.features[split], dtype, advance)
+                written = _write_features(path, spec, split, content, dtype, advance)
             journal.finish(f"write {split}", written)
         known[f"features/{split}.npy"] = written["sha256"]
         splits[split] = SplitRecord(
             images=spec.images[split],
             captions=spec.n_captions(split),
-            fingerprint=material.fingerprints.get(split)
-            or _fingerprint(spec, split, captions, dtype, written["blocks"]),
-            order_fingerprint=order_of_captions(spec, captions),
+            fingerprint=content.fingerprint or _fingerprint(spec, split, content, dtype, written["blocks"]),
+            order_fingerprint=order_of_captions(spec, content),
         )
     vocabulary = [
         vocabulary_warning(
@@ -301,7 +287,7 @@ def _write(
 
 
 def _write_features(
-    path: Path, spec: DatasetSpec, split: str, features: FeatureRows, dtype: Dtype, advance: Advance
+    path: Path, spec: DatasetSpec, split: str, content: Split, dtype: Dtype, advance: Advance
 ) -> dict[str, Any]:
     """Write the features of a split.
 
@@ -316,11 +302,11 @@ def _write_features(
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(header.getvalue())
-        for block in features.blocks(0, BLOCK_ROWS):
-            content = np.ascontiguousarray(block, dtype).view(np.uint8).data
-            file.write(content)
-            digest.update(content)
-            blocks.append(hashlib.sha256(content).hexdigest())
+        for block in content.blocks(BLOCK_ROWS):
+            numbers = np.ascontiguousarray(block, dtype).view(np.uint8).data
+            file.write(numbers)
+            digest.update(numbers)
+            blocks.append(hashlib.sha256(numbers).hexdigest())
             advance(len(block))
         file.flush()
         os.fsync(file.fileno())
@@ -328,32 +314,30 @@ def _write_features(
     return {"bytes": path.stat().st_size, "sha256": digest.hexdigest(), "blocks": whole}
 
 
-def _write_captions(
-    folder: Path, spec: DatasetSpec, captions: SplitCaptions, languages: tuple[str, ...]
-) -> None:
+def _write_captions(folder: Path, spec: DatasetSpec, content: Split, languages: tuple[str, ...]) -> None:
     """Write the captions table of a split, in the order of the clean pairing."""
-    rows = np.arange(len(captions.image_ids) * spec.captions_per_image)
+    rows = np.arange(len(content.image_ids) * spec.captions_per_image)
     images = rows // spec.captions_per_image
     columns: dict[str, Any] = {
         "caption_id": rows,
         "image_row": images,
-        "image_id": [captions.image_ids[image] for image in images.tolist()],
+        "image_id": [content.image_ids[image] for image in images.tolist()],
     }
-    columns |= {text_column(language, languages): text for language, text in captions.texts.items()}
+    columns |= {text_column(language, languages): text for language, text in content.captions.items()}
     shutil.rmtree(folder, ignore_errors=True)  # left over from an interrupted run
     save_table(
         folder, columns, dict.fromkeys(columns, "string") | {"caption_id": "int64", "image_row": "int64"}
     )
 
 
-def _fingerprint(spec: DatasetSpec, split: str, captions: SplitCaptions, dtype: Dtype, features: str) -> str:
+def _fingerprint(spec: DatasetSpec, split: str, content: Split, dtype: Dtype, features: str) -> str:
     """sha256 (hex) of a split's content: facts, ids, features, and texts or else the published token ids."""
     facts = [spec.name, split, dtype, spec.images[split], spec.n_regions, spec.feature_dim]
-    digest = hashlib.sha256(json.dumps([*facts, captions.image_ids, features]).encode())
-    for language, text in sorted(captions.texts.items()):
+    digest = hashlib.sha256(json.dumps([*facts, content.image_ids, features]).encode())
+    for language, text in sorted(content.captions.items()):
         digest.update(json.dumps([language, text]).encode())
-    if not captions.texts:
-        for key, table in sorted(captions.tokens.items(), key=lambda item: item[0][1]):
+    if not content.captions:
+        for key, table in sorted(content.tokens.items(), key=lambda item: item[0][1]):
             digest.update(json.dumps(key).encode())
             digest.update(table.ids.astype("<i4").tobytes() + table.offsets.astype("<i8").tobytes())
     return digest.hexdigest()

@@ -22,7 +22,7 @@ from ncl_bench.data.layout import (
 )
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.spec import SPLITS, DatasetSpec
-from ncl_bench.data.vocabulary import load_vocabulary
+from ncl_bench.data.vocabulary import parse_vocabulary
 from ncl_bench.errors import DataError, ScoresError, shorten, unknown_name
 from ncl_bench.files import sha256_of_file
 from ncl_bench.noise.draw import clean_pairing, clean_record
@@ -58,7 +58,7 @@ def load_prepared(
     folder = prepared_folder(root, spec.name)
     manifest = read_manifest(folder)
     _check_facts(manifest, spec, folder)
-    check_sizes(folder, manifest.files, how_to_prepare(folder))
+    check_sizes(folder, manifest.files)
     if split not in manifest.splits:
         raise DataError(unknown_name(f"split of {spec.name}", split, manifest.splits))
     tokenization = _tokenization(manifest, spec, language, tokenizer)
@@ -67,7 +67,8 @@ def load_prepared(
         folder, f"features/{split}.npy", manifest.dtype, (n_images, spec.n_regions, spec.feature_dim)
     )
     pairing = clean_pairing(n_images, each)
-    vocabulary = load_vocabulary(folder / tokenization.vocabulary)
+    words = folder / tokenization.vocabulary
+    vocabulary = parse_vocabulary(words.read_bytes(), str(words))
     text = manifest.texts.get(language or spec.languages[0])
     table = [folder / "captions" / split]
     parts = [folder / IMAGE_FILES / part for part in read_image_files(folder).parts.get(split, ())]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
@@ -113,21 +114,43 @@ class Origin:
         return tuple(name.format(split=self.prefixes[split]) for name in self.files)
 
 
-@dataclass(frozen=True)
-class SplitCaptions:
-    """Captions of one split.
+class FeatureRows(Protocol):
+    """Region features of the unique images of a split, in order, read from a file."""
+
+    @property
+    def dtype(self) -> np.dtype[np.floating]: ...
+
+    def blocks(self, size: int) -> Iterator[FloatArray]:
+        """Iterate over blocks of ``size`` images (the last may be smaller), in one buffer."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One split of clean pairs, in a download or in the package.
 
     Attributes:
         image_ids: one id per unique image.
-        texts: language to captions, in the order of the clean pairing; empty if only token ids are published.
+        captions: language to captions, in the order of the clean pairing; empty if only token ids are published.
         tokens: published token ids; empty if text is published.
         warnings: what deserves a look, in sentences.
+        image_features: ``(n_images, n_regions, feature_dim)``; empty if only the texts were read.
+        fingerprint: sha256 (hex) of an embedded split's content; a download's is computed while it is written.
     """
 
-    image_ids: list[str]
-    texts: Mapping[str, list[str]] = field(default_factory=dict)
+    image_ids: Sequence[str]
+    captions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tokens: Mapping[TokenKey, TokenTable] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    image_features: FloatArray | FeatureRows = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
+    fingerprint: str = ""
+
+    def blocks(self, size: int) -> Iterator[FloatArray]:
+        """Iterate over the features in blocks of ``size`` images; the last may be smaller."""
+        features = self.image_features
+        if isinstance(features, np.ndarray):
+            return (features[start : start + size] for start in range(0, len(features), size))
+        return features.blocks(size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +266,9 @@ class DatasetSpec:
     embedded: ClassVar[bool] = False
     """Whether the dataset comes with the package and needs no prepared files."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # names are unique, and some of the facts are not hashable
+
     def n_captions(self, split: str) -> int:
         """Number of captions of a split: images times ``captions_per_image``."""
         return self.images[split] * self.captions_per_image
@@ -287,7 +313,8 @@ class DatasetSpec:
             NoiseError: a setting is refused.
         """
         if captions is None and noise_unit == "similar":
-            captions = self.train_captions()
+            drawn, record = _similar_noise(self, noise_ratio, seed)
+            return drawn.copy(), record
         return draw_noise(
             self.images["train"],
             self.captions_per_image,
@@ -298,7 +325,7 @@ class DatasetSpec:
             progress=progress,
         )
 
-    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> SplitCaptions:
+    def read_captions(self, download: Download, paths: Sequence[str], split: str) -> Split:
         """Read captions (or token ids) and image ids of one split of a download.
 
         Args:
@@ -329,15 +356,17 @@ class DatasetSpec:
         return None
 
 
-class FeatureRows(Protocol):
-    """Region features of the unique images of a split, in order."""
-
-    @property
-    def dtype(self) -> np.dtype[np.floating]: ...
-
-    def blocks(self, first: int, size: int) -> Iterator[FloatArray]:
-        """Iterate over blocks of ``size`` images (the last may be smaller), starting at ``first``, in one buffer."""
-        ...
+@lru_cache(typed=True)
+def _similar_noise(spec: DatasetSpec, ratio: float, seed: int | None) -> tuple[Int64Array, Noise]:
+    """Comparing the captions takes a second, and a board states the same noise in every cell."""
+    return draw_noise(
+        spec.images["train"],
+        spec.captions_per_image,
+        noise_ratio=ratio,
+        noise_unit="similar",
+        seed=spec.standard_seed("similar", ratio) if seed is None else seed,
+        captions=spec.train_captions(),
+    )
 
 
 @dataclass(frozen=True)
@@ -345,17 +374,13 @@ class Material:
     """A whole dataset with checked names, sizes and texts, ready to be verified and written.
 
     Attributes:
-        captions: captions of each split.
-        features: features of each split.
+        splits: content of each split.
         vocabularies: json bytes behind the published token ids, with their source.
-        fingerprints: fingerprints of the splits of an embedded dataset; empty if they are computed while writing.
         identity: names and sizes of the source files, or the fingerprints of an embedded dataset.
         times: modification times of those files; an interrupted preparation resumes only if they are unchanged.
     """
 
-    captions: Mapping[str, SplitCaptions]
-    features: Mapping[str, FeatureRows]
+    splits: Mapping[str, Split]
     vocabularies: Mapping[TokenKey, tuple[bytes, str]]
-    fingerprints: Mapping[str, str]
     identity: object
     times: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import Int64Array, TokenTable
-from ncl_bench.data.layout import Tokenization
+from ncl_bench.data.layout import Dtype, Tokenization
 from ncl_bench.data.spec import DatasetSpec, Material, TokenKey
 from ncl_bench.data.tokenizers import Tokenizer, tokenizer, train_bpe
 from ncl_bench.data.vocabulary import (
@@ -122,15 +122,17 @@ def _tokenize_chunk(captions: Iterable[str], split: Tokenizer) -> _Chunk:
 
 
 @dataclass(frozen=True)
-class TextOptions:
-    """How to tokenize the captions.
+class PrepareOptions:
+    """Options of the prepared folder.
 
     Attributes:
+        dtype: number type of the features; None keeps the download's.
         tokenizers: names of tokenizers; empty for each language's default.
         tokenizer_file: ``tokenizer.json`` of the tokenizer ``bert``.
         vocabulary: a published json file for ``word`` and ``word-punkt``; None builds it from train.
     """
 
+    dtype: Dtype | None = None
     tokenizers: tuple[str, ...] = ()
     tokenizer_file: Path | None = None
     vocabulary: Path | None = None
@@ -145,13 +147,13 @@ class Tokenized:
     warnings: list[str] = field(default_factory=list)
 
 
-def planned_tokenizations(spec: DatasetSpec, material: Material, options: TextOptions) -> list[TokenKey]:
+def planned_tokenizations(spec: DatasetSpec, material: Material, options: PrepareOptions) -> list[TokenKey]:
     """Token ids to make, in addition to those in the download.
 
     Raises:
         DataError: a tokenizer is unknown or does not fit, or a file is missing or has no use.
     """
-    languages = material.captions["train"].texts
+    languages = material.splits["train"].captions
     if options.tokenizers and not languages:
         shipped = ", ".join(sorted(name for _, name in material.vocabularies))
         raise DataError(f"{spec.name} is published as token ids ({shipped}) only; leave --tokenizer out")
@@ -188,7 +190,7 @@ def token_name(language: str | None, tokenizer: str, languages: tuple[str, ...])
 
 
 def make_tokens(
-    folder: Path, spec: DatasetSpec, material: Material, options: TextOptions, progress: Progress
+    folder: Path, spec: DatasetSpec, material: Material, options: PrepareOptions, progress: Progress
 ) -> Tokenized:
     """Write the vocabularies and the token ids of every caption.
 
@@ -202,13 +204,13 @@ def make_tokens(
     Raises:
         DataError: a vocabulary knows less than two thirds of the words of train.
     """
-    languages = tuple(material.captions["train"].texts)
-    result = Tokenized(tokens={split: {} for split in material.captions})
+    languages = tuple(material.splits["train"].captions)
+    result = Tokenized(tokens={split: {} for split in material.splits})
     for key, (content, version) in material.vocabularies.items():
         name = token_name(*key, languages)
         result.tokenizations.append(_describe(folder, key, version, name, content, "shipped"))
-        for split, captions in material.captions.items():
-            result.tokens[split][name] = captions.tokens[key]
+        for split, clean in material.splits.items():
+            result.tokens[split][name] = clean.tokens[key]
     for key in planned_tokenizations(spec, material, options):
         _tokenize(folder, key, languages, material, options, progress, result)
     for own in result.tokenizations:
@@ -249,13 +251,13 @@ def _tokenize(
     key: TokenKey,
     languages: tuple[str, ...],
     material: Material,
-    options: TextOptions,
+    options: PrepareOptions,
     progress: Progress,
     result: Tokenized,
 ) -> None:
     language, name = key
     own = token_name(language, name, languages)
-    texts = {split: captions.texts[str(language)] for split, captions in material.captions.items()}
+    texts = {split: content.captions[str(language)] for split, content in material.splits.items()}
     file = _tokenizer_file(folder, name, own, texts["train"], options)
     found: dict[str, TokenizedCaptions] = {}
     for split, captions in texts.items():
@@ -274,7 +276,9 @@ def _tokenize(
         result.tokens[split][own] = found[split].encoded(vocabulary)
 
 
-def _tokenizer_file(folder: Path, name: str, own: str, train: list[str], options: TextOptions) -> Path | None:
+def _tokenizer_file(
+    folder: Path, name: str, own: str, train: Sequence[str], options: PrepareOptions
+) -> Path | None:
     """A tokenizer.json, trained or given, stored with the vocabularies."""
     if name not in ("bpe", "bert"):
         return None

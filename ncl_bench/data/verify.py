@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ncl_bench.data.download import Download, features_folder, find_file, open_download, read_text, require
 from ncl_bench.data.encoding import ENCODING_FILE, Encoding, parse_encoding
-from ncl_bench.data.features import FeatureFile, Scan, open_features, scan
+from ncl_bench.data.features import FeatureFile, open_features, scan
 from ncl_bench.data.layout import Dtype, FileRecord
-from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, SplitCaptions
+from ncl_bench.data.spec import SPLITS, DatasetSpec, KnownFile, Material, Origin, Split
 from ncl_bench.errors import DataError
 from ncl_bench.files import Journal, sha256_of_file
 from ncl_bench.progress import Progress
@@ -54,19 +54,19 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
     for path in (path for split in SPLITS for path in paths[split]):
         require(download, path)
     features = {s: open_features(download, paths[s][0], spec, s, origin.dtypes) for s in SPLITS}
-    captions = {split: spec.read_captions(download, paths[split], split) for split in SPLITS}
+    splits = {
+        s: replace(spec.read_captions(download, paths[s], s), image_features=features[s]) for s in SPLITS
+    }
     if origin.ids_span_splits:
-        _check_disjoint(captions, place)
+        _check_disjoint(splits, place)
     texts = [path for split in SPLITS for path in paths[split][1:]]
     texts += [find_file(download, name) for name in origin.extra_files]
     described = f"{folder}{ENCODING_FILE}"
     texts += [described] if described in download.sizes else []
     files = sorted([*texts, *(file.path for file in features.values())])
     material = Material(
-        captions,
-        features,
+        splits,
         spec.read_vocabularies(download),
-        fingerprints={},
         identity=sorted([PurePosixPath(name).name, download.sizes[name]] for name in files),
         times=tuple(download.changed_at(name) for name in files),
     )
@@ -78,9 +78,9 @@ def inspect(spec: DatasetSpec, place: Path) -> Inspection:
     return Inspection(download, features, tuple(texts), material, encoding)
 
 
-def _check_disjoint(captions: Mapping[str, SplitCaptions], place: Path) -> None:
+def _check_disjoint(splits: Mapping[str, Split], place: Path) -> None:
     seen: dict[str, str] = {}
-    for split, content in captions.items():
+    for split, content in splits.items():
         for own in content.image_ids:
             if seen.setdefault(own, split) != split:
                 raise DataError(
@@ -151,19 +151,17 @@ def verify(
     """
     download, origin = inspection.download, spec.origin
     digests = {path: hashlib.sha256(read_text(download, path)).hexdigest() for path in inspection.texts}
-    warnings = [warning for split in SPLITS for warning in inspection.material.captions[split].warnings]
+    warnings = [warning for split in SPLITS for warning in inspection.material.splits[split].warnings]
     keys: dict[str, Sequence[int]] = {}
     for split, file in inspection.features.items():
         step = f"scan {split}"
         result = journal.result(step) if journal else None
         if result is None:
             with progress(f"checking {split}", download.sizes[file.path]) as advance:
-                result = asdict(scan(file, dtype=dtype, advance=advance))
+                result = scan(file, dtype=dtype, advance=advance)
             if journal:
                 journal.finish(step, result)
-        found = Scan(**result)
-        digests[file.path] = found.sha256
-        keys[split] = found.keys
+        digests[file.path], keys[split] = result
         if file.dtype.itemsize > 4:
             warnings.append(f"{file.path}: the numbers are {file.dtype} and are written as {dtype}")
     warnings += copies_warnings(inspection, keys)
@@ -227,17 +225,17 @@ def copies_warnings(inspection: Inspection, keys: Mapping[str, Sequence[int]]) -
 
     Args:
         inspection: names the files and the images.
-        keys: split to the key of every image, see :class:`ncl_bench.data.features.Scan`.
+        keys: split to the key of every image, see :func:`ncl_bench.data.features.scan`.
     """
     warnings = []
     first_with: dict[int, tuple[str, int]] = {}
     for split in SPLITS:
-        file, captions = inspection.features[split], inspection.material.captions
+        file, splits = inspection.features[split], inspection.material.splits
         within, across = [], []
         for row, key in enumerate(keys[split]):
             other, earlier = first_with.setdefault(key, (split, row))
             if other != split:
-                names = captions[split].image_ids[row], captions[other].image_ids[earlier]
+                names = splits[split].image_ids[row], splits[other].image_ids[earlier]
                 across.append(f"{names[0]} (row {row * file.repeat}) is {names[1]} of {other}")
             elif earlier != row:
                 within.append(f"row {row * file.repeat} is row {earlier * file.repeat}")

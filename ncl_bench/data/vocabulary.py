@@ -34,7 +34,7 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Word to id; a word in another Unicode form is found under its composed form (NFC) too."""
+        """Word to id; a word in another Unicode form is found under its NFC form too."""
         exact = {word: position for position, word in enumerate(self.words) if word}
         return {unicodedata.normalize("NFC", word): position for word, position in exact.items()} | exact
 

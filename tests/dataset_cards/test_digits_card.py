@@ -9,8 +9,7 @@ import pytest
 from oracles.digits_reader import matches, read
 
 from ncl_bench.data import DATASETS, digits
-from ncl_bench.data.digits import SPEC, digits_split
-from ncl_bench.data.digits_captions import GRAMMARS, LEFT_OUT_SHARE, VAGUE_SHARE
+from ncl_bench.data.digits import GRAMMARS, LEFT_OUT_SHARE, SPEC, VAGUE_SHARE, digits_split
 from ncl_bench.data.spec import SPLITS
 from ncl_bench.noise.draw import UNITS
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from ncl_bench.data.digits_captions import Placed
+from ncl_bench.data.digits import Placed
 
 Named = tuple[int, int | None, int | None]
 """Digit, row and column; None where the caption does not say."""

@@ -21,10 +21,10 @@ def near_training_pictures(spec: Pictograms) -> Iterator[tuple[str, str, str, st
     cosine of its two vectors is above ``NEAR``.
     """
     train = spec.content("train")
-    directions = _directions(train.image_features)
+    directions = _directions(np.asarray(train.image_features))
     for split in ("dev", "test"):
         content = spec.content(split)
-        cosines = _directions(content.image_features) @ directions.T
+        cosines = _directions(np.asarray(content.image_features)) @ directions.T
         for row, column in zip(*np.nonzero(cosines > NEAR), strict=True):
             names = str(content.image_ids[row]), str(train.image_ids[column])
             yield spec.name, split, *names, f"{cosines[row, column]:.4f}"

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncl_bench.data.columns import FloatArray
-from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit, frozen
+from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.pictures import open_picture
-from ncl_bench.data.spec import SPLITS, Origin
+from ncl_bench.data.spec import SPLITS, Origin, Split
 from ncl_bench.errors import DataError
 from ncl_bench.files import read_table
 
@@ -161,7 +161,7 @@ class Pictograms(EmbeddedDataset):
         """Language to captions of the chosen pictures."""
         return {"en": tuple(row.caption for row in chosen)}
 
-    def content(self, split: str) -> EmbeddedSplit:
+    def content(self, split: str) -> Split:
         """Content of one split, made once per process."""
         return _content(self, split)
 
@@ -170,7 +170,7 @@ class Pictograms(EmbeddedDataset):
     ) -> PairedDataset:
         """With thumbnails as images, where every picture of the split has one; see the base class."""
         dataset = super().load_embedded(split, language, tokenizer)
-        ids = tuple(self.content(split).image_ids.tolist())
+        ids = tuple(self.content(split).image_ids)
         whole = pictured() >= {sheets().get(each) for each in ids}
         return replace(dataset, images=Thumbnails(ids)) if whole else dataset
 
@@ -225,10 +225,10 @@ class PictogramsWeb(Pictograms):
 
 
 @lru_cache(maxsize=3 * len(SPLITS))
-def _content(spec: Pictograms, split: str) -> EmbeddedSplit:
+def _content(spec: Pictograms, split: str) -> Split:
     chosen = [row for row in rows() if spec.split_of(row) == split]
-    ids = np.array([row.id for row in chosen])
-    return EmbeddedSplit(frozen(_features(chosen)), frozen(ids), spec.captions_of(chosen, split))
+    ids = [row.id for row in chosen]
+    return embedded_split(_features(chosen), ids, spec.captions_of(chosen, split))
 
 
 def _origin(summary: str, noise: str) -> Origin:

@@ -25,8 +25,9 @@ from baselines.kit.distributed import average_gradients
 from baselines.kit.losses import info_nce
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, load_dataset
-from ncl_bench.data.embedded import EmbeddedDataset, EmbeddedSplit
+from ncl_bench.data.embedded import EmbeddedDataset, embedded_split
 from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.spec import Split
 from ncl_bench.errors import DataError, TrainingError
 from ncl_bench.evaluation.submission import read_submission
 
@@ -177,11 +178,11 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
 class Squares(EmbeddedDataset):
     """Coloured squares: a dataset of one's own, with images and captions and nothing else."""
 
-    def content(self, split: str) -> EmbeddedSplit:
+    def content(self, split: str) -> Split:
         """No regions, and numbers none."""
-        ids = np.array([f"{split}-{row}" for row in range(self.images[split])])
+        ids = [f"{split}-{row}" for row in range(self.images[split])]
         captions = tuple(f"a square of shade {row}" for row in range(len(ids)))
-        return EmbeddedSplit(np.zeros((len(ids), 0, 0), np.float32), ids, {"en": captions})
+        return embedded_split(np.zeros((len(ids), 0, 0), np.float32), ids, {"en": captions})
 
     def load_embedded(
         self, split: str, language: str | None = None, tokenizer: str | None = None

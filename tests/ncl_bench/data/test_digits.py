@@ -8,8 +8,18 @@ import pytest
 from oracles.digits_reader import matches, read
 from sklearn.datasets import load_digits
 
-from ncl_bench.data.digits import BLANK_NOISE, FINGERPRINTS, GRID, PIXELS, POOLS, SPEC, digits_split
-from ncl_bench.data.digits_captions import FEWEST_NAMED, LEFT_OUT_SHARE, VAGUE_SHARE
+from ncl_bench.data.digits import (
+    BLANK_NOISE,
+    FEWEST_NAMED,
+    FINGERPRINTS,
+    GRID,
+    LEFT_OUT_SHARE,
+    PIXELS,
+    POOLS,
+    SPEC,
+    VAGUE_SHARE,
+    digits_split,
+)
 from ncl_bench.data.spec import SPLITS
 
 # Bytes

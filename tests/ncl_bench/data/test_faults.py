@@ -14,8 +14,9 @@ from support.damaged import JSON, NPY, ZIP, assert_damage_is_refused, assert_ref
 
 from ncl_bench.data.download import FolderDownload
 from ncl_bench.data.features import open_features, scan
-from ncl_bench.data.prepare import PrepareOptions, check, prepare
+from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
+from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.data.verify import inspect, verify
 from ncl_bench.errors import DataError
 from ncl_bench.progress import silent

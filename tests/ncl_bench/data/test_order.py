@@ -13,7 +13,8 @@ from support import miniatures
 from ncl_bench.data import DATASETS, load_dataset
 from ncl_bench.data.layout import read_manifest
 from ncl_bench.data.order import order_fingerprint, order_of_download
-from ncl_bench.data.prepare import PrepareOptions, prepare
+from ncl_bench.data.prepare import prepare
+from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.errors import DataError
 from ncl_bench.evaluation.protocol import known_order
 

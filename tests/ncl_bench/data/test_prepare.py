@@ -21,10 +21,10 @@ from ncl_bench.data.download import open_download
 from ncl_bench.data.embedded import embedded_material
 from ncl_bench.data.features import SCAN_ROWS, open_features, scan
 from ncl_bench.data.layout import FileRecord, read_manifest
-from ncl_bench.data.prepare import PrepareOptions, check, prepare
+from ncl_bench.data.prepare import check, prepare
 from ncl_bench.data.prepared import load_prepared
 from ncl_bench.data.spec import KnownFile
-from ncl_bench.data.tokenize import TextOptions
+from ncl_bench.data.tokenize import PrepareOptions
 from ncl_bench.data.tokenizers import tokenizer
 from ncl_bench.data.vocabulary import SPECIAL_WORDS, Vocabulary, vocabulary_json
 from ncl_bench.errors import DataError
@@ -169,7 +169,7 @@ def test_the_vocabulary_is_built_from_train_alone(prepared):
 
 def test_several_tokenizers_in_one_preparation(tmp_path):
     source = miniatures.make_scan(tmp_path / "from", "coco")
-    options = PrepareOptions(text=TextOptions(("word", "jieba", "bpe")))
+    options = PrepareOptions(tokenizers=("word", "jieba", "bpe"))
     folder = prepare("coco", source, tmp_path / "root", options)
     pieces = tokenizer("bpe", file=folder / "vocab" / "bpe_tokenizer.json")
     for name in ("word", "jieba", "bpe"):
@@ -230,9 +230,9 @@ def test_one_copy_is_found_whatever_the_bytes_of_a_row(dtype, dim, tmp_path):
     rows[8] = rows[2][::-1]
     np.save(tmp_path / "train_ims.npy", rows)
     file = open_features(open_download(tmp_path), "train_ims.npy", spec, "train", (dtype,))
-    found = scan(file, dtype="float32", advance=lambda amount: None)
-    assert len(set(found.keys)) == 11
-    assert found.keys[7] == found.keys[2]
+    _, keys = scan(file, dtype="float32", advance=lambda amount: None)
+    assert len(set(keys)) == 11
+    assert keys[7] == keys[2]
 
 
 @pytest.mark.slow  # measures memory
@@ -244,10 +244,10 @@ def test_the_scan_keeps_a_few_bytes_an_image(tmp_path, monkeypatch):
     np.save(source / "train_ims.npy", np.random.default_rng(0).random((600, 3, 4096), np.float32))
     file = open_features(open_download(source), "train_ims.npy", spec, "train", ("float32",))
     tracemalloc.start()
-    found = scan(file, dtype="float32", advance=lambda amount: None)
+    _, keys = scan(file, dtype="float32", advance=lambda amount: None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(set(found.keys)) == 600
+    assert len(set(keys)) == 600
     assert peak < 2 * SCAN_ROWS * file.row_bytes < file.shape[0] * file.row_bytes / 4
 
 
@@ -293,7 +293,7 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     built = read_manifest(prepare("flickr30k", source, tmp_path / "built"))
     other = tmp_path / "other.json"
     other.write_bytes(VOCABULARY.replace(b"never", b"often"))
-    options = PrepareOptions(text=TextOptions(vocabulary=other))
+    options = PrepareOptions(vocabulary=other)
     given = read_manifest(prepare("flickr30k", source, tmp_path / "given", options))
     for manifest, own in (
         (built, "built from the training captions"),
@@ -310,7 +310,7 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     assert "other.json has another sha256 than the published file" in given.checked[-1]
     assert check("flickr30k", source).warnings == built.warnings
     assert not read_manifest(
-        prepare("flickr30k", source, tmp_path / "jieba", PrepareOptions(text=TextOptions(("jieba",))))
+        prepare("flickr30k", source, tmp_path / "jieba", PrepareOptions(tokenizers=("jieba",)))
     ).warnings
 
 
@@ -331,19 +331,19 @@ def test_other_ids_than_the_published_ones_are_said_loudly(published_vocabulary,
     ],
 )
 def test_a_vocabulary_that_covers_nothing_is_refused_for_every_tokenizer(name, options, words, tmp_path):
-    source, file, text = miniatures.make(tmp_path / "from", name), tmp_path / "v.json", TextOptions()
+    source, file, text = miniatures.make(tmp_path / "from", name), tmp_path / "v.json", PrepareOptions()
     if options == "vocabulary":
         file.write_text(vocabulary_json(Vocabulary((*SPECIAL_WORDS, "dog"), 5)))
-        text = TextOptions(vocabulary=file)
+        text = PrepareOptions(vocabulary=file)
     elif options == "bert":
         pieces = Tokenizer(models.WordLevel({"[UNK]": 0, "犬": 1}, unk_token="[UNK]"))
         file.write_text(pieces.to_str())
-        text = TextOptions(("bert",), tokenizer_file=file)
+        text = PrepareOptions(tokenizers=("bert",), tokenizer_file=file)
     else:
         for path in source.rglob("*_caps_bert.txt"):
             path.write_text("3,3,3,4\n" * len(path.read_text().splitlines()))
     with pytest.raises(DataError, match=re.escape(words)):
-        prepare(name, source, tmp_path / "root", PrepareOptions(text=text))
+        prepare(name, source, tmp_path / "root", text)
     assert not (tmp_path / "root" / name).exists()
 
 
@@ -352,10 +352,10 @@ def test_embedded_datasets_are_in_one_unicode_form_and_share_no_features_across_
     """So that their token ids stay those of every version before."""
     material = embedded_material(DATASETS[name])
     splits_of: dict[bytes, set[str]] = {}
-    for split, captions in material.captions.items():
-        texts = [*captions.image_ids, *chain(*captions.texts.values())]
+    for split, content in material.splits.items():
+        texts = [*content.image_ids, *chain(*content.captions.values())]
         assert all(normalized(text) == text for text in texts)
-        for row in chain(*material.features[split].blocks(0, 128)):
+        for row in chain(*content.blocks(128)):
             splits_of.setdefault(hashlib.sha256(row.tobytes()).digest(), set()).add(split)
     assert {len(splits) for splits in splits_of.values()} == {1}
 
@@ -453,18 +453,25 @@ def test_the_same_command_again_changes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("now", TextOptions(("word",)), r"published as token ids \(bert, bpe, jieba\) only"),
+        ("now", PrepareOptions(tokenizers=("word",)), r"published as token ids \(bert, bpe, jieba\) only"),
         ("now", PrepareOptions(dtype="float32"), "cannot restore float16 features"),
-        ("coco", TextOptions(("ids",)), "has text; choose another"),
-        ("coco", TextOptions(("bert",)), "needs a tokenizer.json"),
-        ("coco", TextOptions(("jieba",), vocabulary=Path("v.json")), "word and word-punkt only"),
-        ("coco", TextOptions(tokenizer_file=Path("t.json")), "add --tokenizer bert"),
-        ("coco", TextOptions(vocabulary=Path("absent.json")), "absent.json does not exist, expected a vocab"),
+        ("coco", PrepareOptions(tokenizers=("ids",)), "has text; choose another"),
+        ("coco", PrepareOptions(tokenizers=("bert",)), "needs a tokenizer.json"),
+        (
+            "coco",
+            PrepareOptions(tokenizers=("jieba",), vocabulary=Path("v.json")),
+            "word and word-punkt only",
+        ),
+        ("coco", PrepareOptions(tokenizer_file=Path("t.json")), "add --tokenizer bert"),
+        (
+            "coco",
+            PrepareOptions(vocabulary=Path("absent.json")),
+            "absent.json does not exist, expected a vocab",
+        ),
     ],
 )
 def test_options_are_checked_before_writing(name, options, message, tmp_path):
     source = miniatures.make(tmp_path / "from", name)
-    given = options if isinstance(options, PrepareOptions) else PrepareOptions(text=options)
     with pytest.raises(DataError, match=message):
-        prepare(name, source, tmp_path / "root", given)
+        prepare(name, source, tmp_path / "root", options)
     assert not (tmp_path / "root").exists()

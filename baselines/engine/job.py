@@ -15,8 +15,8 @@ from baselines.engine.measures import hidden_correspondence
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Run
 from baselines.kit.backbone import Backbone
+from baselines.kit.batches import derive_seed
 from baselines.kit.method import EpochPlan, Method, Setting
-from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec, load_dataset
 from ncl_bench.data.keep import read_keep

@@ -16,9 +16,8 @@ import torch
 
 from baselines.engine.step import OptimiserStep
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import TrainingBatches
+from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.losses import mean_triplet
-from baselines.kit.randomness import derive_seed
 
 MARGIN = 0.2
 TIMED = 3

@@ -29,10 +29,9 @@ from baselines.engine.run_folder import Outcome, RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.spent import Spent
 from baselines.engine.step import OptimiserStep, StepsSpent
-from baselines.kit.batches import Features, TrainingBatches
+from baselines.kit.batches import Features, TrainingBatches, derive_seed
 from baselines.kit.distributed import copy_first_rank, from_first_rank, rank
 from baselines.kit.method import EpochPlan
-from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError

@@ -1,5 +1,10 @@
-"""Batches of a PairedDataset: padded tensors, random orders of the pairs, and the place of the features."""
+"""Batches of a PairedDataset: padded tensors, random orders of the pairs, and the place of the features.
 
+Random numbers depend only on (seed, purpose, round, epoch), never on a shared stream. A resumed run therefore draws the
+same numbers as an uninterrupted one, and two runs in one process cannot influence each other.
+"""
+
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -11,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from baselines.kit.randomness import derive_seed
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, as_size
@@ -28,6 +32,20 @@ READERS = 2
 SHARE_OF_FREE = 0.5
 """Largest share of a GPU's free memory that ``auto`` gives to features; the networks need the rest."""
 IMAGES_AT_ONCE = 512
+
+
+def derive_seed(seed: int, *purpose: object) -> int:
+    """Derive a seed for one purpose.
+
+    Args:
+        seed: seed of the run.
+        purpose: purpose of the random numbers, such as ``("epoch", 0, 3)``; compared by their ``str``.
+
+    Returns:
+        An integer in [0, 2**32), the same on every machine and Python version.
+    """
+    text = "/".join(str(part) for part in (seed, *purpose))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 
 
 @dataclass(frozen=True)

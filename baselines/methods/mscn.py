@@ -40,14 +40,11 @@ from torch.nn import functional
 
 from baselines.backbones.sgraf import SGRAF
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, in_blocks, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, in_blocks, sent
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import by_moments, fitted
-from baselines.kit.modules import Modules
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import TrainingError
 
 NEAR_ZERO, NEAR_ONE = 0.001, 0.999

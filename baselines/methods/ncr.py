@@ -17,8 +17,8 @@ Deviations between paper and published code; we follow the code unless said othe
   * If no pair of a batch has a positive prediction, the code divides by zero and continues with NaN; we use 0.
   * Algorithm 1 trains on noisy batches throughout; the code does so only from epoch ``epochs // 2`` on, as a
     second gradient step of its own.
-    * If every clean probability exceeds the threshold, the code counts the lowest hundredth as noisy; so do we.
-    * A batch of one ends the code's epoch; we skip a single left-over pair. A single noisy pair, which stops the code,
+  * If every clean probability exceeds the threshold, the code counts the lowest hundredth as noisy; so do we.
+  * A batch of one ends the code's epoch; we skip a single left-over pair. A single noisy pair, which stops the code,
     is skipped; if fewer than two pairs are clean, all are.
   * The embedding size is 2048 in the paper and 1024 in the code.
 """

@@ -305,7 +305,9 @@ def method_of(
     n_pairs = sum(len(batch) for each in batches.values() for batch in each)
     size = len(stored["trajectory.plain.memory_images_A__f64"])
     setting = Setting(n_pairs, 1, 1, lambda: network_of("vse_infinity", states[0]), len(batches["l"][0]))
-    method = IN2R(IN2RConfig(memory=size, faults="published"), setting).to(dtype)
+    neighbours = next(x.shape[1] for key, x in stored.items() if key.endswith(".nearest_images"))
+    config = IN2RConfig(memory=size, neighbours=neighbours, faults="published")
+    method = IN2R(config, setting).to(dtype)
     method.networks[1].load_state_dict(network_of("vse_infinity", states[1]).state_dict())
     for k, letter in enumerate("AB"):
         centred(method.networks[k], masks)

@@ -91,12 +91,12 @@ def test_division_by_loss_and_oscillation_matches_the_published_code(golden: Gol
     state = np.random.RandomState(int(stored["np_seed"]))
     for network in "AB":
         bank, now = (tensor(stored[f"{network}.{name}"]) for name in ("bank", "pseudo_label_now"))
-        assert_near(oscillation(bank, now), stored[f"{network}.kl_raw_all"], 5e-6)
+        assert_near(oscillation(bank, now), stored[f"{network}.kl_raw_all"], 1e-5)
         bank[stored[f"{network}.missing_from_bank"]] = 0
         oscillations = oscillation(bank, now).double()
         losses = tensor(stored[f"{network}.loss"]).double()
         # float64 throughout from the losses on; the oscillations begin as float32
-        for values, name, sharp in ((losses, "loss", 1e-9), (oscillations, "ctt", 5e-6)):
+        for values, name, sharp in ((losses, "loss", 1e-9), (oscillations, "ctt", 1e-5)):
             normalised = min_max_normalised(values.numpy())
             assert_near(normalised, stored[f"{network}.{name}_normalised"], sharp, scale=1)
         for values, name, sharp in ((losses, "loss", 1e-9), (oscillations, "ctt", 1e-5)):
@@ -180,7 +180,7 @@ def test_one_step_on_given_pairs_matches_the_published_code(
     for ours, theirs in names.items():
         assert step.terms[ours] == pytest.approx(float(stored[f"{case}.{theirs}"]), rel=1e-4), ours
     if mode != "lb_train":
-        assert_near(method.prediction[0].read(batch.pair_ids), stored[f"{case}.bank"], 5e-6)
+        assert_near(method.prediction[0].read(batch.pair_ids), stored[f"{case}.bank"], 1e-5)
     assert_gradients(method, step, backbone, golden, case)
 
 
@@ -193,7 +193,7 @@ def test_captions_at_the_length_of_the_images_match_the_published_code(size: str
     case = f"sgr.lb_train.{size}"
     positions = resized(captions.vectors, method.setting.n_regions)
     (resizing,) = names_between(stored, f"{case}.cap_embs_")
-    assert_near(positions, stored[f"{case}.cap_embs_{resizing}"], 5e-6)
+    assert_near(positions, stored[f"{case}.cap_embs_{resizing}"], 1e-5)
     assert_near(classify(method.networks[0], captions), stored[f"{case}.txt_logits"], 2e-5)
 
 
@@ -210,7 +210,7 @@ def test_one_pseudo_captioned_step_matches_the_published_code(
     keys = tensor(stored[f"{case}.bank_keys"])
     written = method.prediction[0].values.sum(dim=1) > 0
     assert keys.tolist() == written.nonzero()[:, 0].tolist()
-    assert_near(method.prediction[0].read(keys), stored[f"{case}.bank"], 5e-6)
+    assert_near(method.prediction[0].read(keys), stored[f"{case}.bank"], 1e-5)
     assert_gradients(method, step, backbone, golden, case)
 
 
@@ -222,16 +222,16 @@ def test_borrowed_captions_match_the_published_code(size: str, golden: Golden) -
     labels = (tensor(stored[f"{case}.pseudo_label_{x}"]) for x in ("unlabelled", "labelled"))
     likeness, rows = most_alike(*labels)
     assert rows.tolist() == stored[f"{case}.chosen"].tolist()
-    assert_near(likeness, stored[f"{case}.cosine"].max(axis=1), 5e-6)
-    assert_near(likeness.where(likeness >= 0.5, 0.0), stored[f"{case}.labels_after"], 5e-6)
+    assert_near(likeness, stored[f"{case}.cosine"].max(axis=1), 1e-5)
+    assert_near(likeness.where(likeness >= 0.5, 0.0), stored[f"{case}.labels_after"], 1e-5)
     captions = network.encode_captions(clean.caption_tokens, clean.caption_lengths)
     longest = noisy.caption_tokens.shape[1]
     pseudo = borrowed(captions, rows, longest)
     within = np.arange(longest)[:, None] < pseudo.lengths.numpy()[:, None, None]
-    assert_near(pseudo.vectors, stored[f"{case}.cap_embs_after"] * within, 5e-6)
+    assert_near(pseudo.vectors, stored[f"{case}.cap_embs_after"] * within, 1e-5)
     assert pseudo.lengths.tolist() == np.minimum(stored[f"{case}.cap_lens_after"], longest).tolist()
     images = network.encode_images(noisy.image_features, noisy.image_lengths)
-    assert_near(network.similarities(images, pseudo), stored[f"{case}.sims"], 5e-6)
+    assert_near(network.similarities(images, pseudo), stored[f"{case}.sims"], 1e-5)
 
 
 @pytest.mark.parametrize("backbone", NETWORKS)
@@ -241,8 +241,8 @@ def test_losses_for_the_division_match_the_published_code(backbone: str, golden:
     batch = published(stored, "unlabelled")
     images = network.encode_images(batch.image_features, batch.image_lengths)
     losses = mean_triplet(network(batch).similarities, 0.2, floor=FLOOR)
-    assert_near(losses, stored[f"{backbone}.eval_loss.loss"], 5e-6)
-    assert_near(classify(network, images).softmax(dim=1), stored[f"{backbone}.eval_loss.pseudo_label"], 5e-6)
+    assert_near(losses, stored[f"{backbone}.eval_loss.loss"], 1e-5)
+    assert_near(classify(network, images).softmax(dim=1), stored[f"{backbone}.eval_loss.pseudo_label"], 1e-5)
 
 
 @pytest.mark.parametrize("backbone", NETWORKS)

@@ -45,14 +45,6 @@ Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option("--device", help="Device of the networks; auto takes a GPU if there is one."),
 ]
-Devices = Annotated[
-    int | None,
-    typer.Option(
-        "--devices",
-        min=1,
-        help="Number of processes to start, one per device (default: 1, or those that torchrun or SLURM started).",
-    ),
-]
 Arithmetic = Annotated[Precision, typer.Option("--precision", help="Arithmetic of the networks.")]
 Features = Annotated[
     Literal["auto", "mapped", "gpu"],
@@ -110,8 +102,7 @@ def _one_voice() -> Iterator[None]:
     try:
         yield
     except (NclBenchError, Stopped) as error:
-        from baselines.engine.devices import first_of_machine
-        from baselines.kit.distributed import ProcessLost, rank
+        from baselines.kit.distributed import ProcessLost, first_of_machine, rank
 
         if not (first_of_machine() if isinstance(error, ProcessLost) else rank() == 0):
             sys.stderr = StringIO()
@@ -177,7 +168,6 @@ def train(
     root: Root = None,
     device: Device = "auto",
     precision: Arithmetic = "32-true",
-    devices: Devices = None,
     features: Features = "auto",
     settings: Settings = None,
     keep: Annotated[
@@ -214,9 +204,7 @@ def train(
         changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences, keep
     )
     with _one_voice():
-        trainer = Trainer(
-            job, RunFolder(to), device, devices=devices, features=features, keep_divisions=not no_history
-        )
+        trainer = Trainer(job, RunFolder(to), device, features=features, keep_divisions=not no_history)
         if rank() == 0:
             noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
             typer.echo(opening_line(changed.dataset, noise, job.title, str(trainer.device)), err=True)
@@ -255,7 +243,6 @@ def score(
     ] = False,
     root: Root = None,
     device: Device = "auto",
-    devices: Devices = None,
     precision: Arithmetic = "32-true",
     settings: Settings = None,
 ) -> None:
@@ -284,7 +271,7 @@ def score(
 
     with _one_voice():
         if runs:
-            submit(runs, to, root=root, embeddings=embeddings, device=device, devices=devices, say=say)
+            submit(runs, to, root=root, embeddings=embeddings, device=device, say=say)
         elif zero_shot:
             recipe, _ = with_settings(Recipe.load(zero_shot), settings or ())
             submit_zero_shot(
@@ -292,7 +279,6 @@ def score(
                 to,
                 embeddings=embeddings,
                 device=device,
-                devices=devices,
                 say=say,
             )
         if rank() == 0:

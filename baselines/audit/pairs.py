@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob
 from baselines.engine.run_folder import Outcome, Run, RunFolder
 from baselines.engine.scoring import score_rows
 from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.engine.submit import Networks, check_alike, check_vocabulary, chosen_method
 from baselines.kit.batches import TrainingBatches, derive_seed
+from baselines.kit.distributed import device_for
 from baselines.kit.losses import mean_triplet
 from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
@@ -178,7 +178,7 @@ def pair_table(audited: AuditedRuns, *, device: str = "auto", console: Console |
         TrainingError: the networks give similarities that are not finite.
     """
     train, rows, seed = audited.train, audited.rows, audited.described[0].seed
-    place = device_for(device, audited.jobs[0].precision, None)
+    place = device_for(device, audited.jobs[0].precision)
     networks, batches = _opened(audited, place)
     sample = sample_of(rows, seed)
     n_images = len(np.unique(train.caption_to_image[rows]))
@@ -290,7 +290,7 @@ def own_values(
     audited: AuditedRuns, *, device: str = "auto", console: Console | None = None
 ) -> dict[str, Float32Array]:
     """``loss`` and ``similarity`` as in :func:`audit`, and ``prediction``: P of NCR's Eq. 5; float32 ``(n,)`` each."""
-    networks, batches = _opened(audited, device_for(device, audited.jobs[0].precision, None))
+    networks, batches = _opened(audited, device_for(device, audited.jobs[0].precision))
     with bar("compare pairs", len(audited.rows), console) as advance:
         loss, similarity, _, prediction = _own(networks, batches, advance)
     return {"loss": loss, "similarity": similarity, "prediction": prediction}

@@ -22,10 +22,10 @@ from baselines.audit.lemon import FIXED, LEMON, MOST_REFERENCE, lemon_table
 from baselines.audit.page import write_page
 from baselines.audit.pairs import AuditedRuns, clean_probability, open_runs, pair_table
 from baselines.audit.result import RESULT, AuditedRun, AuditResult, EpochDetection, LemonRecord, read_result
-from baselines.engine.devices import device_for
 from baselines.engine.measures import Detection, detection, hidden_correspondence
 from baselines.engine.scoring import embed
 from baselines.engine.statement import CLEAN_PROBABILITY
+from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec, refuse_damage
 from ncl_bench.data.columns import Int64Array
@@ -125,7 +125,7 @@ def write_lemon(
     images, captions = _embeddings(embeddings, train)
     known, rows = open_labels(labels, train), np.arange(len(train))
     with sole_owner(to):
-        place = device_for(device, "32-true", None)
+        place = device_for(device, "32-true")
         table = lemon_table(train, rows, SEED, images, captions, device=place)
         noise = replace(train.noise, source=None)
         found = _Found(train, noise, table, _truth(train, rows), known, SEED)
@@ -165,7 +165,7 @@ def _lemon_of_runs(audited: AuditedRuns, device: str, console: Console | None) -
                 f"backbone {job.backbone.name} has no embeddings, which LEMoN needs; audit a run of another backbone, "
                 "such as vse_infinity, or give two files of embeddings and --dataset"
             )
-    place = device_for(device, audited.jobs[0].precision, None)
+    place = device_for(device, audited.jobs[0].precision)
     networks = [network for method in audited.methods(place) for network in method.networks]
     train = audited.train
     with bar("embed", train.n_images + len(train), console) as advance:

@@ -34,9 +34,6 @@ def build_backbone(
         feature_dim: of a region feature.
         n_regions: regions per image.
         vocabulary_size: rows of the word embedding.
-
-    Raises:
-        RecipeError: no backbone of that name.
     """
     if name not in BACKBONES:
         raise RecipeError(unknown_name("backbone", name, BACKBONES))

@@ -16,10 +16,10 @@ from torch import nn
 
 from baselines.backbones import BACKBONES, build_backbone
 from baselines.engine.cost import CARDS, META, WORDS, Card, Cost, hollow_batch, step_cost
-from baselines.engine.devices import set_products
 from baselines.engine.step import OptimiserStep
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch
+from baselines.kit.distributed import set_products
 from baselines.kit.losses import mean_triplet
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError, first_line

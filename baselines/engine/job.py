@@ -169,9 +169,6 @@ def initial_network(
         dataset: any split; its features are not read.
         vocabulary_size: rows of the word embedding.
         pretrained: load pre-trained weights, if the backbone has any.
-
-    Raises:
-        TrainingError: the network does not fit into memory, or its pre-trained weights cannot be loaded.
     """
     recipe = job.recipe
     try:
@@ -202,9 +199,6 @@ def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int
         recipe: the recipe.
         plans: the method's plan.
         n_pairs: pairs that are trained on.
-
-    Raises:
-        TrainingError: says how many steps are enough.
     """
     forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
     if not any(plan.select for plan in plans[forgotten:]):
@@ -229,11 +223,7 @@ def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
-    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``.
-
-    Raises:
-        TrainingError: the method needs such pairs, but the dataset has natural noise or too few pairs.
-    """
+    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``."""
     n = method.extra_clean_data(config)
     if n == 0:
         return np.empty(0, np.int64)

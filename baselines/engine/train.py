@@ -10,7 +10,6 @@ is stretched or compressed: each epoch uses the plan entry that matches the frac
 
 import hashlib
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
@@ -21,16 +20,14 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 
 from baselines.engine.checkpoint import fitting, latest_state, load_optimizer, save_state
-from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob, build_method, refuse_unselectable, trusted_rows, with_own_images
 from baselines.engine.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
 from baselines.engine.progress import TrainingProgress
-from baselines.engine.run_folder import Outcome, RunFolder
+from baselines.engine.run_folder import Outcome, RunFolder, machine_of
 from baselines.engine.scoring import score
-from baselines.engine.spent import Spent
-from baselines.engine.step import OptimiserStep, StepsSpent
+from baselines.engine.step import Budget, OptimiserStep, StepsSpent
 from baselines.kit.batches import Features, TrainingBatches, derive_seed
-from baselines.kit.distributed import copy_first_rank, from_first_rank, rank
+from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank
 from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
@@ -46,13 +43,9 @@ class Trainer:
         job: recipe, noise, seed and data of the run.
         folder: folder of the run.
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
             ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
         keep_divisions: keep the method's estimates of every epoch in the folder, for ``ncl-bench audit``.
-
-    Raises:
-        TrainingError: there are too few devices, an option needs CUDA, or no epoch may be selected; nothing is written.
     """
 
     def __init__(
@@ -61,7 +54,6 @@ class Trainer:
         folder: RunFolder,
         device: str = "auto",
         *,
-        devices: int | None = None,
         features: Features = "auto",
         keep_divisions: bool = True,
     ) -> None:
@@ -70,7 +62,7 @@ class Trainer:
             raise TrainingError(
                 f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
             )
-        self.device = device_for(device, job.precision, devices)
+        self.device = device_for(device, job.precision)
         if self.device.type != "cuda":
             _refuse_what_needs_cuda(job, features, self.device)
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
@@ -88,9 +80,8 @@ class Trainer:
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
         refuse_unselectable(job.recipe, self.plans, len(self.rows))
-        self.step = OptimiserStep(job.recipe.gradient_clip, job.recipe.steps)
-        self.step.taken = [0] * len(self.method.networks)
-        self.spent = Spent()
+        self.budget = Budget(len(self.method.networks), job.recipe.steps)
+        self.step = OptimiserStep(job.recipe.gradient_clip, self.budget)
         self.place = -1
         self.curves = Curves(folder.tensorboard)
         self.history: list[Epoch] = []  # only filled on the first rank
@@ -102,9 +93,6 @@ class Trainer:
 
         Returns:
             Epochs, best epoch, dev recalls and cost of the run.
-
-        Raises:
-            TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
         """
         with ExitStack() as held_open:
             held_open.callback(self.curves.close)
@@ -112,35 +100,35 @@ class Trainer:
             def begin() -> dict[str, Any] | None:
                 held_open.enter_context(sole_owner(self.folder.path))
                 self.folder.claim(self.job.record(self.train_split))
-                state = self._newest_state()
-                if state is None or not self._ended(state["epochs"], state.get("taken", [])):
-                    self.folder.add_machine(machine_of(self.device), goes_on=state is not None)
-                    if changed := self.folder.add_plugins():
-                        print(f"WARNING: {changed}", file=sys.stderr)
-                return state
+                return self._newest_state()
 
-            self.epochs = self._resume(from_first_rank(begin))
+            self._resume(from_first_rank(begin))
             progress.skip(self._epochs_of_plan)
-            if self.epochs and rank() == 0 and not self._ended(self.epochs, self.step.taken):
-                print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
+            if not self._ended:
+                from_first_rank(self._record_machine)
             batches = self._batches(progress)
-            while not self._ended(self.epochs, self.step.taken):
+            while not self._ended:
                 self._epoch(self.epochs, batches, progress)
                 self.epochs += 1
             return from_first_rank(self._conclude)
 
-    def _ended(self, epochs: int, taken: Sequence[int]) -> bool:
-        """Whether a run with this many epochs, and this many steps of each network, is finished."""
-        if self.job.recipe.steps is None:
-            return epochs >= len(self.plans)
-        return sum(taken) >= self.job.recipe.steps * len(self.method.networks)
+    def _record_machine(self) -> None:
+        self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0)
+        if changed := self.folder.add_plugins():
+            print(f"WARNING: {changed}", file=sys.stderr)
+        if self.epochs:
+            print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
+
+    @property
+    def _ended(self) -> bool:
+        return self.epochs >= len(self.plans) if self.budget.steps is None else self.budget.used
 
     @property
     def _epochs_of_plan(self) -> float:
         """Progress of the run, in epochs of its plan."""
-        if self.job.recipe.steps is None:
+        if self.budget.steps is None:
             return self.epochs
-        return len(self.plans) * self.step.mean_taken / self.job.recipe.steps
+        return len(self.plans) * self.budget.mean_taken / self.budget.steps
 
     def _next_plan(self) -> tuple[EpochPlan, bool]:
         """Return the plan entry of the next epoch, and whether the previous epoch used the same entry.
@@ -159,7 +147,7 @@ class Trainer:
         return plan, not entered
 
     def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
-        begun_at, taken, budget = self._epochs_of_plan, sum(self.step.taken), self.job.recipe.steps
+        begun_at, taken, limited = self._epochs_of_plan, sum(self.budget.taken), self.budget.steps is not None
         plan, again = self._next_plan()
         self._prepare(index, plan)
         copy_first_rank(self.method)
@@ -167,27 +155,23 @@ class Trainer:
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
         # batch order depends on seed and plan entry: an entry used twice needs another seed for its second epoch
         batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
-        self.step.begin_epoch(list(self.method.networks))
+        networks = list(self.method.networks)
+        self.budget.begin_epoch(networks)
         device = self.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                if budget is not None:
-                    clip = self.job.recipe.gradient_clip
-                    self.spent.time_plain_steps(self.device, self.method.networks[0], batches, clip, index)
+                if limited:
+                    self.budget.time_plain_steps(networks[0], batches, self.job.recipe.gradient_clip, index)
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
-                with (
-                    suppress(StepsSpent),
-                    self.spent.training(self.method.networks, device),
-                    self.step.checked(),
-                ):
+                with suppress(StepsSpent), self.budget.training(networks, device), self.step.checked():
                     self.method.train_epoch(plan, batches, self.step)
-            self.step.restore_spent()
+            self.budget.end_epoch()
             if self.step.count == 0:
                 raise TrainingError(
                     f"nothing is trained: train_epoch of method {self.method.name} never called "
                     "step(network, loss, batch); call it for every batch"
                 )
-            if budget is not None and sum(self.step.taken) == taken:
+            if limited and sum(self.budget.taken) == taken:
                 raise TrainingError("no network took a step although the recipe has steps left, at the end")
         except TrainingError as error:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
@@ -195,7 +179,7 @@ class Trainer:
             raise type(error)(f"{error} of epoch {index}; {good}") from None
         similarities, means = self._score_dev(), self.step.epoch_means()
         line = from_first_rank(lambda: self._record(index, plan, similarities, means))
-        progress.finish(line, 1.0 if budget is None else self._epochs_of_plan - begun_at)
+        progress.finish(line, self._epochs_of_plan - begun_at if limited else 1.0)
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -268,7 +252,7 @@ class Trainer:
             epoch=plan.epoch,
             learning_rate=plan.learning_rate,
             steps=self.step.count,
-            taken=tuple(self.step.taken),
+            taken=tuple(self.budget.taken),
             dev=result.recalls(),
             best=plan.select and result.r_sum > best,
             loss=means.pop("loss", None),
@@ -300,9 +284,9 @@ class Trainer:
         return {
             "epochs": len(self.history),
             "steps": self.step.count,
-            "taken": list(self.step.taken),
+            "taken": list(self.budget.taken),
             "place": self.place,
-            "spent": self.spent.as_dict(),
+            "spent": dict(self.budget.spent),
             "method": self.method.state_dict(),
             "optimizers": optimizers,
             "history": [entry.model_dump(mode="json") for entry in self.history],
@@ -317,13 +301,12 @@ class Trainer:
         if state is not None:
             with fitting(self.folder.checkpoints):
                 history = [Epoch.model_validate(entry) for entry in state["history"]]
-                self._ended(state["epochs"], state.get("taken", []))
             self.folder.write_history(history)
         return state
 
-    def _resume(self, state: dict[str, Any] | None) -> int:
+    def _resume(self, state: dict[str, Any] | None) -> None:
         if state is None:
-            return 0
+            return
         with fitting(self.folder.checkpoints):
             self.method.load_state_dict(state["method"])
             self._make_optimizers(self.plans[0])
@@ -331,11 +314,13 @@ class Trainer:
                 load_optimizer(self.step.optimizers[module], saved)
             self.history = [Epoch.model_validate(entry) for entry in state["history"]]
             self.step.count = state["steps"]
-            self.step.taken = state.get("taken", self.step.taken)  # older checkpoints lack it
+            self.budget.taken = [
+                int(n) for n in state.get("taken", self.budget.taken)
+            ]  # older checkpoints lack it
             self.place = state.get("place", state["epochs"] - 1)
-            self.spent = Spent(**state.get("spent", {}))
+            self.budget.spent |= state.get("spent", {})
             self.best_sha256 = state.get("best_sha256")
-            return int(state["epochs"])
+            self.epochs = int(state["epochs"])
 
     def _conclude(self) -> Outcome:
         chosen = [entry for entry in self.history if entry.best]
@@ -348,9 +333,9 @@ class Trainer:
             epochs=len(self.history),
             best_epoch=last.index,
             dev=last.dev,
-            steps=tuple(self.step.taken),
-            pairs_seen=self.spent.captions / len(self.method.networks),
-            cost=self.spent.cost(self.step.mean_taken),
+            steps=tuple(self.budget.taken),
+            pairs_seen=self.budget.spent["captions"] / len(self.method.networks),
+            cost=self.budget.cost,
             best_sha256=self.best_sha256,
         )
         self.folder.write_outcome(outcome)

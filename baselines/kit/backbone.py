@@ -102,6 +102,8 @@ class Backbone(nn.Module, ABC):
     """Whether the backbone reads images and caption texts in place of region features and token ids."""
     tokenizer: ClassVar[str] = ""
     """Tokenizer of a backbone that does not read the dataset's tokens."""
+    captions_encoded: int = 0
+    """Number of captions that :meth:`captions_of` and :meth:`encode` have encoded: the cost of a training."""
     mixed: bool = False
     """Whether :meth:`autocast` multiplies in bfloat16; set by the engine."""
     embed_size: int
@@ -113,18 +115,17 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths on the CPU."""
+        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths on the CPU.
+
+        Methods call :meth:`captions_of`, which counts them.
+        """
 
     @abstractmethod
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarity of every image with every caption, float ``(n_images, n_captions)``, never bfloat16."""
 
     def image_image_similarities(self, images: Encoded, variant: IntraModal = "gsc") -> Tensor:
-        """Similarity of every image with every image, ``[row item, anchor column]`` (GSC, Eq. 7); refused by default.
-
-        Raises:
-            TrainingError: not ``intra_modal``.
-        """
+        """Similarity of all images with all images, ``[row item, anchor column]`` (GSC, Eq. 7); refused by default."""
         raise self._not_intra_modal()
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
@@ -174,11 +175,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def inputs(cls, config: Any, dataset: PairedDataset) -> PairedDataset:
-        """Return the dataset in the form that this backbone reads; unchanged by default.
-
-        Raises:
-            DataError: the dataset lacks what the backbone reads.
-        """
+        """Return the dataset in the form that this backbone reads; unchanged by default."""
         if dataset.n_regions == 0:
             raise DataError(
                 f"{dataset.name} has images without region features, which backbone {cls.name} reads; "
@@ -202,7 +199,12 @@ class Backbone(nn.Module, ABC):
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
         """Embed the images and captions of a batch."""
         images = self.encode_images(batch.image_features, batch.image_lengths)
-        return images, self.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        return images, self.captions_of(batch)
+
+    def captions_of(self, batch: Batch) -> Encoded:
+        """Embed the captions of a batch, and count them."""
+        self.captions_encoded += len(batch)
+        return self.encode_captions(batch.caption_tokens, batch.caption_lengths)
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
         """Compute ``auxiliary`` of :class:`Output`, float ``(pairs,)``; zero by default."""
@@ -220,11 +222,7 @@ class Backbone(nn.Module, ABC):
         return captions
 
     def load_weights(self, state: Mapping[str, Tensor]) -> None:
-        """Load weights, in their own precision.
-
-        Raises:
-            TrainingError: a weight is missing, left over or of another shape.
-        """
+        """Load weights, in their own precision."""
         self.to(next(tensor.dtype for tensor in state.values() if tensor.is_floating_point()))
         try:
             self.load_state_dict(dict(state))

@@ -32,6 +32,8 @@ READERS = 2
 SHARE_OF_FREE = 0.5
 """Largest share of a GPU's free memory that ``auto`` gives to features; the networks need the rest."""
 IMAGES_AT_ONCE = 512
+CPU_BYTES = 32 * 2**20
+GPU_BYTES = 2**30
 
 
 def derive_seed(seed: int, *purpose: object) -> int:
@@ -167,9 +169,6 @@ class TrainingBatches:
     Attributes:
         features: ``mapped`` or ``gpu``.
         readers: processes that read batches ahead; 0 if no GPU would wait for the disk.
-
-    Raises:
-        TrainingError: the features do not fit on the device.
     """
 
     def __init__(
@@ -188,12 +187,12 @@ class TrainingBatches:
         self._dataset = dataset
         self.batch_size = batch_size
         self.seed = seed
-        self._device = device or torch.device("cpu")
+        self.device = device or torch.device("cpu")
         self._rows = np.arange(len(dataset)) if pair_rows is None else pair_rows
         self._on_batch = on_batch
-        self.features = where_features_lie(features, self._device, dataset)
-        self._resident = features_on(self._device, dataset) if self.features == "gpu" else None
-        self.readers = READERS if self._device.type == "cuda" and self._resident is None else 0
+        self.features = where_features_lie(features, self.device, dataset)
+        self._resident = features_on(self.device, dataset) if self.features == "gpu" else None
+        self.readers = READERS if self.device.type == "cuda" and self._resident is None else 0
         self.epoch_key: tuple[object, ...] = ()
 
     @property
@@ -253,7 +252,7 @@ class TrainingBatches:
         """
         rows = pair_ids.cpu().numpy()
         images = rows if images_of is None else images_of.cpu().numpy()
-        return collate(self._dataset, rows, self._resident, image_rows=images).to(self._device)
+        return collate(self._dataset, rows, self._resident, image_rows=images).to(self.device)
 
     def _order(
         self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...], batch_size: int
@@ -268,7 +267,7 @@ class TrainingBatches:
 
     def _read(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
         for batch in self._collated(wanted):
-            moved = batch.to(self._device)
+            moved = batch.to(self.device)
             if self._on_batch is not None:
                 self._on_batch(len(moved))
             yield moved
@@ -281,7 +280,7 @@ class TrainingBatches:
             batch_size=None,  # no batching by torch: each entry of the sampler is already a batch
             sampler=wanted,
             num_workers=self.readers,
-            pin_memory=self._device.type == "cuda",
+            pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # DataLoader draws a seed; the training's own generator must not change
         )
         with ctrl_c_ignored():  # only the training process handles it; it ends its readers
@@ -320,9 +319,6 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
 
     Returns:
         ``(n_images, n_regions, feature_dim)``.
-
-    Raises:
-        TrainingError: the features do not fit into the GPU's free memory.
     """
     features = dataset.image_features
     dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
@@ -348,3 +344,17 @@ def size_of_features(dataset: PairedDataset) -> int:
 def free_memory(device: torch.device) -> int | None:
     """Return the free memory of a GPU in bytes; None for a CPU, which can swap."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
+def memory_budget(device: torch.device) -> int:
+    """Return the memory for the temporary tensors of one block, in bytes.
+
+    The block size influences the last bits of a result, because blocks are summed one after another. It therefore
+    depends only on the device, not on its free memory: a constant on a CPU, a sixteenth of the total memory on a GPU,
+    at most 1 GiB.
+    """
+    if device.type == "meta":  # costs are counted there, as on a GPU with enough memory
+        return GPU_BYTES
+    if device.type != "cuda":
+        return CPU_BYTES
+    return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)

@@ -267,11 +267,7 @@ class Method(nn.Module, ABC):
         return plan.learning_rate
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Return every epoch of the run, in order, as a pure function of the config; by default its schedule.
-
-        Raises:
-            RecipeError: the config has no schedule.
-        """
+        """Return every epoch of the run, in order, as a pure function of the config; by default its schedule."""
         if not isinstance(self.config, StepDecay):
             raise RecipeError(
                 f"method {self.name} has no schedule; derive its Config from StepDecay, or give the method a plan()"

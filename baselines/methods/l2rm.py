@@ -314,6 +314,4 @@ def whole(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
 def compared(network: Backbone, images_of: Batch, captions_of: Batch) -> Tensor:
     """Similarities of the images of one batch with the captions of another, float ``(n_images, n_captions)``."""
     images = network.encode_images(images_of.image_features, images_of.image_lengths)
-    return network.compare(
-        images, network.encode_captions(captions_of.caption_tokens, captions_of.caption_lengths)
-    )
+    return network.compare(images, network.captions_of(captions_of))

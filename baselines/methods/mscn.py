@@ -176,7 +176,7 @@ class SinglePass(nn.Module):
     def forward(self, batch: Batch, own: bool) -> Tensor:
         """Logits of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
         images = self.network.encode_images(batch.image_features, batch.image_lengths)
-        captions = self.network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        captions = self.network.captions_of(batch)
         compare = self.network.own_logits if own else self.network.all_logits
         return compare(images, captions)
 

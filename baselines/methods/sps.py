@@ -157,7 +157,7 @@ class SPS(ContrastiveCoTeaching):
         """Train on the noisy images with the captions of their proxies."""
         network.train()
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
-        captions = network.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
+        captions = network.captions_of(strict).chosen(proxies)
         losses = labels * self.pair_losses(network.compare(images, captions))
         step(network, losses.mean(), noisy)
 

@@ -18,7 +18,6 @@ from torch import distributed
 
 import baselines.engine.job
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob, build_method
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
@@ -32,6 +31,7 @@ from baselines.kit.batches import Batch, TrainingBatches, Wanted
 from baselines.kit.distributed import (
     average_gradients,
     copy_first_rank,
+    device_for,
     from_first_rank,
     gathered_on_first,
     own_columns,

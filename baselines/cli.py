@@ -190,11 +190,10 @@ def train(
     from rich.console import Console
 
     from baselines.engine.job import TrainingJob
-    from baselines.engine.progress import TrainingProgress
     from baselines.engine.recipe import Recipe, with_settings
     from baselines.engine.run_folder import RunFolder
     from baselines.engine.statement import noise_of
-    from baselines.engine.train import Trainer
+    from baselines.engine.train import Trainer, TrainingProgress
     from baselines.kit.distributed import rank
     from ncl_bench.data import dataset_spec
     from ncl_bench.evaluation.statement import opening_line

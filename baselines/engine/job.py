@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from baselines.backbones import BACKBONES, build_backbone
+from baselines.backbones import BACKBONES
 from baselines.engine.measures import hidden_correspondence
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Run
@@ -172,12 +172,9 @@ def initial_network(
     """
     recipe = job.recipe
     try:
-        network = build_backbone(
-            recipe.backbone["name"],
-            recipe.backbone_config,
-            feature_dim=dataset.feature_dim,
-            n_regions=dataset.n_regions,
-            vocabulary_size=vocabulary_size,
+        make: Any = job.backbone
+        network: Backbone = make(
+            recipe.backbone_config, dataset.feature_dim, dataset.n_regions, vocabulary_size
         )
     except RuntimeError as error:  # torch finds no memory for its weights
         raise TrainingError(

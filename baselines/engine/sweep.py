@@ -27,10 +27,10 @@ from rich.table import Table as PrintedTable
 
 from baselines.engine.job import TrainingJob
 from baselines.engine.printed import printed_row, printed_sum, published_rows
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.slurm import job_pool
+from baselines.engine.train import TrainingProgress
 from baselines.kit.batches import Features
 from baselines.recipes import TABLES, on_dataset, recipe_names
 from baselines.recipes.ablation import Ablation, ablations

@@ -13,11 +13,10 @@ from support.few_digits import cut_short, digits_job, few_digits_recipe, outcome
 from torch import nn
 
 from baselines.engine.job import TrainingJob, refuse_unselectable
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.step import Budget, OptimiserStep, StepsSpent
-from baselines.engine.train import Trainer
+from baselines.engine.train import Trainer, TrainingProgress
 from baselines.kit.batches import Batch
 from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.backbones.encoders import GlobalVector, WordEncoder, unit_length, valid_items, xavier_linear
+from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
 from baselines.backbones.pairwise import (
     SHARPNESS,
     SLOPE,
@@ -39,7 +39,7 @@ from baselines.backbones.pairwise import (
     plan_blocks,
     within_memory,
 )
-from baselines.backbones.reasoning import AttentionFiltration, GraphReasoning, moments
+from baselines.backbones.reasoning import AttentionFiltration, GlobalVector, GraphReasoning, moments
 from baselines.backbones.squared_difference import (
     attended_difference,
     positionwise_difference,

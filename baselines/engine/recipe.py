@@ -269,10 +269,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
 
 def _short(value: Any) -> str:
     """Write a value of ``--set`` in at most 80 characters."""
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        text = shorten(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

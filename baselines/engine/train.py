@@ -141,8 +141,15 @@ class Trainer:
                 f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
             )
         self.device = device_for(device, job.precision)
-        if self.device.type != "cuda":
-            _refuse_what_needs_cuda(job, features, self.device)
+        for option, wanted in (
+            ("precision tf32", job.precision == "tf32"),
+            ("features gpu", features == "gpu"),
+        ):
+            if wanted and self.device.type != "cuda":
+                raise TrainingError(
+                    f"--{option} needs a CUDA device, but training is on the {self.device.type}; leave it out, or "
+                    "train on a GPU"
+                )
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
         trusted = trusted_rows(
@@ -418,15 +425,3 @@ class Trainer:
         )
         self.folder.write_outcome(outcome)
         return outcome
-
-
-def _refuse_what_needs_cuda(job: TrainingJob, features: Features, device: torch.device) -> None:
-    asked = {
-        "--precision tf32": job.precision == "tf32",
-        "--features gpu": features == "gpu",
-    }
-    for name, wanted in asked.items():
-        if wanted:
-            raise TrainingError(
-                f"{name} needs a CUDA device, but training is on the {device.type}; leave it out, or train on a GPU"
-            )

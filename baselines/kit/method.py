@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
@@ -308,7 +309,7 @@ class Method(nn.Module, ABC):
         return similarities
 
 
-class Registry(MutableMapping[str, type[T]]):
+class Registry(UserDict[str, type[T]]):
     """Mapping from name to class; classes of this package are imported on first use, plugins add theirs.
 
     Args:
@@ -318,30 +319,16 @@ class Registry(MutableMapping[str, type[T]]):
 
     def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
         self._kind = kind
-        self._entries: dict[str, Any] = dict(shipped)
+        entries: Any = shipped
+        super().__init__(entries)
 
     def __getitem__(self, name: str) -> type[T]:
-        entry = self._entries[name]
+        entry: Any = self.data[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
-            entry = self._entries[name] = getattr(import_module(module), attribute)
+            entry = self.data[name] = getattr(import_module(module), attribute)
         found: type[T] = entry
         return found
-
-    def __setitem__(self, name: str, entry: type[T]) -> None:
-        self._entries[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def add(self, entry: Entry) -> Entry:
         """Register a class under its ``name``; also a decorator, for a class in a user's own file.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from baselines.engine.devices import device_for
+from baselines.kit.distributed import device_for
 from ncl_bench.data.pictures import as_seen, open_picture
 from ncl_bench.errors import NclBenchError, unknown_name
 from ncl_bench.extras import require

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from baselines.audit.result import Estimate, LabelledDetection, LabelledPairs, Stratum, suspicion
-from baselines.kit.randomness import derive_seed
+from baselines.kit.batches import derive_seed
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import taken
 from ncl_bench.data.pair_labels import FEWEST, LABELS, read_pair_labels, strata

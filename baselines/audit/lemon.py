@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from baselines.audit.pairs import among_others, sample_of, table_of
-from baselines.kit.randomness import derive_seed
+from baselines.kit.batches import derive_seed
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError

@@ -33,9 +33,9 @@ from baselines.audit.result import (
     suspicion,
     truth_of,
 )
-from baselines.engine.devices import device_for
 from baselines.engine.scoring import embed
 from baselines.engine.statement import CLEAN_PROBABILITY
+from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec, refuse_damage
 from ncl_bench.data.paired import PairedDataset

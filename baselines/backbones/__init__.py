@@ -1,8 +1,8 @@
 """The backbones, by name."""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from baselines.kit.registry import Registry
+from baselines.kit.method import Registry
 from ncl_bench.errors import RecipeError, unknown_name
 
 if TYPE_CHECKING:
@@ -20,17 +20,7 @@ BACKBONES: "Registry[Backbone]" = Registry(
         "vsrn": "baselines.backbones.vsrn:VSRN",
     },
 )
-AnyBackbone = TypeVar("AnyBackbone", bound="type[Backbone]")
-
-
-def register(backbone: AnyBackbone) -> AnyBackbone:
-    """Make a backbone known under its ``name``; also a decorator, for a backbone in a file of one's own.
-
-    Raises:
-        RecipeError: another backbone has this name, or the class lacks its name, title or ``Config``.
-    """
-    BACKBONES.add(backbone)
-    return backbone
+register = BACKBONES.add
 
 
 def build_backbone(
@@ -44,9 +34,6 @@ def build_backbone(
         feature_dim: of a region feature.
         n_regions: regions per image.
         vocabulary_size: rows of the word embedding.
-
-    Raises:
-        RecipeError: no backbone of that name.
     """
     if name not in BACKBONES:
         raise RecipeError(unknown_name("backbone", name, BACKBONES))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from baselines.backbones.gru import all_states, packed, padded
+from baselines.backbones.encoders import all_states, packed, padded
 from baselines.kit.batches import sent
 
 

@@ -48,9 +48,6 @@ class CLIP(CosineBackbone):
         feature_dim: values per patch.
         n_regions: patches per image.
         vocabulary_size: rows of the word embedding: the tokenizer's and those that a method adds.
-
-    Raises:
-        TrainingError: ``open_clip`` is not installed, or the model is unknown or of another kind.
     """
 
     name = "clip"
@@ -98,6 +95,7 @@ class CLIP(CosineBackbone):
         """Encode a batch, split over the ranks, because the towers are nearly all of the work."""
         if not self.shared_out:
             return super().encode(batch)
+        self.captions_encoded += len(batch)
 
         def images(rows: slice) -> Tensor:
             return self.encode_images(batch.image_features[rows], batch.image_lengths[rows]).vectors
@@ -123,12 +121,7 @@ class CLIP(CosineBackbone):
 
     @classmethod
     def inputs(cls, config: CLIPConfig, dataset: PairedDataset) -> PairedDataset:
-        """The dataset with images instead of region features, and OpenCLIP's tokens.
-
-        Raises:
-            DataError: it has no images, or no caption texts.
-            TrainingError: see the class.
-        """
+        """The dataset with images instead of region features, and OpenCLIP's tokens."""
         if dataset.images is None and dataset.name in DATASETS and DATASETS[dataset.name].embedded:
             raise DataError(
                 f"{dataset.name} has no picture of every {dataset.split} pair here, which backbone clip reads; choose "
@@ -181,11 +174,7 @@ class CLIP(CosineBackbone):
         return f"{cls.title_of(config)} ({source}, sha256 {sha256_of_file(path)[:12]})"
 
     def load_pretrained(self) -> None:
-        """Load all pre-trained weights; words added by a method keep their random weights.
-
-        Raises:
-            TrainingError: the weights cannot be fetched or read, or do not fit.
-        """
+        """Load all pre-trained weights; words added by a method keep their random weights."""
         path = weights_file(self.config)
         if path is None:
             return

@@ -58,11 +58,7 @@ class CLIPConfig(BaseModel):
 
 
 def open_clip_package() -> Any:
-    """Import the package; only users of this backbone need it.
-
-    Raises:
-        TrainingError: the package is not installed or does not load.
-    """
+    """Import the package; only users of this backbone need it."""
     try:
         import open_clip
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision was built for another torch
@@ -79,11 +75,7 @@ def byte_pairs() -> Any:
 
 
 def architecture(config: CLIPConfig) -> dict[str, Any]:
-    """Options of ``open_clip.CLIP``, with explicit sizes where other code reads them.
-
-    Raises:
-        TrainingError: OpenCLIP does not have the model or its weights, or the model is of another kind.
-    """
+    """Options of ``open_clip.CLIP``, with explicit sizes where other code reads them."""
     found = named(config.model) if isinstance(config.model, str) else config.model.model_dump()
     if _known_weights(config).get("quick_gelu"):
         found["quick_gelu"] = True
@@ -101,11 +93,7 @@ def architecture(config: CLIPConfig) -> dict[str, Any]:
 
 
 def named(name: str) -> dict[str, Any]:
-    """One of OpenCLIP's architectures.
-
-    Raises:
-        TrainingError: there is none of this name.
-    """
+    """One of OpenCLIP's architectures."""
     open_clip = open_clip_package()
     if name not in open_clip.list_models():
         near = get_close_matches(name, open_clip.list_models(), n=3) or ["ViT-B-32"]
@@ -141,11 +129,7 @@ def transform(config: CLIPConfig, size: int) -> Callable[[Any], Tensor]:
 
 
 def weights_file(config: CLIPConfig) -> Path | None:
-    """Path of the weights, fetched if needed; None for random weights.
-
-    Raises:
-        TrainingError: the file does not exist or cannot be fetched.
-    """
+    """Path of the weights, fetched if needed; None for random weights."""
     if config.weights:
         return readable(Path(config.weights), TrainingError, "a safetensors file with backbone.weights")
     if not config.pretrained:
@@ -161,11 +145,7 @@ def weights_file(config: CLIPConfig) -> Path | None:
 
 
 def weights(path: Path, config: CLIPConfig) -> dict[str, Tensor]:
-    """Read the weights of :func:`weights_file` under OpenCLIP's names.
-
-    Raises:
-        TrainingError: the file is damaged.
-    """
+    """Read the weights of :func:`weights_file` under OpenCLIP's names."""
     if not config.weights:  # fetched weights come in several formats; OpenCLIP's loader reads them
         plain = open_clip_package().CLIP(**architecture(config))
         open_clip_package().load_checkpoint(plain, str(path))

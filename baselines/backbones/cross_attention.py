@@ -22,10 +22,10 @@ from baselines.backbones.pairwise import (
     in_given_order,
     kept,
     longest_first,
-    memory_budget,
     recomputed,
 )
 from baselines.kit.backbone import Backbone, Encoded
+from baselines.kit.batches import memory_budget
 
 SMALLEST_PRODUCT, SMALLEST_SQUARE = 1e-8, 1e-24
 """Lower bounds of the product of two lengths in a cosine, and of one length."""

@@ -1,11 +1,18 @@
-"""Shared layers: unit length, Xavier layers, words in context, and one vector per image or caption."""
+"""Shared layers: unit length, Xavier layers, words in context, and one-layer gated recurrent units.
+
+On a GPU, cuDNN runs ``torch.nn.GRU``. On a CPU that module backpropagates through about twenty small operations per
+item, which dominates a step of a small network. There, :func:`states` computes the same from the module's parameters
+with its own matrix products: 7 operations per item forward and 4 backward, for both directions at once.
+"""
 
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from baselines.backbones.gru import both_directions
 from baselines.kit.batches import sent
 
 EPSILON = 1e-8
@@ -63,35 +70,204 @@ class WordEncoder(nn.Module):
         return both_directions(self.gru, words, lengths)
 
 
-class GlobalVector(nn.Module):
-    """One vector per image or caption, by self-attention over its parts (SGRAF, section 3.1).
+def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """Mean of both directions' states, float ``(n, longest, hidden_size)``, zero beyond the lengths."""
+    forwards, backwards = states(gru, sequences, lengths).unbind(dim=2)
+    return (forwards + backwards) / 2
+
+
+def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """State of a one-direction GRU after each sequence's last item, float ``(n, hidden_size)``."""
+    rows = torch.arange(len(sequences), device=sequences.device)
+    return states(gru, sequences, lengths)[rows, sent(lengths - 1, sequences.device), 0]
+
+
+def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
+    """States of a one-direction GRU over sequences of equal length, float ``(n, length, hidden_size)``."""
+    if _is_left_to_torch(sequences):
+        found: Tensor = gru(sequences)[0]
+        return found
+    n, length, _ = sequences.shape
+    return states(gru, sequences, torch.full((n,), length)).squeeze(2)
+
+
+def states(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
+    """States of a GRU, float ``(n, longest, directions, hidden_size)``, zero beyond the lengths.
 
     Args:
-        embed_size: dimension of the joint space.
-        dropout: in [0, 1).
-        n_regions: batch normalisation per region, for images; None for no normalisation, for captions.
+        gru: one layer, with biases, ``batch_first``.
+        sequences: float ``(n, longest, input_size)``.
+        lengths: int64 ``(n,)``, at least 1, in any order, on the CPU.
+    """
+    n, longest, _ = sequences.shape
+    if _is_left_to_torch(sequences):
+        return padded(gru(packed(sequences, lengths))[0], longest).view(n, longest, -1, gru.hidden_size)
+    if torch.is_autocast_enabled("cpu"):  # bfloat16 does not speed up products of single items
+        with torch.autocast("cpu", enabled=False):
+            return states(gru, sequences.float(), lengths)
+    endings = ("", "_reverse") if gru.bidirectional else ("",)
+    parameters = (
+        torch.stack([getattr(gru, f"{name}_l0{ending}") for ending in endings])
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    run = cast("Callable[..., Tensor]", _States.apply)
+    return run(sequences, *parameters, _order(lengths, longest, len(endings)))
+
+
+def _is_left_to_torch(sequences: Tensor) -> bool:
+    return sequences.device.type != "cpu"
+
+
+def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
+    """Pack the first ``lengths`` entries of every row.
+
+    Like ``pack_padded_sequence`` with ``enforce_sorted=False``, but the order of the rows is computed on the CPU.
+    """
+    falling, order = torch.sort(lengths, descending=True)
+    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    order, back = (sent(x, sequences.device) for x in (order, back))
+    data, batch_sizes, _, _ = pack_padded_sequence(
+        sequences.index_select(0, order), falling, batch_first=True
+    )
+    return PackedSequence(data, batch_sizes, order, back)
+
+
+def padded(sequences: PackedSequence, longest: int | None = None) -> Tensor:
+    """Unpack rows in their original order, zero beyond their lengths.
+
+    Args:
+        sequences: from :func:`packed`.
+        longest: entries per row (default: the longest sequence).
+    """
+    in_order = sequences._replace(sorted_indices=None, unsorted_indices=None)
+    rows, _ = pad_packed_sequence(in_order, batch_first=True, total_length=longest)
+    assert sequences.unsorted_indices is not None
+    return rows.index_select(0, sequences.unsorted_indices)
+
+
+class _Order(NamedTuple):
+    """Reading order of the items: all first items, then all second ones, longer sequences first.
+
+    Attributes:
+        items: int64 ``(directions, total)``, position of each item among all ``n * longest``.
+        sizes: number of items at each time step, decreasing.
     """
 
-    def __init__(self, embed_size: int, dropout: float, n_regions: int | None = None) -> None:
-        super().__init__()
-        local: list[nn.Module] = [] if n_regions is None else [nn.BatchNorm1d(n_regions)]
-        overall: list[nn.Module] = [] if n_regions is None else [nn.BatchNorm1d(embed_size)]
-        ending = [nn.Tanh(), nn.Dropout(dropout)]
-        self.local = nn.Sequential(xavier_linear(embed_size, embed_size), *local, *ending)
-        self.overall = nn.Sequential(xavier_linear(embed_size, embed_size), *overall, *ending)
-        self.common = xavier_linear(embed_size, 1)
+    items: Tensor
+    sizes: list[int]
 
-    def forward(self, parts: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Unit vectors, float ``(n, dim)``.
 
-        Args:
-            parts: float ``(n, parts, dim)``, zero beyond a row's length.
-            lengths: int64 ``(n,)`` (default: all parts).
-        """
-        n_parts = parts.shape[1] if lengths is None else sent(lengths, parts.device)[:, None].to(parts)
-        mean = parts.sum(dim=1) / n_parts
-        scores = self.common(self.local(parts) * self.overall(mean)[:, None]).squeeze(-1)
-        if lengths is not None:
-            scores = scores.masked_fill(~valid_items(lengths, parts.shape[1], parts.device), -torch.inf)
-        weights = torch.softmax(scores, dim=1)
-        return unit_length((weights[..., None] * parts).sum(dim=1))
+def _order(lengths: Tensor, longest: int, directions: int) -> _Order:
+    falling, rows = torch.sort(lengths, descending=True)
+    times = torch.arange(int(falling[0]))[:, None]
+    read = times < falling
+    items = [rows * longest + times, rows * longest + falling - 1 - times][:directions]
+    return _Order(torch.stack([x[read] for x in items]), read.sum(dim=1).tolist())
+
+
+class _States(torch.autograd.Function):
+    """GRU with a hand-written backward pass. Input x, state h, elementwise ``*`` (Cho et al., 2014, in cuDNN's form):
+
+    r = sigmoid(W_r x + b_r + U_r h + c_r), z = sigmoid(W_z x + b_z + U_z h + c_z),
+    m = U_n h + c_n, n = tanh(W_n x + b_n + r * m), and the next state is n + z * (h - n).
+
+    Second derivatives are left to autograd.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor, order: _Order
+    ) -> Tensor:
+        hidden = u.shape[2]
+        items = sequences.flatten(0, 1)[order.items]
+        from_items = torch.cat([c[:, : 2 * hidden], torch.zeros_like(c[:, 2 * hidden :])], dim=1) + b
+        gates = torch.baddbmm(from_items[:, None], items, w.transpose(1, 2))
+        kept, found = (gates.new_empty(*gates.shape[:2], hidden) for _ in range(2))
+        h = gates.new_zeros(len(u), order.sizes[0], hidden)
+        room = gates.new_empty(h.numel() * 3)
+        new_bias, u_back = c[:, None, 2 * hidden :], u.transpose(1, 2)
+        at = [
+            torch.split(x, order.sizes, dim=1)
+            for x in (gates[..., : 2 * hidden], gates[..., 2 * hidden :], kept, found)
+        ]
+        for both, n, m, h_next in zip(*at, strict=True):
+            h = h[:, : n.shape[1]]
+            from_state = room[: 3 * h.numel()].view(*h.shape[:2], -1)
+            torch.bmm(h, u_back, out=from_state)
+            both.add_(from_state[..., : 2 * hidden]).sigmoid_()
+            torch.add(from_state[..., 2 * hidden :], new_bias, out=m)
+            n.addcmul_(both[..., :hidden], m).tanh_()
+            h = torch.lerp(n, h, both[..., hidden:], out=h_next)
+        ctx.order = order
+        ctx.save_for_backward(sequences, w, u, b, c, gates, kept, found)
+        return _in_place(found, sequences, order)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, gates, kept, found = ctx.saved_tensors
+        order: _Order = ctx.order
+        if torch.is_grad_enabled():
+            again = _by_autograd(order, *inputs)
+            needed = [x for x, wanted in zip(inputs, ctx.needs_input_grad, strict=False) if wanted]
+            grads = iter(torch.autograd.grad(again, needed, grad, create_graph=True))
+            return *(next(grads) if wanted else None for wanted in ctx.needs_input_grad[:5]), None
+        sequences, w, u, _, _ = inputs
+        hidden = u.shape[2]
+        r, z, n = gates.chunk(3, dim=-1)
+        of_new = (1 - z).addcmul_(n * n, z - 1)
+        slopes = gates.new_empty(*found.shape[:2], 3, hidden)  # derivatives of r, z and m by the state
+        torch.mul(of_new, r, out=slopes[:, :, 2])
+        torch.mul(found - n, 1 - z, out=slopes[:, :, 1])
+        torch.mul(slopes[:, :, 2], kept * (1 - r), out=slopes[:, :, 0])
+        d_states = torch.stack([x[i] for x, i in zip(grad.flatten(0, 1).unbind(1), order.items, strict=True)])
+        d_gates = torch.empty_like(gates)
+        room = gates.new_empty(len(u) * order.sizes[0] * hidden)
+        carried = room[:0].view(len(u), 0, hidden)
+        at = [torch.split(x, order.sizes, dim=1) for x in (d_states, slopes, d_gates.view(slopes.shape), z)]
+        for d_h, slope, d_gate, z_now in zip(*(x[::-1] for x in at), strict=True):
+            d_h[:, : carried.shape[1]].add_(carried)
+            torch.mul(d_h[:, :, None], slope, out=d_gate)
+            carried = room[: d_h.numel()].view(d_h.shape)
+            torch.mul(d_h, z_now, out=carried)
+            carried.baddbmm_(d_gate.flatten(2), u)
+        d_u = d_gates[:, order.sizes[0] :].transpose(1, 2) @ found[:, _before(order.sizes)]
+        d_c = d_gates.sum(dim=1)
+        torch.mul(d_states, of_new, out=d_gates[..., 2 * hidden :])
+        items = sequences.flatten(0, 1)[order.items]
+        d_w, d_b = d_gates.transpose(1, 2) @ items, d_gates.sum(dim=1)
+        d_sequences = None
+        if ctx.needs_input_grad[0]:
+            d_sequences = torch.zeros_like(sequences)
+            for of_items, places in zip(d_gates @ w, order.items, strict=True):
+                d_sequences.flatten(0, 1).index_add_(0, places, of_items)
+        return d_sequences, d_w, d_u, d_b, d_c, None
+
+
+def _before(sizes: list[int]) -> Tensor:
+    """Position of the previous item in its sequence, for all items but the first ones, int64."""
+    counts = torch.tensor(sizes)
+    return torch.arange(sizes[0], sum(sizes)) - counts[:-1].repeat_interleave(counts[1:])
+
+
+def _in_place(found: Tensor, sequences: Tensor, order: _Order) -> Tensor:
+    """Unpack states ``(directions, total, hidden)`` to ``(n, longest, directions, hidden)``, zero past the lengths."""
+    n, longest, _ = sequences.shape
+    out = found.new_zeros(n * longest, len(found), found.shape[2])
+    for direction, (rows, places) in enumerate(zip(found, order.items, strict=True)):
+        out[places, direction] = rows
+    return out.view(n, longest, *out.shape[1:])
+
+
+def _by_autograd(order: _Order, sequences: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Compute the equations step by step, for autograd."""
+    from_items = torch.baddbmm(b[:, None], sequences.flatten(0, 1)[order.items], w.transpose(1, 2))
+    h = from_items.new_zeros(len(u), order.sizes[0], u.shape[2])
+    found = []
+    for entering in torch.split(from_items, order.sizes, dim=1):
+        h = h[:, : entering.shape[1]]
+        r, z, n = entering.chunk(3, dim=-1)
+        r_kept, z_kept, m = torch.baddbmm(c[:, None], h, u.transpose(1, 2)).chunk(3, dim=-1)
+        n = torch.tanh(n + torch.sigmoid(r + r_kept) * m)
+        h = n + torch.sigmoid(z + z_kept) * (h - n)
+        found.append(h)
+    return _in_place(torch.cat(found, dim=1), sequences, order)

@@ -14,28 +14,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from baselines.backbones.encoders import unit_length, valid_items
-from baselines.kit.batches import sent
+from baselines.kit.batches import memory_budget, sent
 
 SHARPNESS = 9.0
 SLOPE = 0.1
 HIDDEN = -1e9
-
-CPU_BYTES = 32 * 2**20
-GPU_BYTES = 2**30
-
-
-def memory_budget(device: torch.device) -> int:
-    """Return the memory for the temporary tensors of one block, in bytes.
-
-    The block size influences the last bits of a result, because blocks are summed one after another. It therefore
-    depends only on the device, not on its free memory: a constant on a CPU, a sixteenth of the total memory on a GPU,
-    at most 1 GiB.
-    """
-    if device.type == "meta":  # costs are counted there, as on a GPU with enough memory
-        return GPU_BYTES
-    if device.type != "cuda":
-        return CPU_BYTES
-    return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)
 
 
 @dataclass(frozen=True)

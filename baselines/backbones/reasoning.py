@@ -1,4 +1,4 @@
-"""Graph reasoning of SGR and attention filtration of SAF over similarity nodes (SGRAF, AAAI 2021, 3.2 and 3.3)."""
+"""Parts of SGRAF (AAAI 2021): global vectors (3.1), graph reasoning of SGR (3.2) and filtration of SAF (3.3)."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from baselines.backbones.encoders import EPSILON, unit_length, xavier_linear
+from baselines.backbones.encoders import EPSILON, unit_length, valid_items, xavier_linear
+from baselines.kit.batches import sent
+
+
+class GlobalVector(nn.Module):
+    """One vector per image or caption, by self-attention over its parts (SGRAF, section 3.1).
+
+    Args:
+        embed_size: dimension of the joint space.
+        dropout: in [0, 1).
+        n_regions: batch normalisation per region, for images; None for no normalisation, for captions.
+    """
+
+    def __init__(self, embed_size: int, dropout: float, n_regions: int | None = None) -> None:
+        super().__init__()
+        local: list[nn.Module] = [] if n_regions is None else [nn.BatchNorm1d(n_regions)]
+        overall: list[nn.Module] = [] if n_regions is None else [nn.BatchNorm1d(embed_size)]
+        ending = [nn.Tanh(), nn.Dropout(dropout)]
+        self.local = nn.Sequential(xavier_linear(embed_size, embed_size), *local, *ending)
+        self.overall = nn.Sequential(xavier_linear(embed_size, embed_size), *overall, *ending)
+        self.common = xavier_linear(embed_size, 1)
+
+    def forward(self, parts: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Unit vectors, float ``(n, dim)``.
+
+        Args:
+            parts: float ``(n, parts, dim)``, zero beyond a row's length.
+            lengths: int64 ``(n,)`` (default: all parts).
+        """
+        n_parts = parts.shape[1] if lengths is None else sent(lengths, parts.device)[:, None].to(parts)
+        mean = parts.sum(dim=1) / n_parts
+        scores = self.common(self.local(parts) * self.overall(mean)[:, None]).squeeze(-1)
+        if lengths is not None:
+            scores = scores.masked_fill(~valid_items(lengths, parts.shape[1], parts.device), -torch.inf)
+        weights = torch.softmax(scores, dim=1)
+        return unit_length((weights[..., None] * parts).sum(dim=1))
 
 
 class ReasoningStep(nn.Module):

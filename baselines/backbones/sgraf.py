@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.backbones.encoders import GlobalVector, WordEncoder, unit_length, valid_items, xavier_linear
+from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
 from baselines.backbones.pairwise import (
     SHARPNESS,
     SLOPE,
@@ -35,17 +35,17 @@ from baselines.backbones.pairwise import (
     attention,
     in_given_order,
     joined,
-    memory_budget,
     mirrored,
     plan_blocks,
     within_memory,
 )
-from baselines.backbones.reasoning import AttentionFiltration, GraphReasoning, moments
+from baselines.backbones.reasoning import AttentionFiltration, GlobalVector, GraphReasoning, moments
 from baselines.backbones.squared_difference import (
     attended_difference,
     positionwise_difference,
 )
 from baselines.kit.backbone import Backbone, Encoded, IntraModal
+from baselines.kit.batches import memory_budget
 from baselines.kit.distributed import of_all_captions, own_strips, split_by_captions, summed_over_ranks
 
 INTRA_MODAL_OFFSET = 1e-6
@@ -120,7 +120,7 @@ class SGRAF(Backbone):
         # the nodes of all images may not fit into memory, so images are processed in parts
         rows = self._rows_at_once(len(images), images.vectors.shape[1], captions)
         logits = [
-            self._attended_logits(part, whole, None, captions)
+            self._attended(part, whole, None, captions)
             for part, whole in zip(
                 torch.split(images.vectors, rows), torch.split(whole_images, rows), strict=True
             )
@@ -133,7 +133,7 @@ class SGRAF(Backbone):
         Global vectors are computed again, as in the published code, which updates the batch statistics again.
         """
         whole = self.autocast(self.image_vector, images.vectors)
-        return torch.sigmoid(self._positionwise_logits(images.vectors, whole, variant))
+        return torch.sigmoid(self._positionwise(images.vectors, whole, variant))
 
     def caption_caption_similarities(self, captions: Encoded, variant: IntraModal = "gsc") -> Tensor:
         """Compare captions with captions, float ``(n, n)`` in (0, 1), not symmetric for ``gsc``.
@@ -146,37 +146,68 @@ class SGRAF(Backbone):
         assert whole is not None
         longest = int(lengths.max())
         if variant == "gsc+":
-            return torch.sigmoid(self._positionwise_logits(vectors[:, :longest], whole, variant))
+            return torch.sigmoid(self._positionwise(vectors[:, :longest], whole, variant))
         valid = valid_items(lengths, longest, vectors.device)
         keys = vectors[:, :longest] + INTRA_MODAL_OFFSET
         return torch.sigmoid(
             split_by_captions(
-                lambda own: self._attended_logits(keys, whole, valid, captions[own], INTRA_MODAL_OFFSET),
+                lambda own: self._attended(keys, whole, valid, captions[own], INTRA_MODAL_OFFSET),
                 len(captions),
             )
         )
 
     @abstractmethod
-    def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
-        """Compute similarities before the sigmoid, float ``(items, anchors)``, anchors in the caller's order."""
+    def _logits(
+        self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Reason over (SGR) or filter (SAF) the nodes of a block.
 
-    @abstractmethod
-    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+        Args:
+            whole: float ``(items, anchors, sim_dim)``, see :class:`Nodes`.
+            parts: float ``(items, anchors, positions, sim_dim)``.
+            valid: bool ``(anchors, 1 + positions)``; None without padding.
+            shared: result of :meth:`_shared_terms`.
+
+        Returns:
+            Similarities before the sigmoid, float ``(items, anchors)``, and statistics of each anchor ``(anchors,)``.
+        """
+
+    def _shared_terms(self) -> tuple[Tensor, ...]:
+        """Return what all blocks of a batch use; computed once, so that its gradient is too."""
+        return ()
+
+    def _track(self, *statistics: Tensor) -> None:
+        """Update running statistics from those of all anchors, in the order of the batch; by default there are none."""
+
+    def _in_blocks(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
+        """Compute logits block by block, float ``(items, anchors)``, anchors in the caller's order."""
+        shared, run = self._shared_terms(), within_memory(len(blocks))
+        results = [
+            run(self._logits, *block_nodes, block.valid, *shared)
+            for block_nodes, block in zip(nodes, blocks, strict=True)
+        ]
+        logits, *statistics = (in_given_order(columns, blocks) for columns in zip(*results, strict=True))
+        self._track(*statistics)
+        return logits
+
+    def _in_one_block(self, nodes: Nodes, captions: Encoded) -> Tensor:
+        """Compute logits from the nodes of all captions at once, float ``(items, n_captions)``.
+
+        Nothing is recomputed in the backward pass, because a caller may exchange weights only for the forward pass.
+        """
+        valid = valid_items(1 + captions.lengths, 1 + captions.vectors.shape[1], captions.vectors.device)
+        logits, *statistics = self._logits(*nodes, valid, *self._shared_terms())
+        self._track(*statistics)
+        return logits
+
+    def _symmetric(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
         """Compute logits from nodes that are equal for (a, b) and (b, a), float ``(n, n)``.
 
         Each block has consecutive anchors and all items from its first anchor on. Pairs that are in no block are zero.
         """
-
-    @abstractmethod
-    def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
-        """Compute logits from the nodes of all captions at once, float ``(items, n_captions)``.
-
-        Nothing is recomputed in the backward pass, because a caller may exchange weights only for the forward pass.
-
-        Args:
-            nodes: nodes of all items and captions.
-            valid: bool ``(n_captions, 1 + longest)``.
-        """
+        shared, run = self._shared_terms(), within_memory(len(nodes))
+        columns = [run(self._logits, *block_nodes, None, *shared)[0] for block_nodes in nodes]
+        return mirrored(n, columns, columns)
 
     def all_logits(self, images: Encoded, captions: Encoded) -> Tensor:
         """Compute similarities before the sigmoid in one pass, float ``(n_images, n_captions)``.
@@ -191,7 +222,7 @@ class SGRAF(Backbone):
         assert images.pooled is not None
         assert captions.pooled is not None
         whole = self.global_nodes((images.pooled[:, None] - captions.pooled).square())
-        return self._logits_of_whole_nodes(Nodes(whole, parts), valid_nodes(captions))
+        return self._in_one_block(Nodes(whole, parts), captions)
 
     def own_logits(self, images: Encoded, captions: Encoded) -> Tensor:
         """Compute :meth:`all_logits` of each image with the caption at the same index only, float ``(n,)``."""
@@ -202,7 +233,7 @@ class SGRAF(Backbone):
         assert images.pooled is not None
         assert captions.pooled is not None
         whole = self.global_nodes((images.pooled - captions.pooled).square())
-        return self._logits_of_whole_nodes(Nodes(whole[None], parts[None]), valid_nodes(captions)).squeeze(0)
+        return self._in_one_block(Nodes(whole[None], parts[None]), captions).squeeze(0)
 
     def with_pooled(self, captions: Encoded) -> Encoded:
         """Add the global vector of each caption, if missing."""
@@ -211,13 +242,13 @@ class SGRAF(Backbone):
         whole = self.autocast(self.caption_vector, captions.vectors, captions.lengths)
         return Encoded(captions.vectors, captions.lengths, whole)
 
-    def _attended_logits(
+    def _attended(
         self, keys: Tensor, whole: Tensor, valid: Tensor | None, anchors: Encoded, offset: float = 0.0
     ) -> Tensor:
         blocks = plan_blocks(
             anchors.lengths, keys.device, len(keys), self._bytes_per_position(keys), self.block_captions
         )
-        return self._logits(
+        return self._in_blocks(
             (self._attended_nodes(keys, whole, valid, anchors, block, offset) for block in blocks), blocks
         )
 
@@ -240,7 +271,7 @@ class SGRAF(Backbone):
             parts.view(len(keys), *queries.shape[:2], -1),
         )
 
-    def _positionwise_logits(self, vectors: Tensor, whole: Tensor, variant: IntraModal) -> Tensor:
+    def _positionwise(self, vectors: Tensor, whole: Tensor, variant: IntraModal) -> Tensor:
         n, positions = vectors.shape[:2]
         fitting = memory_budget(vectors.device) // (n * positions * self._bytes_per_position(vectors))
         strips = own_strips(n, self.block_captions or max(1, fitting))
@@ -254,7 +285,7 @@ class SGRAF(Backbone):
                 positionwise_difference, vectors[items], vectors[anchors], local.weight, bias
             )
             nodes.append(Nodes(self._whole_nodes(whole[items], whole[anchors], INTRA_MODAL_OFFSET), parts))
-        return summed_over_ranks(self._symmetric_logits(n, nodes, variant))
+        return summed_over_ranks(self._symmetric(n, nodes, variant))
 
     def _whole_nodes(self, items: Tensor, anchors: Tensor, offset: float) -> Tensor:
         layer = self.global_nodes
@@ -282,11 +313,6 @@ class SGRAF(Backbone):
         return min(n_images, max(1, square, pairs // len(captions)))
 
 
-def valid_nodes(captions: Encoded) -> Tensor:
-    """Mask the valid nodes, bool ``(n, 1 + longest)``: the global node, then the words of each caption."""
-    return valid_items(1 + captions.lengths, 1 + captions.vectors.shape[1], captions.vectors.device)
-
-
 class SGRConfig(SGRAFConfig):
     """Sizes of SGR.
 
@@ -308,26 +334,15 @@ class SGR(SGRAF):
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
         self.reasoning = GraphReasoning(config.sim_dim, config.sgr_steps)
 
-    def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
-        shared, run = self.reasoning.shared_terms(), within_memory(len(blocks))
-        columns = [
-            run(self._block_logits, *block_nodes, block.valid, *shared)
-            for block_nodes, block in zip(nodes, blocks, strict=True)
-        ]
-        return in_given_order(columns, blocks)
+    def _shared_terms(self) -> tuple[Tensor, ...]:
+        return self.reasoning.shared_terms()
 
-    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
-        shared, run = self.reasoning.shared_terms(), within_memory(len(nodes))
-        columns = [run(self._block_logits, *block_nodes, None, *shared) for block_nodes in nodes]
-        return mirrored(n, columns, columns)
-
-    def _block_logits(self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor) -> Tensor:
+    def _logits(
+        self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor
+    ) -> tuple[Tensor, ...]:
         vectors = self.autocast(self.reasoning, joined(Nodes(whole, parts)), valid, *shared)
         logits: Tensor = self.head(vectors.to(next(self.head.parameters()).dtype))
-        return logits.squeeze(-1)
-
-    def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
-        return self._block_logits(*nodes, valid, *self.reasoning.shared_terms())
+        return (logits.squeeze(-1),)
 
 
 class SAF(SGRAF):
@@ -341,18 +356,24 @@ class SAF(SGRAF):
         super().__init__(config, feature_dim, n_regions, vocabulary_size)
         self.reasoning = AttentionFiltration(config.sim_dim)
 
-    def _logits(self, nodes: Iterable[Nodes], blocks: Sequence[Block]) -> Tensor:
-        run = within_memory(len(blocks))
-        results = [
-            run(self._block_logits, *block_nodes, block.valid)
-            for block_nodes, block in zip(nodes, blocks, strict=True)
-        ]
-        logits, *statistics = (in_given_order(columns, blocks) for columns in zip(*results, strict=True))
+    def _logits(
+        self, whole: Tensor, parts: Tensor, valid: Tensor | None, *shared: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Filter the nodes; the statistics are those that normalise each anchor's scores in training."""
+        nodes = joined(Nodes(whole, parts))
+        scores = self.reasoning.scores(nodes)
+        mean, variance, count = moments(scores, valid)
+        statistics = (mean.flatten(), variance.flatten(), count.flatten())
+        if not self.training:
+            mean, variance = self.reasoning.running_moments()
+        vectors = self.reasoning(nodes, scores, valid, mean, variance)
+        return self.head(vectors).squeeze(-1), *statistics
+
+    def _track(self, *statistics: Tensor) -> None:
         if self.training:
             self.reasoning.track(*(of_all_captions(values) for values in statistics))
-        return logits
 
-    def _symmetric_logits(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
+    def _symmetric(self, n: int, nodes: Sequence[Nodes], variant: IntraModal) -> Tensor:
         mean, variance = self._symmetric_moments(n, nodes, variant)
         # a pair has the same nodes in both orders, but each anchor normalises its scores with its own statistics
         lower, upper, run = [], [], within_memory(len(nodes))
@@ -384,19 +405,6 @@ class SAF(SGRAF):
         self.reasoning.track(mean.flatten(), variance.flatten(), count.flatten())
         return mean.expand(1, n, 1), variance.expand(1, n, 1)
 
-    def _block_logits(
-        self, whole: Tensor, parts: Tensor, valid: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the logits of a block, and the statistics that normalised each of its anchors."""
-        nodes = joined(Nodes(whole, parts))
-        scores = self.reasoning.scores(nodes)
-        mean, variance, count = moments(scores, valid)
-        statistics = (mean.flatten(), variance.flatten(), count.flatten())
-        if not self.training:
-            mean, variance = self.reasoning.running_moments()
-        vectors = self.reasoning(nodes, scores, valid, mean, variance)
-        return self.head(vectors).squeeze(-1), *statistics
-
     def _scores(self, whole: Tensor, parts: Tensor) -> Tensor:
         return self.reasoning.scores(joined(Nodes(whole, parts)))
 
@@ -405,9 +413,3 @@ class SAF(SGRAF):
         vectors = self.reasoning(nodes, self.reasoning.scores(nodes), None, mean, variance)
         logits: Tensor = self.head(vectors)
         return logits.squeeze(-1)
-
-    def _logits_of_whole_nodes(self, nodes: Nodes, valid: Tensor) -> Tensor:
-        logits, *statistics = self._block_logits(*nodes, valid)
-        if self.training:
-            self.reasoning.track(*statistics)
-        return logits

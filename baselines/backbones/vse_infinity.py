@@ -20,8 +20,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.backbones.encoders import WordEncoder, unit_length, valid_items, xavier_linear
-from baselines.backbones.gru import both_directions
+from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import sent
 

@@ -39,8 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.backbones.captioner import Captioner
-from baselines.backbones.encoders import xavier_linear
-from baselines.backbones.gru import all_states, last_state
+from baselines.backbones.encoders import all_states, last_state, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
 from baselines.kit.batches import Batch
 

@@ -53,10 +53,9 @@ def train(
     from rich.console import Console
 
     from baselines.engine.job import TrainingJob
-    from baselines.engine.progress import TrainingProgress
     from baselines.engine.recipe import Recipe, with_settings
     from baselines.engine.run_folder import RunFolder
-    from baselines.engine.train import Trainer
+    from baselines.engine.train import Trainer, TrainingProgress
     from baselines.kit.distributed import rank
     from ncl_bench.data import dataset_spec
     from ncl_bench.evaluation.submission import noise_of, opening_line
@@ -234,8 +233,7 @@ def _only_first_process_reports() -> Iterator[None]:
     try:
         yield
     except (NclBenchError, KeyboardInterrupt) as error:
-        from baselines.engine.devices import first_of_machine
-        from baselines.kit.distributed import ProcessLost, rank
+        from baselines.kit.distributed import ProcessLost, first_of_machine, rank
 
         if not (first_of_machine() if isinstance(error, ProcessLost) else rank() == 0):
             sys.stderr = StringIO()

@@ -68,9 +68,6 @@ def latest_state(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
 
     Returns:
         The state, or None if there is no checkpoint, and the damaged files that were skipped.
-
-    Raises:
-        TrainingError: an intact file is compressed, or cannot be read by this version of torch.
     """
     damaged: list[Path] = []
     for path in sorted(_checkpoints(folder), reverse=True):
@@ -96,11 +93,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
 
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
-    """Use the content of a checkpoint; one that does not fit the run is refused in a sentence.
-
-    Raises:
-        TrainingError: the block could not use it.
-    """
+    """Use the content of a checkpoint; one that does not fit the run is refused in a sentence."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:

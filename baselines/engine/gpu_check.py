@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.devices import set_products
 from baselines.kit.batches import Batch
+from baselines.kit.distributed import set_products
 from baselines.kit.losses import mean_triplet
 from ncl_bench import __version__
 from ncl_bench.errors import NclBenchError, first_line

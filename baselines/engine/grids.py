@@ -20,9 +20,9 @@ from rich.table import Column, Table
 
 from baselines.backbones import build_backbone
 from baselines.engine.job import TrainingJob
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import RunFolder
+from baselines.engine.train import TrainingProgress
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Features
 from baselines.kit.method import Setting

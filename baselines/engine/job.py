@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from baselines.backbones import BACKBONES, build_backbone
+from baselines.backbones import BACKBONES
 from baselines.engine.measures import hidden_correspondence
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Run
 from baselines.kit.backbone import Backbone
+from baselines.kit.batches import derive_seed
 from baselines.kit.method import EpochPlan, Method, Setting
-from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec, load_dataset
 from ncl_bench.data.keep import read_keep
@@ -169,18 +169,12 @@ def initial_network(
         dataset: any split; its features are not read.
         vocabulary_size: rows of the word embedding.
         pretrained: load pre-trained weights, if the backbone has any.
-
-    Raises:
-        TrainingError: the network does not fit into memory, or its pre-trained weights cannot be loaded.
     """
     recipe = job.recipe
     try:
-        network = build_backbone(
-            recipe.backbone["name"],
-            recipe.backbone_config,
-            feature_dim=dataset.feature_dim,
-            n_regions=dataset.n_regions,
-            vocabulary_size=vocabulary_size,
+        make: Any = job.backbone
+        network: Backbone = make(
+            recipe.backbone_config, dataset.feature_dim, dataset.n_regions, vocabulary_size
         )
     except RuntimeError as error:  # torch finds no memory for its weights
         raise TrainingError(
@@ -202,9 +196,6 @@ def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int
         recipe: the recipe.
         plans: the method's plan.
         n_pairs: pairs that are trained on.
-
-    Raises:
-        TrainingError: says how many steps are enough.
     """
     forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
     if not any(plan.select for plan in plans[forgotten:]):
@@ -229,11 +220,7 @@ def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -
 
 
 def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
-    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``.
-
-    Raises:
-        TrainingError: the method needs such pairs, but the dataset has natural noise or too few pairs.
-    """
+    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``."""
     n = method.extra_clean_data(config)
     if n == 0:
         return np.empty(0, np.int64)

@@ -124,11 +124,7 @@ def hidden_correspondence(train: PairedDataset) -> NDArray[np.bool_] | None:
 
 
 def checked_estimate(estimate: Tensor, n_pairs: int) -> NDArray[np.float32]:
-    """One of a method's estimates as float32 ``(n_pairs,)``.
-
-    Raises:
-        TrainingError: the estimate is not one finite number per pair.
-    """
+    """One of a method's estimates as float32 ``(n_pairs,)``."""
     values: NDArray[np.float32] = estimate.detach().float().cpu().numpy()
     if values.shape != (n_pairs,) or not np.isfinite(values).all():
         raise TrainingError(
@@ -225,9 +221,6 @@ class Curves:
 
         Args:
             entry: loss (None for an epoch without a step), learning rate, dev recalls, diagnosis.
-
-        Raises:
-            NclBenchError: the folder cannot be written, or the disk is full.
         """
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -184,9 +184,6 @@ class Recipe(BaseModel):
         Args:
             source: path of a YAML file, or a name such as ``ncr/digits_vse_infinity``. For methods and datasets of a
                 plugin, every such name is a recipe with default options.
-
-        Raises:
-            RecipeError: no such recipe, not YAML, an unknown key or name, or a value out of range.
         """
         try:
             if Path(source).is_file():
@@ -198,11 +195,7 @@ class Recipe(BaseModel):
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], *, where: str = "recipe") -> Self:
-        """Check a recipe's content; error messages begin with ``where``.
-
-        Raises:
-            RecipeError: an option is unknown, missing or out of range.
-        """
+        """Check a recipe's content; error messages begin with ``where``."""
         try:
             return cls.model_validate(content)
         except ValidationError as error:
@@ -212,11 +205,7 @@ class Recipe(BaseModel):
 
 
 def named_content(name: str) -> dict[str, Any]:
-    """Return the content of a named recipe, complete as in a file of its own.
-
-    Raises:
-        RecipeError: no recipe has this name.
-    """
+    """Return the content of a named recipe, complete as in a file of its own."""
     shipped = is_shipped(name)
     method, dataset, variant = split_name(name)
     backbone = beginning(variant, BACKBONES)
@@ -250,19 +239,12 @@ def with_settings(recipe: Recipe, given: Sequence[str]) -> tuple[Recipe, dict[st
 
     Returns:
         The new recipe, and the options that differ from the old one, such as ``{"method.epochs": 10}``.
-
-    Raises:
-        RecipeError: an option is unknown, or a value is invalid.
     """
     return with_values(recipe, dict(map(named_value, given))) if given else (recipe, {})
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
-    """As :func:`with_settings`, from values by dotted name.
-
-    Raises:
-        RecipeError: an option is unknown or out of range.
-    """
+    """As :func:`with_settings`, from values by dotted name."""
     content = recipe.model_dump(mode="json")
     for section in ("backbone", "method"):
         name = values.get(f"{section}.name", content[section]["name"])
@@ -287,19 +269,12 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> tuple[Recipe, dict
 
 def _short(value: Any) -> str:
     """Write a value of ``--set`` in at most 80 characters."""
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        text = shorten(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def named_value(text: str) -> tuple[str, Any]:
-    """Split a setting such as ``method.epochs=10`` into name and value.
-
-    Raises:
-        RecipeError: the text is not NAME=VALUE.
-    """
+    """Split a setting such as ``method.epochs=10`` into name and value."""
     name, separator, value = text.partition("=")
     with suppress(*YAML_ERRORS):
         if name and separator:
@@ -340,11 +315,7 @@ def own_name(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> str |
 
 
 def _refuse_impossible_numbers(options: Mapping[str, Any]) -> None:
-    """Refuse NaN, infinity and numbers beyond :data:`LARGEST`, which no option of a recipe has.
-
-    Raises:
-        RecipeError: names the option.
-    """
+    """Refuse NaN, infinity and numbers beyond :data:`LARGEST`, which no option of a recipe has."""
     for name, value in options.items():
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, int | float) and not abs(number) <= LARGEST:

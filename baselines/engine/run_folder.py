@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from baselines.engine.measures import Epoch
 from baselines.engine.recipe import Recipe
+from baselines.kit.batches import memory_budget
+from baselines.kit.distributed import world_size
 from ncl_bench.data.encoding import Encoding
 from ncl_bench.data.keep import Kept
 from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, shorten
@@ -49,12 +52,23 @@ class Machine(Record):
         torch: torch version.
         device: name of the GPU, or ``CPU, 2 threads``.
         block_bytes: memory for the temporary tensors of one block of comparisons, in bytes, see
-            :func:`baselines.backbones.pairwise.memory_budget`; None in runs of earlier versions.
+            :func:`baselines.kit.batches.memory_budget`; None in runs of earlier versions.
     """
 
     torch: str
     device: str
     block_bytes: int | None = None
+
+
+def machine_of(device: torch.device) -> Machine:
+    """Describe this machine, with the number of processes if there are several."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        threads = torch.get_num_threads()
+        name = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+    several = f"{world_size()} x {name}" if world_size() > 1 else name
+    return Machine(torch=str(torch.__version__), device=several, block_bytes=memory_budget(device))
 
 
 class PluginFile(Record):
@@ -184,11 +198,7 @@ class RunFolder:
         return any((self.path / name).is_file() for name in OUTCOME_FILES)
 
     def claim(self, wanted: Run) -> None:
-        """Take an empty or new folder for this run, or check that it already belongs to this run.
-
-        Raises:
-            TrainingError: the folder holds another run or other files.
-        """
+        """Take an empty or new folder for this run, or check that it already belongs to this run."""
         if self.run_file.is_file():
             self._compare(self.read_run(), wanted)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
@@ -202,7 +212,7 @@ class RunFolder:
         """Record in ``run.json`` the torch version and device that train from now on.
 
         Args:
-            machine: result of :func:`baselines.engine.devices.machine_of`.
+            machine: result of :func:`machine_of`.
             goes_on: whether the run resumes. If its earlier machines are unknown, none is recorded.
         """
         run = self.read_run()
@@ -240,28 +250,15 @@ class RunFolder:
                 )
 
     def read_run(self) -> Run:
-        """Read ``run.json``.
-
-        Raises:
-            TrainingError: ``run.json`` is missing or damaged.
-            RecipeError: its recipe is invalid.
-        """
+        """Read ``run.json``."""
         return self._read(_RUN, "run.json")
 
     def read_history(self) -> list[Epoch]:
-        """Read every complete epoch, in order.
-
-        Raises:
-            TrainingError: ``history.json`` is missing or damaged.
-        """
+        """Read every complete epoch, in order."""
         return self._read(_HISTORY, "history.json")
 
     def read_outcome(self) -> Outcome:
-        """Read ``training.json``.
-
-        Raises:
-            TrainingError: the training is not finished, or the file is damaged.
-        """
+        """Read ``training.json``."""
         names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
         return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
 
@@ -275,9 +272,6 @@ class RunFolder:
         Args:
             epoch: from 0.
             n_pairs: pairs of the training split.
-
-        Raises:
-            TrainingError: the file is damaged, or holds estimates of another number of pairs.
         """
         path = self.division_file(epoch)
         if not path.is_file():

@@ -1,27 +1,31 @@
-"""One gradient step: backward, mean over the ranks, clip, update; and a record of losses and step counts.
+"""One gradient step: backward, mean over the ranks, clip, update; and the budget of steps that a run takes.
 
 Losses stay on the device for ``READ_EVERY`` steps, because reading one makes the host wait for the device. A non-finite
 loss is therefore noticed some steps late. It is still reported before any file is written, with its step and pairs.
-
-A recipe may set a number of steps per network. Methods that divide the pairs for each network train one network on more
-pairs than the other, so the budget counts the mean over the networks. Each epoch gives every network an equal share of
-the remaining steps. A network that has used its share is frozen for the rest of the epoch.
 """
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from copy import deepcopy
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from baselines.kit.batches import Batch
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.distributed import average_gradients
+from baselines.kit.losses import mean_triplet
 from ncl_bench.errors import TrainingError
 
 READ_EVERY = 50
 """Number of steps between two reads of the losses from the device."""
+MARGIN = 0.2
+TIMED = 3
+"""Number of plain triplet steps timed before each epoch."""
 
 
 class StepsSpent(Exception):
@@ -30,6 +34,137 @@ class StepsSpent(Exception):
 
 class Diverged(TrainingError):
     """The loss is not finite."""
+
+
+class Budget:
+    """The steps that each network has taken and may still take, and what they cost.
+
+    Methods that divide the pairs for each network train one network on more pairs than the other, so the budget counts
+    the mean over the networks. Each epoch gives every network an equal share of the remaining steps. A network that has
+    used its share is frozen for the rest of the epoch.
+
+    Args:
+        n_networks: number of networks.
+        steps: mean number of steps per network; None for no limit.
+
+    Attributes:
+        taken: number of steps of each network.
+        spent: ``captions``: encoded in training, summed over the networks; ``seconds``: training time without the
+            evaluation on dev, 0 if no plain steps are timed; ``plain_seconds`` and ``plain_steps``: time and number of
+            the plain steps.
+    """
+
+    def __init__(self, n_networks: int, steps: int | None) -> None:
+        self.steps = steps
+        self.taken = [0] * n_networks
+        self.spent: dict[str, Any] = {"captions": 0, "seconds": 0.0, "plain_seconds": 0.0, "plain_steps": 0}
+        self._networks: Sequence[nn.Module] = ()
+        self._ends: list[int] = []
+        self._frozen: dict[int, dict[str, Tensor]] = {}
+
+    @property
+    def mean_taken(self) -> float:
+        """Mean number of steps per network."""
+        return sum(self.taken) / len(self.taken)
+
+    @property
+    def used(self) -> bool:
+        """Whether the networks have taken all steps of the recipe."""
+        return self.steps is not None and sum(self.taken) >= self.steps * len(self.taken)
+
+    def begin_epoch(self, networks: Sequence[nn.Module]) -> None:
+        """Give each network its share of the remaining steps."""
+        self._networks = networks
+        if self.steps is not None:
+            left = self.steps * len(networks) - sum(self.taken)
+            # rounded up, so that an epoch with steps left always gives every network one
+            self._ends = [taken + math.ceil(left / len(networks)) for taken in self.taken]
+
+    def allows(self, modules: Sequence[nn.Module]) -> bool:
+        """Whether a share of these modules' networks is left.
+
+        A part of a network counts as that network. Modules outside all networks are frozen when all networks are.
+        """
+        if self.steps is None:
+            return True
+        owners = [
+            k
+            for k, network in enumerate(self._networks)
+            if any(module is inner for module in modules for inner in network.modules())
+        ]
+        return any(self.taken[k] != self._ends[k] for k in owners or range(len(self._networks)))
+
+    def take(self, modules: Sequence[nn.Module]) -> None:
+        """Count a step of those modules that are whole networks.
+
+        Raises:
+            StepsSpent: it was the last one.
+        """
+        for k, network in enumerate(self._networks):
+            if any(module is network for module in modules):
+                self.taken[k] += 1
+                if self.steps is not None and self.taken[k] == self._ends[k]:
+                    self._frozen[k] = {name: x.clone() for name, x in network.state_dict().items()}
+        if self.used:
+            raise StepsSpent
+
+    def end_epoch(self) -> None:
+        """Restore frozen networks, whose batch statistics may have moved in later forward passes."""
+        for k, state in self._frozen.items():
+            self._networks[k].load_state_dict(state)
+        self._frozen = {}
+
+    @contextmanager
+    def training(self, networks: Sequence[Backbone], device: torch.device) -> Iterator[None]:
+        """Add the captions that networks encode in this context, and its time."""
+        before, begun = sum(network.captions_encoded for network in networks), _now(device)
+        try:
+            yield
+        finally:
+            self.spent["captions"] += sum(network.captions_encoded for network in networks) - before
+            if self.spent["plain_steps"]:  # unused seconds would make checkpoints of equal runs differ
+                self.spent["seconds"] += _now(device) - begun
+
+    def time_plain_steps(
+        self, network: Backbone, batches: TrainingBatches, gradient_clip: float | None, epoch: int
+    ) -> None:
+        """Time some steps of the mean triplet on a copy of a network, with batches like those of the epoch.
+
+        Seconds depend on the machine and its load, so the cost of a run is relative to these steps. They do not
+        influence the run.
+        """
+        copied = deepcopy(network).train()
+        step = OptimiserStep(gradient_clip)
+        step.optimizers = {copied: torch.optim.Adam(copied.parameters())}
+        random = np.random.default_rng(derive_seed(batches.seed, "plain steps", epoch))
+        ids = batches.pair_ids.numpy()
+        for number in range(1 + TIMED):  # the first step is not timed: it also creates the optimiser's state
+            chosen = random.choice(ids, min(batches.batch_size, len(ids)), replace=False)
+            begun = _now(batches.device)
+            batch = batches.read(torch.from_numpy(chosen))
+            step(copied, mean_triplet(copied(batch).similarities, MARGIN).sum(), batch)
+            if number > 0:
+                self.spent["plain_seconds"] += _now(batches.device) - begun
+                self.spent["plain_steps"] += 1
+
+    @property
+    def cost(self) -> float | None:
+        """Training time relative to as many plain steps on one network; None if none were timed."""
+        plain = self.spent["plain_steps"]
+        if plain == 0 or self.mean_taken == 0:
+            return None
+        cost: float = round(
+            self.spent["seconds"] / (self.mean_taken * self.spent["plain_seconds"] / plain), 3
+        )
+        return cost
+
+
+def _now(device: torch.device) -> float:
+    """Return process time on a CPU, which the load of other processes does not change; wall time with a GPU."""
+    if device.type != "cuda":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 class Seen(NamedTuple):
@@ -53,34 +188,20 @@ class OptimiserStep:
 
     Args:
         gradient_clip: largest gradient norm of a module, after the mean over the ranks; None for no limit.
-        most: largest mean number of steps per network; None for no limit.
+        budget: counts and limits the steps; None for neither.
 
     Attributes:
         optimizers: optimizer of every trained module.
-        networks: networks whose steps are counted.
         count: number of steps so far, of any module.
-        taken: number of steps of each network.
     """
 
-    def __init__(self, gradient_clip: float | None, most: int | None = None) -> None:
+    def __init__(self, gradient_clip: float | None, budget: Budget | None = None) -> None:
         self._clip = gradient_clip
-        self._most = most
+        self.budget = budget or Budget(1, None)
         self.optimizers: dict[nn.Module, torch.optim.Optimizer] = {}
-        self.networks: Sequence[nn.Module] = ()
         self.count = 0
-        self.taken: list[int] = []
         self._unread: list[Seen] = []
         self._read: dict[str, list[float]] = {}
-        self._ends: list[int] = []
-        self._final: dict[int, dict[str, Tensor]] = {}
-
-    def begin_epoch(self, networks: Sequence[nn.Module]) -> None:
-        """Give each network its share of the remaining steps."""
-        self.networks = networks
-        if self._most is not None:
-            left = self._most * len(networks) - sum(self.taken)
-            # rounded up, so that an epoch with steps left always gives every network one
-            self._ends = [taken + math.ceil(left / len(networks)) for taken in self.taken]
 
     def __call__(
         self,
@@ -99,7 +220,7 @@ class OptimiserStep:
             StepsSpent: the networks have used all steps of the recipe.
         """
         trained = [modules] if isinstance(modules, nn.Module) else modules
-        if self._most is not None and self._are_spent(trained):
+        if not self.budget.allows(trained):
             return
         named = {"loss": loss, **terms}
         seen = torch.stack([term.detach().mean().double() for term in named.values()])
@@ -123,7 +244,7 @@ class OptimiserStep:
         self.count += 1
         if len(self._unread) == READ_EVERY:
             self.check()
-        self._count_networks(trained)
+        self.budget.take(trained)
 
     def check(self) -> None:
         """Read the losses since the last read.
@@ -157,47 +278,10 @@ class OptimiserStep:
             self.check()
 
     @property
-    def mean_taken(self) -> float:
-        """Mean number of steps per network."""
-        return sum(self.taken) / len(self.taken)
-
-    @property
     def running_loss(self) -> float | None:
         """Mean of the last losses read in this epoch; None before the first read."""
         last = self._read.get("loss", [])[-READ_EVERY:]
         return sum(last) / len(last) if last else None
-
-    @property
-    def spent(self) -> bool:
-        """Whether the networks have used all steps of the recipe."""
-        return self._most is not None and sum(self.taken) >= self._most * len(self.taken)
-
-    def restore_spent(self) -> None:
-        """Restore frozen networks, whose batch statistics may have moved in later forward passes."""
-        for k, state in self._final.items():
-            self.networks[k].load_state_dict(state)
-        self._final = {}
-
-    def _are_spent(self, trained: Sequence[nn.Module]) -> bool:
-        """Whether the shares of the trained networks are used.
-
-        A part of a network counts as that network. Modules outside all networks are spent when all networks are.
-        """
-        owners = [
-            k
-            for k, network in enumerate(self.networks)
-            if any(module is inner for module in trained for inner in network.modules())
-        ]
-        return all(self.taken[k] == self._ends[k] for k in owners or range(len(self.networks)))
-
-    def _count_networks(self, trained: Sequence[nn.Module]) -> None:
-        for k, network in enumerate(self.networks):
-            if any(module is network for module in trained):
-                self.taken[k] += 1
-                if self._most is not None and self.taken[k] == self._ends[k]:
-                    self._final[k] = {name: x.clone() for name, x in network.state_dict().items()}
-        if self.spent:
-            raise StepsSpent
 
     def epoch_means(self) -> dict[str, float]:
         """Return the means of the loss and of each term since the last call, and start new ones.

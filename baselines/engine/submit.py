@@ -21,12 +21,11 @@ from torch import nn
 
 from baselines.backbones import BACKBONES
 from baselines.engine.checkpoint import fitting, latest_state
-from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob, build_method, initial_network
 from baselines.engine.run_folder import Run, RunFolder
 from baselines.engine.scoring import Float32Array, RankingScores, embed, score
 from baselines.engine.statement import statement_of, statement_of_zero_shot
-from baselines.kit.distributed import from_first_rank, rank
+from baselines.kit.distributed import device_for, from_first_rank, rank
 from baselines.kit.method import Method
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.paired import PairedDataset
@@ -62,7 +61,6 @@ def submit(
     root: Path | None = None,
     embeddings: bool = False,
     device: str = "auto",
-    devices: int | None = None,
     console: Console | None = None,
     say: Callable[[str], object] = lambda line: None,
 ) -> Submission:
@@ -75,7 +73,6 @@ def submit(
         embeddings: write embeddings of images and captions in place of the matrix; their dot products are the
             similarities.
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         console: console for progress; standard error by default.
         say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
 
@@ -94,7 +91,7 @@ def submit(
     jobs = [TrainingJob.of_run(run, root) for run in described]
     test = jobs[0].load("test")
     check_vocabulary(runs[0], described[0], test)
-    place = device_for(device, jobs[0].precision, devices)
+    place = device_for(device, jobs[0].precision)
     console = console if rank() == 0 else Console(quiet=True)
     titles = dict.fromkeys(job.title for job in jobs)
     noise = noise_of(described[0].noise, dataset_spec(test.name))
@@ -128,7 +125,6 @@ def submit_zero_shot(
     *,
     embeddings: bool = False,
     device: str = "auto",
-    devices: int | None = None,
     say: Callable[[str], object] = lambda line: None,
 ) -> Submission:
     """Score test with a pre-trained network without training, and write a submission folder.
@@ -138,7 +134,6 @@ def submit_zero_shot(
         to: folder to write; it must not exist, or be empty.
         embeddings: as for :func:`submit`.
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: processes on this machine, one device each.
         say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
 
     Raises:
@@ -152,7 +147,7 @@ def submit_zero_shot(
         )
     _check_target(to)
     test = job.load("test")
-    place = device_for(device, job.precision, devices)
+    place = device_for(device, job.precision)
     console = None if rank() == 0 else Console(quiet=True)
     noise = noise_of(test.noise, dataset_spec(test.name))
     say(opening_line(test.name, noise, f"{job.backbone.title} zero-shot", str(place)))
@@ -270,11 +265,7 @@ def _written(
 
 
 def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
-    """Load the method of a finished run with its best networks on dev, in evaluation mode.
-
-    Raises:
-        TrainingError: the weights are missing or damaged.
-    """
+    """Load the method of a finished run with its best networks on dev, in evaluation mode."""
     method = build_method(job, job.load("train"), job.seed, pretrained=False)
     stated = folder.read_outcome().best_sha256 if folder.finished else None
     fix = "train or import it again"
@@ -305,11 +296,7 @@ def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) 
 
 
 def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
-    """Check that the scores of several runs can be averaged.
-
-    Raises:
-        TrainingError: a run is given twice, or the runs differ in data, noise, precision or image inputs.
-    """
+    """Check that the scores of several runs can be averaged."""
     for number, run in enumerate(runs):
         if any(run.samefile(earlier) for earlier in runs[:number]):
             raise TrainingError(f"{run} is given twice; name every run once")
@@ -333,11 +320,7 @@ def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
 
 
 def check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
-    """Check that token ids mean the same words as in training.
-
-    Raises:
-        TrainingError: they do not.
-    """
+    """Check that token ids mean the same words as in training."""
     trained = described.vocabulary
     if trained is not None and trained != test.vocabulary.sha256:
         raise TrainingError(

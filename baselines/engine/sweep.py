@@ -24,8 +24,8 @@ from rich.table import Column, Table
 
 from baselines.engine.grids import AND, Job, read_noise
 from baselines.engine.printed import printed_row, printed_sum, published_rows
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.slurm import job_pool
+from baselines.engine.train import TrainingProgress
 from baselines.kit.batches import Features
 from baselines.recipes.ablation import Ablation
 from ncl_bench.errors import NclBenchError

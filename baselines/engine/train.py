@@ -10,34 +10,108 @@ is stretched or compressed: each epoch uses the plan entry that matches the frac
 
 import hashlib
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from safetensors.torch import save
 
 from baselines.engine.checkpoint import fitting, latest_state, load_optimizer, save_state
-from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob, build_method, refuse_unselectable, trusted_rows, with_own_images
 from baselines.engine.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
-from baselines.engine.progress import TrainingProgress
-from baselines.engine.run_folder import Outcome, RunFolder
+from baselines.engine.run_folder import Outcome, RunFolder, machine_of
 from baselines.engine.scoring import score
-from baselines.engine.spent import Spent
-from baselines.engine.step import OptimiserStep, StepsSpent
-from baselines.kit.batches import Features, TrainingBatches
-from baselines.kit.distributed import copy_first_rank, from_first_rank, rank
+from baselines.engine.step import Budget, OptimiserStep, StepsSpent
+from baselines.kit.batches import Features, TrainingBatches, derive_seed
+from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank
 from baselines.kit.method import EpochPlan
-from baselines.kit.randomness import derive_seed
 from baselines.methods import METHODS
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import TrainingError
 from ncl_bench.evaluation.protocol import evaluate, selection_images
 from ncl_bench.files import sole_owner, write_bytes
+from ncl_bench.progress import is_live, live_bar
+
+
+class TrainingProgress:
+    """Progress bar with remaining time; without a terminal, one line per epoch.
+
+    It shows progress over the epochs of all runs; within an epoch, over the number of pairs of the previous epoch.
+
+    Args:
+        n_epochs: total number of epochs of all runs.
+        console: console to draw on; standard error by default.
+    """
+
+    def __init__(self, n_epochs: int, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bar = live_bar(self._console)
+        self._task = self._bar.add_task("train", total=n_epochs, state="")
+        self._done = 0.0
+        self._size = 1.0
+        self._pairs = 0
+        self._expected = 1
+        self._last_pairs: dict[str, int] = {}
+        self._batches = 0
+        self._phase = ""
+        self._title = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def skip(self, epochs: float) -> None:
+        """Count the epochs that a resumed run has already done."""
+        self._done += epochs
+        self._bar.update(self._task, completed=self._done)
+
+    def begin(self, name: str, plan: EpochPlan, n_pairs: int) -> None:
+        """Start an epoch of about ``n_pairs`` pairs; an earlier epoch of the same phase gives a better estimate."""
+        self._pairs = self._batches = 0
+        self._phase, self._title = plan.phase, f"{plan.phase} {plan.epoch + 1}"
+        self._expected = self._last_pairs.get(plan.phase, n_pairs)
+        self._bar.update(self._task, description=name)
+
+    def advance(self, n_pairs: int, loss: float | None = None) -> None:
+        """Count a batch of the epoch.
+
+        Args:
+            n_pairs: number of pairs in the batch.
+            loss: mean over the last steps, if known.
+        """
+        self._pairs += n_pairs
+        self._batches += 1
+        share = min(self._pairs / max(self._expected, 1), 1.0)
+        batches = max(self._batches, round(self._batches * self._expected / self._pairs))
+        state = f"{self._title}  batch {self._batches:,} of {batches:,}"
+        state += "" if loss is None else f"  loss {loss:.4g}"
+        self._bar.update(self._task, completed=self._done + share * self._size, state=state)
+
+    def finish(self, line: str, size: float = 1.0) -> None:
+        """End an epoch.
+
+        Args:
+            line: summary of the epoch.
+            size: number of plan epochs that it covers; the next epoch is expected to cover the same number.
+        """
+        self._done += size
+        self._size = size
+        self._last_pairs[self._phase] = self._pairs
+        self._bar.update(self._task, completed=self._done, state=line)
+        if not is_live(self._console):
+            self._console.print(
+                f"{round(self._done, 1):g}/{self._bar.tasks[0].total:.0f} {line}", highlight=False
+            )
 
 
 class Trainer:
@@ -47,13 +121,9 @@ class Trainer:
         job: recipe, noise, seed and data of the run.
         folder: folder of the run.
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: processes on this machine, one device each; see :func:`baselines.engine.devices.device_for`.
         features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
             ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
         keep_divisions: keep the method's estimates of every epoch in the folder, for ``ncl-bench audit``.
-
-    Raises:
-        TrainingError: there are too few devices, an option needs CUDA, or no epoch may be selected; nothing is written.
     """
 
     def __init__(
@@ -62,7 +132,6 @@ class Trainer:
         folder: RunFolder,
         device: str = "auto",
         *,
-        devices: int | None = None,
         features: Features = "auto",
         keep_divisions: bool = True,
     ) -> None:
@@ -71,9 +140,16 @@ class Trainer:
             raise TrainingError(
                 f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
             )
-        self.device = device_for(device, job.precision, devices)
-        if self.device.type != "cuda":
-            _refuse_what_needs_cuda(job, features, self.device)
+        self.device = device_for(device, job.precision)
+        for option, wanted in (
+            ("precision tf32", job.precision == "tf32"),
+            ("features gpu", features == "gpu"),
+        ):
+            if wanted and self.device.type != "cuda":
+                raise TrainingError(
+                    f"--{option} needs a CUDA device, but training is on the {self.device.type}; leave it out, or "
+                    "train on a GPU"
+                )
         self.train_split, self.dev_split = job.load("train"), job.load("dev")
         recipe = job.recipe
         trusted = trusted_rows(
@@ -89,9 +165,8 @@ class Trainer:
         self.method = build_method(job, self.train_split, job.seed).to(self.device)
         self.plans = list(self.method.plan())
         refuse_unselectable(job.recipe, self.plans, len(self.rows))
-        self.step = OptimiserStep(job.recipe.gradient_clip, job.recipe.steps)
-        self.step.taken = [0] * len(self.method.networks)
-        self.spent = Spent()
+        self.budget = Budget(len(self.method.networks), job.recipe.steps)
+        self.step = OptimiserStep(job.recipe.gradient_clip, self.budget)
         self.place = -1
         self.curves = Curves(folder.tensorboard)
         self.history: list[Epoch] = []  # only filled on the first rank
@@ -103,9 +178,6 @@ class Trainer:
 
         Returns:
             Epochs, best epoch, dev recalls and cost of the run.
-
-        Raises:
-            TrainingError: the folder holds another run, the loss is not finite, or a checkpoint does not fit.
         """
         with ExitStack() as held_open:
             held_open.callback(self.curves.close)
@@ -113,35 +185,35 @@ class Trainer:
             def begin() -> dict[str, Any] | None:
                 held_open.enter_context(sole_owner(self.folder.path))
                 self.folder.claim(self.job.record(self.train_split))
-                state = self._newest_state()
-                if state is None or not self._ended(state["epochs"], state.get("taken", [])):
-                    self.folder.add_machine(machine_of(self.device), goes_on=state is not None)
-                    if changed := self.folder.add_plugins():
-                        print(f"WARNING: {changed}", file=sys.stderr)
-                return state
+                return self._newest_state()
 
-            self.epochs = self._resume(from_first_rank(begin))
+            self._resume(from_first_rank(begin))
             progress.skip(self._epochs_of_plan)
-            if self.epochs and rank() == 0 and not self._ended(self.epochs, self.step.taken):
-                print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
+            if not self._ended:
+                from_first_rank(self._record_machine)
             batches = self._batches(progress)
-            while not self._ended(self.epochs, self.step.taken):
+            while not self._ended:
                 self._epoch(self.epochs, batches, progress)
                 self.epochs += 1
             return from_first_rank(self._conclude)
 
-    def _ended(self, epochs: int, taken: Sequence[int]) -> bool:
-        """Whether a run with this many epochs, and this many steps of each network, is finished."""
-        if self.job.recipe.steps is None:
-            return epochs >= len(self.plans)
-        return sum(taken) >= self.job.recipe.steps * len(self.method.networks)
+    def _record_machine(self) -> None:
+        self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0)
+        if changed := self.folder.add_plugins():
+            print(f"WARNING: {changed}", file=sys.stderr)
+        if self.epochs:
+            print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
+
+    @property
+    def _ended(self) -> bool:
+        return self.epochs >= len(self.plans) if self.budget.steps is None else self.budget.used
 
     @property
     def _epochs_of_plan(self) -> float:
         """Progress of the run, in epochs of its plan."""
-        if self.job.recipe.steps is None:
+        if self.budget.steps is None:
             return self.epochs
-        return len(self.plans) * self.step.mean_taken / self.job.recipe.steps
+        return len(self.plans) * self.budget.mean_taken / self.budget.steps
 
     def _next_plan(self) -> tuple[EpochPlan, bool]:
         """Return the plan entry of the next epoch, and whether the previous epoch used the same entry.
@@ -160,7 +232,7 @@ class Trainer:
         return plan, not entered
 
     def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
-        begun_at, taken, budget = self._epochs_of_plan, sum(self.step.taken), self.job.recipe.steps
+        begun_at, taken, limited = self._epochs_of_plan, sum(self.budget.taken), self.budget.steps is not None
         plan, again = self._next_plan()
         self._prepare(index, plan)
         copy_first_rank(self.method)
@@ -168,27 +240,23 @@ class Trainer:
         batches.epoch_key = (plan.round, plan.phase, plan.epoch)
         # batch order depends on seed and plan entry: an entry used twice needs another seed for its second epoch
         batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
-        self.step.begin_epoch(list(self.method.networks))
+        networks = list(self.method.networks)
+        self.budget.begin_epoch(networks)
         device = self.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                if budget is not None:
-                    clip = self.job.recipe.gradient_clip
-                    self.spent.time_plain_steps(self.device, self.method.networks[0], batches, clip, index)
+                if limited:
+                    self.budget.time_plain_steps(networks[0], batches, self.job.recipe.gradient_clip, index)
                 torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
-                with (
-                    suppress(StepsSpent),
-                    self.spent.training(self.method.networks, device),
-                    self.step.checked(),
-                ):
+                with suppress(StepsSpent), self.budget.training(networks, device), self.step.checked():
                     self.method.train_epoch(plan, batches, self.step)
-            self.step.restore_spent()
+            self.budget.end_epoch()
             if self.step.count == 0:
                 raise TrainingError(
                     f"nothing is trained: train_epoch of method {self.method.name} never called "
                     "step(network, loss, batch); call it for every batch"
                 )
-            if budget is not None and sum(self.step.taken) == taken:
+            if limited and sum(self.budget.taken) == taken:
                 raise TrainingError("no network took a step although the recipe has steps left, at the end")
         except TrainingError as error:
             kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
@@ -196,7 +264,7 @@ class Trainer:
             raise type(error)(f"{error} of epoch {index}; {good}") from None
         similarities, means = self._score_dev(), self.step.epoch_means()
         line = from_first_rank(lambda: self._record(index, plan, similarities, means))
-        progress.finish(line, 1.0 if budget is None else self._epochs_of_plan - begun_at)
+        progress.finish(line, self._epochs_of_plan - begun_at if limited else 1.0)
 
     def _prepare(self, index: int, plan: EpochPlan) -> None:
         if plan.new_networks:
@@ -269,7 +337,7 @@ class Trainer:
             epoch=plan.epoch,
             learning_rate=plan.learning_rate,
             steps=self.step.count,
-            taken=tuple(self.step.taken),
+            taken=tuple(self.budget.taken),
             dev=result.recalls(),
             best=plan.select and result.r_sum > best,
             loss=means.pop("loss", None),
@@ -301,9 +369,9 @@ class Trainer:
         return {
             "epochs": len(self.history),
             "steps": self.step.count,
-            "taken": list(self.step.taken),
+            "taken": list(self.budget.taken),
             "place": self.place,
-            "spent": self.spent.as_dict(),
+            "spent": dict(self.budget.spent),
             "method": self.method.state_dict(),
             "optimizers": optimizers,
             "history": [entry.model_dump(mode="json") for entry in self.history],
@@ -318,13 +386,12 @@ class Trainer:
         if state is not None:
             with fitting(self.folder.checkpoints):
                 history = [Epoch.model_validate(entry) for entry in state["history"]]
-                self._ended(state["epochs"], state.get("taken", []))
             self.folder.write_history(history)
         return state
 
-    def _resume(self, state: dict[str, Any] | None) -> int:
+    def _resume(self, state: dict[str, Any] | None) -> None:
         if state is None:
-            return 0
+            return
         with fitting(self.folder.checkpoints):
             self.method.load_state_dict(state["method"])
             self._make_optimizers(self.plans[0])
@@ -332,11 +399,13 @@ class Trainer:
                 load_optimizer(self.step.optimizers[module], saved)
             self.history = [Epoch.model_validate(entry) for entry in state["history"]]
             self.step.count = state["steps"]
-            self.step.taken = state.get("taken", self.step.taken)  # older checkpoints lack it
+            self.budget.taken = [
+                int(n) for n in state.get("taken", self.budget.taken)
+            ]  # older checkpoints lack it
             self.place = state.get("place", state["epochs"] - 1)
-            self.spent = Spent(**state.get("spent", {}))
+            self.budget.spent |= state.get("spent", {})
             self.best_sha256 = state.get("best_sha256")
-            return int(state["epochs"])
+            self.epochs = int(state["epochs"])
 
     def _conclude(self) -> Outcome:
         chosen = [entry for entry in self.history if entry.best]
@@ -349,22 +418,10 @@ class Trainer:
             epochs=len(self.history),
             best_epoch=last.index,
             dev=last.dev,
-            steps=tuple(self.step.taken),
-            pairs_seen=self.spent.captions / len(self.method.networks),
-            cost=self.spent.cost(self.step.mean_taken),
+            steps=tuple(self.budget.taken),
+            pairs_seen=self.budget.spent["captions"] / len(self.method.networks),
+            cost=self.budget.cost,
             best_sha256=self.best_sha256,
         )
         self.folder.write_outcome(outcome)
         return outcome
-
-
-def _refuse_what_needs_cuda(job: TrainingJob, features: Features, device: torch.device) -> None:
-    asked = {
-        "--precision tf32": job.precision == "tf32",
-        "--features gpu": features == "gpu",
-    }
-    for name, wanted in asked.items():
-        if wanted:
-            raise TrainingError(
-                f"{name} needs a CUDA device, but training is on the {device.type}; leave it out, or train on a GPU"
-            )

@@ -20,8 +20,7 @@ from baselines.engine.grids import TUNED, Job, Progress, Tuning, read_noise
 from baselines.engine.job import TrainingJob
 from baselines.engine.recipe import Between, OneOf, Recipe, with_settings, with_values
 from baselines.engine.sweep import finish_all, owned
-from baselines.kit.batches import Features
-from baselines.kit.randomness import derive_seed
+from baselines.kit.batches import Features, derive_seed
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import as_csv, write_text
 

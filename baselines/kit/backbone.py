@@ -103,6 +103,8 @@ class Backbone(nn.Module, ABC):
     """Whether the backbone reads images and caption texts in place of region features and token ids."""
     tokenizer: ClassVar[str] = ""
     """Tokenizer of a backbone that does not read the dataset's tokens."""
+    captions_encoded: int = 0
+    """Number of captions that :meth:`captions_of` and :meth:`encode` have encoded: the cost of a training."""
     mixed: bool = False
     """Whether :meth:`autocast` multiplies in bfloat16; set by the engine."""
     embed_size: int
@@ -114,7 +116,10 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def encode_captions(self, caption_tokens: Tensor, caption_lengths: Tensor) -> Encoded:
-        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths on the CPU."""
+        """Embed captions, int64 ``(n, longest)`` padded with 0, with int64 ``(n,)`` lengths on the CPU.
+
+        Methods call :meth:`captions_of`, which counts them.
+        """
 
     @abstractmethod
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
@@ -194,7 +199,12 @@ class Backbone(nn.Module, ABC):
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
         """Embed the images and captions of a batch."""
         images = self.encode_images(batch.image_features, batch.image_lengths)
-        return images, self.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        return images, self.captions_of(batch)
+
+    def captions_of(self, batch: Batch) -> Encoded:
+        """Embed the captions of a batch, and count them."""
+        self.captions_encoded += len(batch)
+        return self.encode_captions(batch.caption_tokens, batch.caption_lengths)
 
     def auxiliary_losses(self, images: Encoded, batch: Batch) -> Tensor:
         """Compute ``auxiliary`` of :class:`Output`, float ``(pairs,)``; zero by default."""

@@ -1,5 +1,10 @@
-"""Batches of a PairedDataset: padded tensors, random orders of the pairs, and the place of the features."""
+"""Batches of a PairedDataset: padded tensors, random orders of the pairs, and the place of the features.
 
+Random numbers depend only on (seed, purpose, round, epoch), never on a shared stream. A resumed run therefore draws the
+same numbers as an uninterrupted one, and two runs in one process cannot influence each other.
+"""
+
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -11,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from baselines.kit.randomness import derive_seed
 from ncl_bench.data.columns import FloatArray
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import TrainingError, as_size
@@ -28,6 +32,22 @@ READERS = 2
 SHARE_OF_FREE = 0.5
 """Largest share of a GPU's free memory that ``auto`` gives to features; the networks need the rest."""
 IMAGES_AT_ONCE = 512
+CPU_BYTES = 32 * 2**20
+GPU_BYTES = 2**30
+
+
+def derive_seed(seed: int, *purpose: object) -> int:
+    """Derive a seed for one purpose.
+
+    Args:
+        seed: seed of the run.
+        purpose: purpose of the random numbers, such as ``("epoch", 0, 3)``; compared by their ``str``.
+
+    Returns:
+        An integer in [0, 2**32), the same on every machine and Python version.
+    """
+    text = "/".join(str(part) for part in (seed, *purpose))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 
 
 @dataclass(frozen=True)
@@ -152,9 +172,6 @@ class TrainingBatches:
     Attributes:
         features: ``mapped`` or ``gpu``.
         readers: processes that read batches ahead; 0 if no GPU would wait for the disk.
-
-    Raises:
-        TrainingError: the features do not fit on the device.
     """
 
     def __init__(
@@ -173,12 +190,12 @@ class TrainingBatches:
         self._dataset = dataset
         self.batch_size = batch_size
         self.seed = seed
-        self._device = device or torch.device("cpu")
+        self.device = device or torch.device("cpu")
         self._rows = np.arange(len(dataset)) if pair_rows is None else pair_rows
         self._on_batch = on_batch
-        self.features = where_features_lie(features, self._device, dataset)
-        self._resident = features_on(self._device, dataset) if self.features == "gpu" else None
-        self.readers = READERS if self._device.type == "cuda" and self._resident is None else 0
+        self.features = where_features_lie(features, self.device, dataset)
+        self._resident = features_on(self.device, dataset) if self.features == "gpu" else None
+        self.readers = READERS if self.device.type == "cuda" and self._resident is None else 0
         self.epoch_key: tuple[object, ...] = ()
 
     @property
@@ -241,7 +258,7 @@ class TrainingBatches:
         """
         rows = pair_ids.cpu().numpy()
         images = rows if images_of is None else images_of.cpu().numpy()
-        return collate(self._dataset, rows, self._resident, image_rows=images).to(self._device)
+        return collate(self._dataset, rows, self._resident, image_rows=images).to(self.device)
 
     def _order(
         self, rows: Ids, key: tuple[object, ...], purpose: tuple[object, ...], batch_size: int
@@ -257,7 +274,7 @@ class TrainingBatches:
 
     def _read(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
         for batch in self._collated(wanted):
-            moved = batch.to(self._device)
+            moved = batch.to(self.device)
             if self._on_batch is not None:
                 self._on_batch(len(moved))
             yield moved
@@ -270,7 +287,7 @@ class TrainingBatches:
             batch_size=None,  # no batching by torch: each entry of the sampler is already a batch
             sampler=wanted,
             num_workers=self.readers,
-            pin_memory=self._device.type == "cuda",
+            pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # DataLoader draws a seed; the training's own generator must not change
         )
         with ctrl_c_ignored():  # only the training process handles it; it ends its readers
@@ -310,9 +327,6 @@ def features_on(device: torch.device, dataset: PairedDataset) -> Tensor:
 
     Returns:
         ``(n_images, n_regions, feature_dim)``.
-
-    Raises:
-        TrainingError: the features do not fit into the GPU's free memory.
     """
     features = dataset.image_features
     dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
@@ -339,3 +353,17 @@ def size_of_features(dataset: PairedDataset) -> int:
 def free_memory(device: torch.device) -> int | None:
     """Return the free memory of a GPU in bytes; None for a CPU, which can swap."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
+def memory_budget(device: torch.device) -> int:
+    """Return the memory for the temporary tensors of one block, in bytes.
+
+    The block size influences the last bits of a result, because blocks are summed one after another. It therefore
+    depends only on the device, not on its free memory: a constant on a CPU, a sixteenth of the total memory on a GPU,
+    at most 1 GiB.
+    """
+    if device.type == "meta":  # costs are counted there, as on a GPU with enough memory
+        return GPU_BYTES
+    if device.type != "cuda":
+        return CPU_BYTES
+    return min(GPU_BYTES, torch.cuda.get_device_properties(device).total_memory // 16)

@@ -13,13 +13,10 @@ from pydantic import Field
 from torch import Tensor
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.losses import info_nce, matching_probability
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import clean_posterior, is_clean
-from baselines.kit.modules import Modules
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
 
 Faults = Literal["repaired", "published"]
 

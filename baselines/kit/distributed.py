@@ -1,5 +1,7 @@
 """Several processes, one loss: similarity matrices of a batch are split by columns over the ranks.
 
+torchrun or SLURM starts the processes, one device each; :func:`device_for` connects them.
+
 Every rank encodes the whole batch (little work), compares all images with its own block of captions (nearly all the
 work), and gathers the blocks. Every rank then holds the same matrix, and computes the same loss, labels and divisions
 as a single process. Gradients are averaged over the ranks. The gradient of a rank's own block is first multiplied by
@@ -13,12 +15,16 @@ Every epoch starts with rank 0's networks and memories on all ranks, and rank 0 
 rounding differences cannot accumulate. All ranks draw the same random numbers. Only rank 0 touches the run folder.
 """
 
+import atexit
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from functools import wraps
 from itertools import cycle
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -28,6 +34,8 @@ from ncl_bench.errors import NclBenchError, TrainingError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+PATIENCE = timedelta(minutes=10)
+"""Time after which a process that hears nothing from the others gives up."""
 
 
 class ProcessLost(TrainingError):
@@ -65,9 +73,6 @@ def from_first_rank(make: Callable[[], T]) -> T:
 
     Args:
         make: function whose result can be pickled.
-
-    Raises:
-        NclBenchError: raised by ``make``; raised on every rank.
     """
     if world_size() == 1:
         return make()
@@ -281,3 +286,109 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     for gradient in gradients:
         gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
         start += gradient.numel()
+
+
+class Processes(NamedTuple):
+    """The processes that share the work.
+
+    Attributes:
+        here: number of processes on this machine.
+        machines: number of machines, each with the same number of processes.
+        rank: rank of this process, from 0.
+        local_rank: rank of this process on its machine, from 0.
+        address: ``init_method`` of torch.distributed; empty for one process.
+    """
+
+    here: int = 1
+    machines: int = 1
+    rank: int = 0
+    local_rank: int = 0
+    address: str = ""
+
+
+def device_for(device: str, precision: str) -> torch.device:
+    """Choose the device, set the precision of matrix products, and connect the processes if there are several.
+
+    For ``bf16-mixed`` see :meth:`baselines.kit.backbone.Backbone.autocast`.
+
+    Args:
+        device: ``cpu``, ``cuda``, or ``auto`` for CUDA if available. Apple's GPU is never chosen, because the methods
+            are not tested on it.
+        precision: ``tf32`` multiplies float32 in TF32, on the tensor cores of a GPU.
+    """
+    set_products(precision)
+    processes = started_processes()
+    _check_cuda(device, processes.here)
+    chosen = torch.device("cpu")
+    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
+        chosen = torch.device("cuda", processes.local_rank)
+        torch.cuda.set_device(chosen)
+    if processes.here * processes.machines > 1 and not dist.is_initialized():
+        _connect(processes, chosen)
+    return chosen
+
+
+def _connect(processes: Processes, device: torch.device) -> None:
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // processes.here))
+    with answered():
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            init_method=processes.address,
+            rank=processes.rank,
+            world_size=processes.here * processes.machines,
+            timeout=PATIENCE,
+        )
+    atexit.register(_leave)
+
+
+def set_products(precision: str) -> None:
+    """Allow TF32 products for ``tf32`` only; by default cuDNN's GRU would use them for ``32-true`` too."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def started_processes() -> Processes:
+    """Return the processes that torchrun or SLURM started; else this one alone."""
+    said = os.environ
+    if dist.is_torchelastic_launched():
+        here = int(said["LOCAL_WORLD_SIZE"])
+        machines = int(said["WORLD_SIZE"]) // here
+        return Processes(here, machines, int(said["RANK"]), int(said["LOCAL_RANK"]), "env://")
+    if int(said.get("SLURM_STEP_NUM_TASKS", "1")) == 1:
+        return Processes()
+    if "SLURM_NTASKS_PER_NODE" not in said:
+        raise TrainingError("SLURM_NTASKS_PER_NODE is not set; start the job with --ntasks-per-node")
+    here, machines = int(said["SLURM_NTASKS_PER_NODE"]), int(said["SLURM_NNODES"])
+    rank, local_rank = int(said["SLURM_PROCID"]), int(said["SLURM_LOCALID"])
+    return Processes(here, machines, rank, local_rank, _address_on_slurm())
+
+
+def _address_on_slurm() -> str:
+    """Return a port on the first node that depends only on the job id, so that every task computes the same one."""
+    nodes = os.environ.get("SLURM_NODELIST", "127.0.0.1")  # such as a1,a2 or gpu[03-05,9]
+    first = re.sub(r"\[([^],-]*)[^]]*\]", r"\1", nodes).split(",")[0]
+    port = 15_000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10_000
+    return f"tcp://{os.environ.get('MASTER_ADDR', first)}:{os.environ.get('MASTER_PORT', port)}"
+
+
+def first_of_machine() -> bool:
+    """Whether this process is the first of those that share the work on this machine."""
+    return started_processes().local_rank == 0
+
+
+def _check_cuda(device: str, needed: int) -> None:
+    count = torch.cuda.device_count()
+    if device == "cuda" and count == 0:
+        raise TrainingError("--device is cuda, but torch finds no CUDA device; use --device cpu")
+    if device != "cpu" and 0 < count < needed:
+        raise TrainingError(
+            f"{needed} processes need {needed} CUDA devices, but torch finds {count}; start fewer"
+        )
+
+
+def _leave() -> None:
+    """End the communication threads, which otherwise sometimes crash the interpreter at exit."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

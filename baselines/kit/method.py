@@ -2,9 +2,11 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,8 +14,51 @@ from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
-from baselines.kit.modules import Modules
 from ncl_bench.errors import RecipeError
+from ncl_bench.plugins import registered
+
+M = TypeVar("M", bound=nn.Module)
+T = TypeVar("T")
+Entry = TypeVar("Entry", bound=type[Any])
+
+
+class Modules(nn.ModuleList, Generic[M]):
+    """``nn.ModuleList`` whose items have one type: torch's own forgets it."""
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: int) -> M: ...  # type: ignore[override]
+
+        def __iter__(self) -> Iterator[M]: ...
+
+
+class PairMemory(nn.Module):
+    """A persistent buffer keyed by position in the full training split.
+
+    Args:
+        n_pairs: length of the full training split.
+        initial: value of every entry at the start.
+        width: values per pair; None stores one number per pair.
+        dtype: dtype of the stored values.
+    """
+
+    values: Tensor
+
+    def __init__(
+        self, n_pairs: int, *, initial: float, width: int | None = None, dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__()
+        shape = (n_pairs,) if width is None else (n_pairs, width)
+        self.register_buffer("values", torch.full(shape, initial, dtype=dtype))
+
+    def read(self, pair_ids: Tensor) -> Tensor:
+        """Return values of some pairs, ``(len(pair_ids),)`` or ``(len(pair_ids), width)``, without gradient."""
+        return self.values[pair_ids]
+
+    @torch.no_grad()
+    def write(self, pair_ids: Tensor, values: Tensor) -> None:
+        """Replace the values of some pairs."""
+        self.values[pair_ids] = values.detach().to(self.values)
 
 
 @dataclass(frozen=True)
@@ -167,7 +212,7 @@ class Method(nn.Module, ABC):
     ``Config`` derived from :class:`StepDecay` or :class:`WarmUpThenStepDecay` gives it a schedule; its optimiser is
     Adam by default.
 
-    State that outlives a batch lives in :class:`~baselines.kit.pair_memory.PairMemory` buffers (or other registered
+    State that outlives a batch lives in :class:`~baselines.kit.method.PairMemory` buffers (or other registered
     buffers) of the method, so that ``state_dict`` carries all of it and a resumed run is exact.
     """
 
@@ -217,9 +262,7 @@ class Method(nn.Module, ABC):
     def make_optimizer(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         """Build an optimiser for one of :meth:`trained_modules`; Adam with its defaults, as in most papers."""
         parameters = list(module.parameters())
-        fused = (
-            all(parameter.is_cuda for parameter in parameters) or None
-        )  # fusing would change the bits on a CPU
+        fused = all(parameter.is_cuda for parameter in parameters) or None  # on a CPU the bits would change
         return torch.optim.Adam(parameters, lr=learning_rate, fused=fused)
 
     def learning_rate(self, module: nn.Module, plan: EpochPlan) -> float:
@@ -227,11 +270,7 @@ class Method(nn.Module, ABC):
         return plan.learning_rate
 
     def plan(self) -> Sequence[EpochPlan]:
-        """Return every epoch of the run, in order, as a pure function of the config; by default its schedule.
-
-        Raises:
-            RecipeError: the config has no schedule.
-        """
+        """Return every epoch of the run, in order, as a pure function of the config; by default its schedule."""
         if not isinstance(self.config, StepDecay):
             raise RecipeError(
                 f"method {self.name} has no schedule; derive its Config from StepDecay, or give the method a plan()"
@@ -270,3 +309,42 @@ class Method(nn.Module, ABC):
             float, same shape; each entry depends only on the same entry.
         """
         return similarities
+
+
+class Registry(UserDict[str, type[T]]):
+    """Mapping from name to class; classes of this package are imported on first use, plugins add theirs.
+
+    Args:
+        kind: ``method`` or ``backbone``.
+        shipped: mapping from name to ``module:Class`` for the classes of this package.
+    """
+
+    def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
+        self._kind = kind
+        entries: Any = shipped
+        super().__init__(entries)
+
+    def __getitem__(self, name: str) -> type[T]:
+        entry: Any = self.data[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self.data[name] = getattr(import_module(module), attribute)
+        found: type[T] = entry
+        return found
+
+    def add(self, entry: Entry) -> Entry:
+        """Register a class under its ``name``; also a decorator, for a class in a user's own file.
+
+        Args:
+            entry: class with ``name`` (in recipes), ``title`` (in results) and ``Config`` (options).
+        """
+        for needed in ("name", "title", "Config"):
+            if not hasattr(entry, needed):
+                raise RecipeError(f"{self._kind} {entry.__name__} has no {needed}; set it in the class")
+        if entry.name in self:
+            raise RecipeError(
+                f"a {self._kind} named {entry.name!r} already exists; give {entry.__name__} another name"
+            )
+        self[entry.name] = entry
+        registered(entry.name)
+        return entry

@@ -1,8 +1,8 @@
 """The methods, by name."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from baselines.kit.registry import Registry
+from baselines.kit.method import Registry
 
 if TYPE_CHECKING:
     from baselines.kit.method import Method
@@ -30,14 +30,4 @@ METHODS: "Registry[Method]" = Registry(
         "triplet": "baselines.methods.triplet:Triplet",
     },
 )
-AnyMethod = TypeVar("AnyMethod", bound="type[Method]")
-
-
-def register(method: AnyMethod) -> AnyMethod:
-    """Register a method under its ``name``; also a decorator, for a method in a user's own file.
-
-    Raises:
-        RecipeError: another method has this name, or the class lacks its name, title or ``Config``.
-    """
-    METHODS.add(method)
-    return method
+register = METHODS.add

@@ -25,8 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from baselines.kit.batches import Batch, TrainingBatches, sent
-from baselines.kit.method import EpochPlan, Method, Setting, Step, stepwise
-from baselines.kit.pair_memory import PairMemory
+from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, stepwise
 
 DENOMINATOR_FLOOR = 1e-10
 MASKED_SHARE = 0.5

@@ -24,8 +24,7 @@ from torch import Tensor
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.losses import hinge_costs
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.pair_memory import PairMemory
+from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, WarmUpThenStepDecay
 from ncl_bench.errors import TrainingError
 
 

@@ -26,13 +26,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import IntraModal
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.losses import info_nce, matching_probability
-from baselines.kit.method import EpochPlan, Method, Setting, Step, StepDecay
+from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, StepDecay
 from baselines.kit.mixture import min_max_normalised, mixture_posterior
-from baselines.kit.modules import Modules
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
 
 
 class GSCConfig(StepDecay):

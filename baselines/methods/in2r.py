@@ -34,8 +34,7 @@ from torch.nn import functional
 from baselines.kit.batches import Batch, TrainingBatches
 from baselines.kit.co_teaching import CoTeaching
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Setting, Step, WarmUpThenStepDecay, adamw
-from baselines.kit.modules import Modules
+from baselines.kit.method import EpochPlan, Modules, Setting, Step, WarmUpThenStepDecay, adamw
 from baselines.methods.crcl import augmented
 from ncl_bench.errors import RecipeError
 

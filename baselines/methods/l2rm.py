@@ -22,13 +22,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, sent
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import BetaMixture, by_moments, fitted, min_max_normalised, two_means
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
 from baselines.kit.transport import partial_transport
 from baselines.methods.crcl import matching_log_probabilities
 from ncl_bench.errors import TrainingError
@@ -322,6 +320,4 @@ def whole(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
 def compared(network: Backbone, images_of: Batch, captions_of: Batch) -> Tensor:
     """Similarities of the images of one batch with the captions of another, float ``(n_images, n_captions)``."""
     images = network.encode_images(images_of.image_features, images_of.image_lengths)
-    return network.compare(
-        images, network.encode_captions(captions_of.caption_tokens, captions_of.caption_lengths)
-    )
+    return network.compare(images, network.captions_of(captions_of))

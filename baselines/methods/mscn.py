@@ -33,14 +33,11 @@ from torch.nn import functional
 
 from baselines.backbones.sgraf import SGRAF
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, in_blocks, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, in_blocks, sent
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
-from baselines.kit.method import EpochPlan, Method, Setting, Step, WarmUpThenStepDecay
+from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
 from baselines.kit.mixture import by_moments, fitted
-from baselines.kit.modules import Modules
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
 from ncl_bench.errors import TrainingError
 
 NEAR_ZERO, NEAR_ONE = 0.001, 0.999
@@ -176,7 +173,7 @@ class SinglePass(nn.Module):
     def forward(self, batch: Batch, own: bool) -> Tensor:
         """Logits of each pair, float ``(B,)``, or of every image with every caption, ``(B, B)``."""
         images = self.network.encode_images(batch.image_features, batch.image_lengths)
-        captions = self.network.encode_captions(batch.caption_tokens, batch.caption_lengths)
+        captions = self.network.captions_of(batch)
         compare = self.network.own_logits if own else self.network.all_logits
         return compare(images, captions)
 

@@ -28,12 +28,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
-from baselines.kit.method import Setting, Step
+from baselines.kit.method import PairMemory, Setting, Step
 from baselines.kit.mixture import mixture_posterior
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
 
 QUERIES_AT_ONCE = 1024
 

@@ -21,11 +21,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from baselines.kit.batches import Batch, TrainingBatches, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, sent
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
-from baselines.kit.method import Setting, Step
-from baselines.kit.pair_memory import PairMemory
-from baselines.kit.randomness import derive_seed
+from baselines.kit.method import PairMemory, Setting, Step
 from ncl_bench.errors import TrainingError
 
 RANDOM_WORDS = 100  # random captions use the first ids (code)

@@ -28,11 +28,10 @@ from torch import Tensor, nn
 
 from baselines.backbones.encoders import valid_items
 from baselines.kit.backbone import Backbone, Encoded
-from baselines.kit.batches import Batch, TrainingBatches
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed
 from baselines.kit.co_teaching import CoTeaching, mean_over
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Setting, Step, WarmUpThenStepDecay
-from baselines.kit.randomness import derive_seed
 from baselines.methods.ncr import Curve, soft_margin
 
 FLOOR = 1e-8

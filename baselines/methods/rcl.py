@@ -25,9 +25,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from baselines.kit.batches import TrainingBatches, sent
+from baselines.kit.batches import TrainingBatches, derive_seed, sent
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
-from baselines.kit.randomness import derive_seed
 
 EPSILON = 1e-10
 LARGEST_EXPONENT = 80.0

@@ -161,7 +161,7 @@ class SPS(ContrastiveCoTeaching):
         images = network.encode_images(noisy.image_features, noisy.image_lengths)
         # encoded anew, in training mode: proxies get a gradient too; two images with one caption make its
         # copies negatives of each other
-        captions = network.encode_captions(strict.caption_tokens, strict.caption_lengths).chosen(proxies)
+        captions = network.captions_of(strict).chosen(proxies)
         losses = labels * self.pair_losses(network.compare(images, captions))
         step(network, losses.mean(), noisy)
 

@@ -69,11 +69,7 @@ def beginning(text: str, names: Iterable[str]) -> str:
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a name is that of a shipped recipe; a method or dataset without shipped recipes is someone's own.
-
-    Raises:
-        RecipeError: no recipe can have this name.
-    """
+    """Whether a name is that of a shipped recipe; a method or dataset without shipped recipes is someone's own."""
     method, dataset, _ = split_name(name)
     if name in _names_of(method):
         return True

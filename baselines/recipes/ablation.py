@@ -60,11 +60,7 @@ class Ablation(Record):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read and check a table.
-
-        Raises:
-            RecipeError: it is invalid.
-        """
+        """Read and check a table."""
         try:
             return cls.model_validate(read_yaml(path))
         except ValidationError as error:

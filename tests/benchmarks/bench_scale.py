@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from baselines.kit.batches import TrainingBatches
+from baselines.kit.method import PairMemory
 from baselines.kit.mixture import clean_posterior, is_clean
-from baselines.kit.pair_memory import PairMemory
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary

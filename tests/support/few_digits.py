@@ -16,10 +16,9 @@ import baselines.engine.sweep
 import baselines.engine.train
 import ncl_bench.data.digits
 from baselines.engine.job import TrainingJob
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.train import Trainer
+from baselines.engine.train import Trainer, TrainingProgress
 from baselines.recipes import recipe_names
 from ncl_bench.cli import main
 from ncl_bench.data import load_dataset

@@ -8,7 +8,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import distributed
 
-from baselines.engine.devices import PATIENCE
+from baselines.kit.distributed import PATIENCE
 
 mp.get_context("forkserver").set_forkserver_preload(
     ["support.few_digits", "baselines.engine.submit", "sklearn.mixture", "torch._dynamo", "pytest"]

@@ -18,8 +18,8 @@ from support.parity import (
 from support.rounding import assert_near
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.devices import set_products
 from baselines.kit.batches import Batch
+from baselines.kit.distributed import set_products
 from baselines.published.weights import backbone_of, network_from
 from ncl_bench.errors import RecipeError, TrainingError
 

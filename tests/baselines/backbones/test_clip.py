@@ -20,10 +20,9 @@ from baselines.backbones import BACKBONES
 from baselines.backbones.clip import CLIP
 from baselines.backbones.clip_inputs import ImagePatches, patches_of, pixels_of, random_box
 from baselines.backbones.clip_models import CLIPConfig, architecture
-from baselines.kit.batches import TrainingBatches, collate
+from baselines.kit.batches import TrainingBatches, collate, derive_seed
 from baselines.kit.fine_tuning import FineTuning
 from baselines.kit.method import Setting
-from baselines.kit.randomness import derive_seed
 from baselines.methods.npc import NPC
 from baselines.methods.osa import OSA, OSAConfig, random_pairs
 from ncl_bench.data import load_dataset

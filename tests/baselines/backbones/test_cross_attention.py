@@ -25,10 +25,11 @@ from support.parity import (
 from support.rounding import assert_equals_loop, assert_near
 from torch import Tensor
 
-from baselines.backbones import cross_attention, pairwise
+from baselines.backbones import cross_attention
 from baselines.backbones.cross_attention import Side, attention, gram, mean_over_items, products, relevance
 from baselines.backbones.imram import IMRAM, IMRAMConfig, Look
 from baselines.backbones.scan import PUBLISHED_LSE_SHARPNESS, PUBLISHED_SHARPNESS, SCAN
+from baselines.kit import batches
 from baselines.kit.backbone import Backbone, Encoded
 
 SCANS: dict[str, dict[str, Any]] = {
@@ -196,7 +197,7 @@ def test_tiles_stay_within_the_budget_and_change_nothing(
             return inner(looking, between, *others)
 
         monkeypatch.setattr(f"baselines.backbones.{backbone}.relevance", recorded)
-        monkeypatch.setattr(pairwise, "CPU_BYTES", budget)
+        monkeypatch.setattr(batches, "CPU_BYTES", budget)
         found = network.similarities(*sides)
     assert_near(found, expected, 1e-12, scale=1)
     assert len(seen) > 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.rounding import assert_near
 from torch import Tensor, nn
 
-from baselines.backbones.gru import all_states, both_directions, last_state, packed, padded, states
+from baselines.backbones.encoders import all_states, both_directions, last_state, packed, padded, states
 
 LENGTHS = torch.tensor([3, 7, 1, 5, 7, 2])
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from baselines.backbones import pairwise
 from baselines.backbones.pairwise import plan_blocks, within_memory
 from baselines.backbones.squared_difference import attended_difference
+from baselines.kit import batches
 from baselines.kit.backbone import Backbone, Encoded
 
 NAMES = ("sgr", "saf")
@@ -153,7 +154,7 @@ def test_image_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch)
     network, images, captions = network_and_inputs(name, "eval", n_images=9)
     with torch.no_grad():
         expected = network.similarities(images, captions)
-        monkeypatch.setattr(pairwise, "CPU_BYTES", 20_000)
+        monkeypatch.setattr(batches, "CPU_BYTES", 20_000)
         assert 1 <= network._rows_at_once(9, images.vectors.shape[1], captions) < 9
         bare = Encoded(images.vectors, images.lengths)  # whose global vectors are computed anew
         assert_near(network.similarities(bare, captions), expected, 1e-12, scale=1)
@@ -175,7 +176,7 @@ def test_what_is_kept_and_what_is_made_again_give_the_same_bits(
 
 def test_blocks_hold_each_anchor_once_and_stay_within_the_budget() -> None:
     lengths = torch.tensor([5, 20, 8, 8, 13, 1])
-    per_position = pairwise.CPU_BYTES // 2000
+    per_position = batches.CPU_BYTES // 2000
     blocks = plan_blocks(lengths, torch.device("cpu"), n_items=100, bytes_per_position=per_position)
     assert sorted(torch.cat([block.anchors for block in blocks]).tolist()) == list(range(6))
     for block in blocks:

@@ -14,7 +14,7 @@ import torch
 import yaml
 from support.few_digits import TINY, outcome
 
-from baselines.engine.devices import device_for, started_processes
+from baselines.kit.distributed import Processes, device_for, started_processes
 from ncl_bench.errors import TrainingError
 
 TORCHRUN = {"WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "RANK": "4", "LOCAL_RANK": "1"}
@@ -35,32 +35,22 @@ def test_torchrun_and_slurm_say_how_many_processes_there_are(
 ) -> None:
     for name, value in found.items():
         monkeypatch.setenv(name, value)
-    processes = started_processes(None)
+    processes = started_processes()
     assert (processes.here, processes.machines) == expected
     assert bool(processes.address) == bool(found)
 
 
-def test_a_task_of_its_own_within_a_slurm_job_starts_what_it_is_asked_for(
+def test_a_command_within_a_slurm_job_that_srun_did_not_start_is_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SLURM_NTASKS", "4")  # set in the batch script, where srun started nothing
-    assert started_processes(2)[:2] == (2, 1)
-
-
-@pytest.mark.parametrize("found", [TORCHRUN, SLURM])
-def test_another_number_of_devices_than_was_started_is_refused(
-    found: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in found.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(TrainingError, match=r"--devices is 2, but [34] processes were started"):
-        started_processes(2)
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # set in the batch script
+    assert started_processes() == Processes()
 
 
 def test_slurm_without_tasks_per_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     with pytest.raises(TrainingError, match="start the job with --ntasks-per-node"):
-        started_processes(None)
+        started_processes()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +62,7 @@ def test_tasks_of_slurm_meet_on_the_first_node(
 ) -> None:
     for name, value in {**SLURM, "SLURM_NODELIST": nodes, "SLURM_JOB_ID": "123456"}.items():
         monkeypatch.setenv(name, value)
-    assert started_processes(None)[2:] == (5, 1, f"tcp://{first}:18456")
+    assert started_processes()[2:] == (5, 1, f"tcp://{first}:18456")
 
 
 def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +70,10 @@ def test_missing_devices_are_refused_before_anything_starts(monkeypatch: pytest.
     with pytest.raises(TrainingError, match="torch finds no CUDA device; use --device cpu"):
         device_for("cuda", "32-true")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="4 processes need 4 CUDA devices, but torch finds 1"):
-        device_for("auto", "32-true", devices=4)
+        device_for("auto", "32-true")
 
 
 SCRIPT = f"""
@@ -96,7 +88,7 @@ main()
 
 
 class Training:
-    """``ncl-bench train --devices 2`` on few digits, in a folder with its script and recipe."""
+    """``ncl-bench train`` in two processes on few digits, in a folder with its script and recipe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -139,57 +131,6 @@ class Training:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def started_with_one_epoch(self, to: str) -> tuple[subprocess.Popen[str], int]:
-        """The command, and the process that it started."""
-        process = self.start(to, "--devices", "2")
-        self.wait_for_an_epoch(process, to)
-        return process, int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until_gone(process: int) -> None:
-    deadline = time.monotonic() + 60
-    while is_running(process):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_a_killed_process_ends_the_run_and_the_same_command_finishes_it(tmp_path: Path) -> None:
-    training = Training(tmp_path)
-    process, other = training.started_with_one_epoch("broken")
-    os.kill(other, signal.SIGKILL)
-    said = process.communicate(timeout=300)
-    assert process.returncode == 2, said
-    assert said[1].count("another process of this command has ended or does not answer") == 1
-    assert "Traceback" not in said[1]
-    assert not (tmp_path / "broken" / "training.json").exists()
-
-    for to in ("broken", "whole"):
-        process = training.start(to, "--devices", "2")
-        said = process.communicate(timeout=600)
-        assert process.returncode == 0, said
-        assert said[0].count("best on dev") == 1
-        lines = said[1].count("\n") - 2  # one says what is trained, one where it resumes
-        assert said[1].count("dev rSum") == (4 if to == "whole" else lines)
-    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_the_others_end_with_the_first(tmp_path: Path) -> None:
-    process, other = Training(tmp_path).started_with_one_epoch("run")
-    process.kill()
-    wait_until_gone(other)
-    assert not (tmp_path / "run" / "training.json").exists()
-
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
@@ -224,6 +165,6 @@ def test_torchrun_starts_the_processes_too(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("best on dev") == 1
-    process = training.start("launched", "--devices", "2")
-    process.communicate(timeout=600)
-    assert outcome(tmp_path / "torchrun") == outcome(tmp_path / "launched")
+    for machine in training.on_two_machines("slurm"):
+        machine.communicate(timeout=600)
+    assert outcome(tmp_path / "torchrun") == outcome(tmp_path / "slurm")

@@ -18,20 +18,19 @@ from torch import distributed
 
 import baselines.engine.job
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.devices import device_for
 from baselines.engine.job import TrainingJob, build_method
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
 from baselines.engine.scoring import score
 from baselines.engine.step import OptimiserStep
 from baselines.engine.submit import submit
-from baselines.engine.train import Trainer
+from baselines.engine.train import Trainer, TrainingProgress
 from baselines.kit.backbone import Backbone
 from baselines.kit.batches import Batch, TrainingBatches, Wanted
 from baselines.kit.distributed import (
     average_gradients,
     copy_first_rank,
+    device_for,
     from_first_rank,
     gathered_on_first,
     own_columns,

@@ -13,11 +13,10 @@ from support.few_digits import cut_short, digits_job, few_digits_recipe, outcome
 from torch import nn
 
 from baselines.engine.job import TrainingJob, refuse_unselectable
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import RunFolder
-from baselines.engine.step import OptimiserStep, StepsSpent
-from baselines.engine.train import Trainer
+from baselines.engine.step import Budget, OptimiserStep, StepsSpent
+from baselines.engine.train import Trainer, TrainingProgress
 from baselines.kit.batches import Batch
 from baselines.kit.method import EpochPlan
 from baselines.methods import METHODS
@@ -174,7 +173,7 @@ def without_seconds(folder: Path) -> dict[str, object]:
 
 def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer(triplet(6), tmp_path / "timed").run(quiet())
-    monkeypatch.setattr("baselines.engine.spent.Spent.time_plain_steps", lambda *arguments: None)
+    monkeypatch.setattr("baselines.engine.step.Budget.time_plain_steps", lambda *arguments: None)
     trainer(triplet(6), tmp_path / "untimed").run(quiet())
     timed, untimed = (tmp_path / name / "best.safetensors" for name in ("timed", "untimed"))
     assert timed.read_bytes() == untimed.read_bytes()
@@ -183,18 +182,17 @@ def test_timing_plain_steps_changes_no_number(tmp_path: Path, monkeypatch: pytes
 
 def test_a_network_that_has_taken_its_share_stays_as_it_is() -> None:
     networks = [nn.BatchNorm1d(1, affine=True) for _ in range(2)]
-    step = OptimiserStep(1.0, most=1)
+    step = OptimiserStep(1.0, Budget(2, 1))
     step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=1.0) for network in networks}
-    step.taken = [0, 0]
-    step.begin_epoch(networks)
+    step.budget.begin_epoch(networks)
     values = torch.arange(3.0)[:, None]
     step(networks[0], networks[0](values).square().sum(), BATCH)
     after = {name: x.clone() for name, x in networks[0].state_dict().items()}
     step(networks[0], networks[0](values).square().sum(), BATCH)  # in training mode, so the statistics move
-    assert not step.spent
+    assert not step.budget.used
     with pytest.raises(StepsSpent):
         step(networks[1], networks[1](values).square().sum(), BATCH)
-    step.restore_spent()
+    step.budget.end_epoch()
     assert all(torch.equal(x, after[name]) for name, x in networks[0].state_dict().items())
     assert step.count == 2
 
@@ -213,17 +211,17 @@ def test_networks_that_want_unequal_numbers_of_steps_take_as_many_together(
 ) -> None:
     """Every epoch, each network asks for so many steps, of 13 in the mean."""
     networks = [nn.Linear(1, 1), nn.Linear(1, 1)]
-    step = OptimiserStep(1.0, most=13)
+    step = OptimiserStep(1.0, Budget(2, 13))
     step.optimizers = {network: torch.optim.SGD(network.parameters(), lr=0.0) for network in networks}
-    step.taken, found = [0, 0], []
-    while not step.spent:
-        step.begin_epoch(networks)
+    budget, found = step.budget, []
+    while not budget.used:
+        step.budget.begin_epoch(networks)
         with suppress(StepsSpent):
             for network, times in zip(networks, wanted, strict=True):
                 for _ in range(times):
                     step(network, network.weight.sum(), BATCH)
-        step.restore_spent()
-        found.append(tuple(step.taken))
+        step.budget.end_epoch()
+        found.append(tuple(budget.taken))
     assert found == taken
 
 
@@ -231,10 +229,9 @@ def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all()
     part, other, apart = (nn.Linear(1, 1, bias=False) for _ in range(3))
     whole = nn.Sequential(part)
     modules = [whole, part, other, apart]
-    step = OptimiserStep(1.0, most=1)
+    step = OptimiserStep(1.0, Budget(2, 1))
     step.optimizers = {module: torch.optim.SGD(module.parameters(), lr=1.0) for module in modules}
-    step.taken = [0, 0]
-    step.begin_epoch([whole, other])
+    step.budget.begin_epoch([whole, other])
     step(whole, part.weight.sum(), BATCH)
     before = part.weight.item()
     step(part, part.weight.sum(), BATCH)
@@ -242,7 +239,7 @@ def test_a_part_of_a_network_is_spent_with_it_and_a_module_of_its_own_with_all()
     before = apart.weight.item()
     step(apart, apart.weight.sum(), BATCH)
     assert apart.weight.item() != before
-    assert step.taken == [1, 0]
+    assert step.budget.taken == [1, 0]
 
 
 def test_a_method_that_takes_no_step_is_told(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from support.few_digits import digits_job, load_few, trained
 from support.rounding import assert_near
 
 import baselines.engine.submit
-from baselines.engine.devices import device_for, machine_of
 from baselines.engine.job import TrainingJob
 from baselines.engine.measures import detection, hidden_correspondence
-from baselines.engine.run_folder import RunFolder
+from baselines.engine.run_folder import RunFolder, machine_of
 from baselines.engine.scoring import score
 from baselines.engine.submit import submit
+from baselines.kit.distributed import device_for
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary
 from ncl_bench.errors import TrainingError

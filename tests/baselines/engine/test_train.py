@@ -24,10 +24,9 @@ from typer.testing import CliRunner
 
 from baselines.engine.checkpoint import save_state
 from baselines.engine.job import TrainingJob
-from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe
 from baselines.engine.run_folder import Machine, RunFolder
-from baselines.engine.train import Trainer
+from baselines.engine.train import Trainer, TrainingProgress
 from baselines.methods import METHODS
 from baselines.plot import plot_run
 from ncl_bench.cli import app

@@ -83,8 +83,8 @@ def waits_of_steps(method: Any, plan: EpochPlan, batches: TrainingBatches, devic
     step.optimizers = {
         module: method.make_optimizer(module, plan.learning_rate) for module in method.trained_modules()
     }
-    step.taken = [0] * len(method.networks)
-    step.begin_epoch(list(method.networks))
+    step.budget.taken = [0] * len(method.networks)
+    step.budget.begin_epoch(list(method.networks))
 
     def counted(*arguments: Any, **terms: Any) -> None:
         step(*arguments, **terms)

@@ -19,7 +19,6 @@ from leaderboard.cells import (
     reproduced_yaml,
 )
 from leaderboard.evidence import read_ranks, write_ranks
-from leaderboard.methods import read_families
 from leaderboard.results import check_header, entry_of, refuse_copies
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
@@ -29,6 +28,7 @@ from ncl_bench.evaluation.results import Evaluation
 from ncl_bench.evaluation.statement import TrainingRecord
 from ncl_bench.evaluation.submission import Submission
 from ncl_bench.files import sole_owner, write_text
+from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
 
 

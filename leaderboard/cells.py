@@ -19,7 +19,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from baselines.recipes import tuned_on
-from leaderboard.entries import Percent, checked
+from leaderboard.entries import Percent
 from leaderboard.methods import known_recipes
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
@@ -27,7 +27,7 @@ from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import Statement, TrainingRecord, TrainingSetup
 from ncl_bench.evaluation.submission import Submission
 from ncl_bench.files import is_leftover
-from ncl_bench.schema import Record, Sha256, read_yaml
+from ncl_bench.schema import Record, Sha256, checked, read_yaml
 from ncl_bench.shown import OptionalName, Text
 
 LARGEST_CELL = 2 * 1024 * 1024

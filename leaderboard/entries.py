@@ -2,18 +2,13 @@
 
 import itertools
 import math
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
-from ncl_bench.errors import SubmissionError, first_problem, unknown_name
+from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.statement import FoundPairs, TrainingCurve
 from ncl_bench.precision import Precision
@@ -43,21 +38,6 @@ UNITS: dict[Unit, str] = {
 """Noise units in words, in the order of the boards."""
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Setting = Annotated[LongText, Matching(r"[a-z0-9_.]+=.*", "a recipe option and its value, NAME=VALUE")]
-
-
-Model = TypeVar("Model", bound=Record)
-
-
-def checked(model: type[Model], content: Any, where: str) -> Model:
-    """Validate content as a record.
-
-    Raises:
-        SubmissionError: it does not fit; the sentence begins with ``where`` and names the field.
-    """
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise SubmissionError(f"{where}: {first_problem(error, content)}") from None
 
 
 class Cell(Record):
@@ -195,7 +175,7 @@ class Entry(Record):
             seeds; computed when the entry was added, because ranks only cover the dataset's own pairs.
         status: ``reported``: printed; ``submitted``: its recalls follow from the ranks of every query; ``reproduced``:
             the maintainers also trained it, from a recipe of this repository.
-        source: key of the paper in published/sources.yaml, or ``submission``.
+        source: key of the paper in ncl_bench/papers/published/sources.yaml, or ``submission``.
         own: whether the source introduces the method.
         table: place in the source.
         file: name of its cell in ``results/``; empty for a printed number.

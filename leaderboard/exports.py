@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from leaderboard.board import Board, Content, division_of
 from leaderboard.entries import Entry, Unit
 from leaderboard.figures import by_reference
-from leaderboard.published import Paper
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import as_csv
+from ncl_bench.papers import Paper
 
 _FACTS = (
     "method",

@@ -7,9 +7,9 @@ from typing import Literal, TypeVar
 from leaderboard.board import Board
 from leaderboard.entries import Cell, Entry
 from leaderboard.measured import MeasuredTable, mean_curve
-from leaderboard.published import Paper
 from leaderboard.rendering import markup
 from leaderboard.svg import Curve, curves, forest_chart
+from ncl_bench.papers import Paper
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8

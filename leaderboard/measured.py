@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from leaderboard.board import Content, Ranked, ranked
 from leaderboard.entries import UNITS, Cell, Entry
-from leaderboard.published import Paper
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.statement import TrainingCurve
+from ncl_bench.papers import Paper
 
 REFERENCE = ("caption", 0.6)
 """Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""

@@ -13,7 +13,7 @@ from leaderboard.board import Board, Content, Division, boards_of
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell, Entry
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import PRECISION_AT, detection, drops, found_pairs, measured_tables
-from leaderboard.methods import Family, family_recipes
+from leaderboard.methods import family_recipes
 from leaderboard.rendering import card_html, render
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
@@ -21,6 +21,7 @@ from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import clean_pairing
 from ncl_bench.noise.similar import share_without_common_word
+from ncl_bench.papers import Family
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")

@@ -8,14 +8,13 @@ from leaderboard.add import RowStands, new_row
 from leaderboard.board import Board, Content, Division, Ranked, compared, merge_seeds
 from leaderboard.entries import SEEDS_FOR_A_RANK, Cell, Entry
 from leaderboard.exports import OTHER_SUM, escape, latex, markdown_table
-from leaderboard.methods import read_families
-from leaderboard.published import Paper
 from leaderboard.results import Run, entries_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import as_csv
+from ncl_bench.papers import Paper, read_families
 from ncl_bench.progress import Progress, silent
 
 VALUES = (*RECALLS, "r_sum")

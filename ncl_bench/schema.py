@@ -1,15 +1,15 @@
 """Common parts of typed files: the frozen base model, checked texts and paths, and strict YAML."""
 
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.files import read_limited, readable
 from ncl_bench.shown import Matching, unseen
 
@@ -26,6 +26,17 @@ class Record(BaseModel):
     """A frozen model that refuses unknown keys, and numbers that JSON does not have: NaN and infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=Record)
+
+
+def checked(model: type[Model], content: Any, where: str) -> Model:
+    """Validate content as a record; the error begins with ``where`` and names the field."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise SubmissionError(f"{where}: {first_problem(error, content)}") from None
 
 
 def _stays_inside(value: str) -> str:

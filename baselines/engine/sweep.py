@@ -26,7 +26,7 @@ from rich.table import Column
 from rich.table import Table as PrintedTable
 
 from baselines.engine.job import TrainingJob
-from baselines.engine.printed import printed_row, printed_sum, published_rows
+from baselines.engine.printed import printed_row
 from baselines.engine.progress import TrainingProgress
 from baselines.engine.recipe import Recipe, with_settings
 from baselines.engine.run_folder import RunFolder
@@ -41,6 +41,7 @@ from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
 from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
 from ncl_bench.noise.draw import NoiseUnit
 from ncl_bench.noise.files import read_noise_file
+from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.precision import Precision
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
@@ -606,15 +607,15 @@ def means_of(results: Mapping[Cell, float]) -> list[Mean]:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in sorted(results, key=lambda cell: (cell.title, str(cell.noise), cell.seed)):
         groups.setdefault((cell.title, str(cell.noise)), []).append(cell)
-    rows = published_rows()
+    rows = rows_by_recipe()
     found = []
     for (title, noise), cells in groups.items():
         first, values = cells[0], [results[cell] for cell in cells]
         named = not any(Path(name).is_file() for name in first.recipe.split(AND))
         row = printed_row(first.recipe, first.noise.unit, first.noise.percent / 100, rows) if named else None
-        paper = f"{row['short']}; {row['table']}" if row else ""
+        paper = f"{row.paper.short}; {row.row.table}" if row else ""
         spread = stdev(values) if len(values) > 1 else None
-        printed = printed_sum(row) if row else None
+        printed = printed_sum(row.row) if row else None
         found.append(Mean(title, noise, len(values), mean(values), spread, printed, paper))
     return found
 

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import leaderboard
 from baselines.engine.cost import hollow
-from baselines.engine.printed import PUBLISHED
 from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
 from leaderboard.ablations import ablation_tables
@@ -26,6 +25,7 @@ from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_da
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
+from ncl_bench.papers import PUBLISHED
 
 DOCS = ROOT / "docs"
 LEADERBOARD = ROOT / "leaderboard"

@@ -9,8 +9,9 @@ from support.board_rows import CELL, row
 
 from leaderboard.board import Ranked, boards_of, compared, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry
-from leaderboard.methods import Family, with_look_alikes
+from leaderboard.methods import with_look_alikes
 from ncl_bench.evaluation.difference import Hits
+from ncl_bench.papers import Family
 
 
 def entry(r_sum: float, **fields: Any) -> Entry:

@@ -29,13 +29,13 @@ from leaderboard.measured import (
     measured_tables,
     printed_drops,
 )
-from leaderboard.published import Paper, read_printed_detection
 from leaderboard.significance import ToldApart
 from leaderboard.svg import forest_chart
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.statement import FoundPairs, Training, TrainingCurve
+from ncl_bench.papers import Paper, read_printed_detection
 
 RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"
 CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
@@ -199,7 +199,7 @@ def test_what_papers_print_of_detection_stands_apart(root: Path, tmp_path: Path)
 
 def test_other_columns_of_printed_detection_are_refused(tmp_path: Path) -> None:
     (tmp_path / "detection.csv").write_text("paper,auroc\nNCR,0.9\n")
-    with pytest.raises(SubmissionError, match=r"detection\.csv: row 1: key 'table' is missing"):
+    with pytest.raises(SubmissionError, match=r"detection\.csv line 2: key 'table' is missing"):
         read_printed_detection(tmp_path)
 
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from leaderboard.board import Content, boards_of, read_content
 from leaderboard.entries import Entry
-from leaderboard.published import read_papers
 from leaderboard.table import (
     boards_for,
     cited,
@@ -28,6 +27,7 @@ from leaderboard.table import (
 )
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.papers import read_papers
 
 Maker = Callable[..., Path]
 PAPERS = read_papers()

@@ -19,13 +19,13 @@ from leaderboard.cells import (
     reproduced_yaml,
 )
 from leaderboard.evidence import read_ranks, write_ranks
-from leaderboard.methods import read_families
 from leaderboard.results import check_header, entry_of, refuse_copies
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.files import sole_owner, write_text
+from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
 
 

@@ -12,19 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.entries import STATUSES, Entry, Recalls, Row
-from leaderboard.methods import Family, read_families, with_look_alikes
-from leaderboard.published import (
-    PUBLISHED,
-    Paper,
-    PrintedDetection,
-    read_papers,
-    read_printed_detection,
-    read_published,
-)
+from leaderboard.methods import with_look_alikes
+from leaderboard.published import own_published, read_published
 from leaderboard.results import Run, read_measured
 from leaderboard.significance import ToldApart
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.papers import (
+    PUBLISHED,
+    Family,
+    Paper,
+    PrintedDetection,
+    read_families,
+    read_papers,
+    read_printed_detection,
+)
 from ncl_bench.progress import Progress, silent
 
 DIVISIONS = {
@@ -279,8 +281,7 @@ def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
 
 def published_folder(root: Path) -> Path:
     """Folder of published results: the leaderboard's own, or else this repository's."""
-    own = root / "published"
-    return own if own.is_dir() else PUBLISHED
+    return own_published(root) or PUBLISHED
 
 
 def _with_own_pages(families: dict[str, Family], entries: Iterable[Entry]) -> dict[str, Family]:

@@ -19,13 +19,13 @@ import yaml
 from pydantic import Field, model_validator
 
 from baselines.recipes import tuned_on
-from leaderboard.entries import Percent, checked
+from leaderboard.entries import Percent
 from leaderboard.methods import known_recipes
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.tokenizers import TOKENIZERS
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
-from ncl_bench.schema import OptionalName, Record, Sha256, Text, read_yaml
+from ncl_bench.schema import OptionalName, Record, Sha256, Text, checked, read_yaml
 
 LARGEST_CELL = 2 * 1024 * 1024
 """Maximum size of a cell's YAML file in bytes: enough for 100 seeds with long curves."""

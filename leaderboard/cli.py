@@ -231,11 +231,12 @@ def import_published(
 
     Example: ncl-bench leaderboard import-published published_results.csv
     """
-    from leaderboard.published import import_published as run
+    from leaderboard.published import own_published
     from ncl_bench.files import sole_owner
+    from ncl_bench.papers import import_published as run
 
     with sole_owner(root):
-        n_rows = run(collected, root / "published" / "results.csv")
+        n_rows = run(collected, (own_published(root) or root / "published") / "results.csv")
     typer.echo(f"{n_rows:,} rows")
 
 

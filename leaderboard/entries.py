@@ -2,18 +2,13 @@
 
 import itertools
 import math
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
-from ncl_bench.errors import SubmissionError, first_problem, unknown_name
+from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.evaluation.submission import FoundPairs, TrainingCurve
 from ncl_bench.schema import Link, LongText, Matching, Name, OptionalName, Precision, Record, ShownText
@@ -50,19 +45,6 @@ DERIVED = (
 """What a row adds to the fields of its entry."""
 Row = dict[str, Any]
 """An entry as a row: columns of :meth:`Entry.row`, and once it is ranked those of ``leaderboard.board.board_of``."""
-Model = TypeVar("Model", bound=Record)
-
-
-def checked(model: type[Model], content: Any, where: str) -> Model:
-    """Validate content as a record.
-
-    Raises:
-        SubmissionError: it does not fit; the sentence begins with ``where`` and names the field.
-    """
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise SubmissionError(f"{where}: {first_problem(error, content)}") from None
 
 
 class Cell(Record):

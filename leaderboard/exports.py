@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from leaderboard.board import Content, grouped
 from leaderboard.entries import SEEDS_FOR_A_RANK, Row
 from leaderboard.figures import by_reference
-from leaderboard.published import Paper
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.files import as_csv
+from ncl_bench.papers import Paper
 
 _FACTS = (
     "method",

@@ -15,8 +15,8 @@ import numpy as np
 from leaderboard.board import grouped
 from leaderboard.entries import Row
 from leaderboard.measured import mean_curve, title_of
-from leaderboard.published import Paper
 from leaderboard.rendering import markup, render
+from ncl_bench.papers import Paper
 
 Charts = list[tuple[str, object]]
 MOST_CURVES = 8

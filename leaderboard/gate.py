@@ -17,16 +17,10 @@ from leaderboard.diff import Moves, place
 from leaderboard.entries import Entry
 from leaderboard.evidence import arrays_of, read_ranks
 from leaderboard.exports import tables_in
-from leaderboard.methods import read_families
-from leaderboard.published import (
-    DISAGREEMENT,
-    PrintedDetection,
-    read_papers,
-    read_printed_detection,
-    read_published,
-)
+from leaderboard.published import DISAGREEMENT, own_published, read_published
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
+from ncl_bench.papers import PrintedDetection, read_families, read_papers, read_printed_detection
 from ncl_bench.schema import Record
 
 RESULTS = ("leaderboard/results/", f"leaderboard/{REPRODUCED}")
@@ -41,7 +35,7 @@ def kind_of(path: str) -> str:
     """
     if path.startswith(RESULTS):
         return "results"
-    if path.startswith("leaderboard/published/"):
+    if path.startswith("ncl_bench/papers/published/"):
         return "printed numbers"
     return "pages" if path.endswith(".md") else "code"
 
@@ -80,8 +74,14 @@ def refuse_moved_by_code(moves: Moves, code: list[str]) -> None:
 
 
 def refuse_links(root: Path) -> None:
-    """Refuse a leaderboard folder with links, which lead its reader elsewhere."""
-    link = next((path for path in (root, *root.rglob("*")) if path.is_symlink()), None)
+    """Refuse links in a leaderboard, or among its checkout's papers: they lead the reader elsewhere.
+
+    Raises:
+        SubmissionError: names the first link.
+    """
+    papers = root.parent / "ncl_bench" / "papers"
+    read = (root, *root.rglob("*"), papers.parent, papers, *papers.rglob("*"))
+    link = next((path for path in read if path.is_symlink()), None)
     if link is not None:
         raise SubmissionError(f"{link} is a link; put the file itself there")
 
@@ -147,8 +147,8 @@ def _compare_cell(standing: CellFile, now: CellFile, base: Path, path: Path) -> 
 
 
 def _compare_published(base: Path, root: Path) -> None:
-    before, after = published_folder(base), root / "published"
-    if before != base / "published" and not after.exists():
+    before, after = published_folder(base), own_published(root) or root / "published"
+    if own_published(base) is None and not after.exists():
         return  # neither has printed numbers of its own
     strange = min((path for path in after.rglob("*") if path.name not in PUBLISHED_FILES), default=None)
     if strange is not None:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from leaderboard.board import Content, grouped, mean, ranked
 from leaderboard.entries import UNITS, Row
-from leaderboard.published import Paper
 from leaderboard.results import shipped_ablations
 from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.evaluation.submission import TrainingCurve
+from ncl_bench.papers import Paper
 
 REFERENCE = ("caption", 0.6)
 """Unit and ratio of the noise that orders the lines and defines the drop from the clean score."""

@@ -20,17 +20,9 @@ from leaderboard.cells import (
     recipe_kind,
     text_of,
 )
-from leaderboard.entries import Cell, Entry, Status, checked
+from leaderboard.entries import Cell, Entry, Status
 from leaderboard.evidence import hits_of, read_ranks
-from leaderboard.methods import (
-    Family,
-    command_lines,
-    commands,
-    drawn_noise,
-    family_of,
-    known_recipes,
-    own_key,
-)
+from leaderboard.methods import commands, known_recipes, own_key
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -41,7 +33,9 @@ from ncl_bench.evaluation.protocol import IMAGES_PER_FOLD, fold_size, protocol_r
 from ncl_bench.evaluation.ranks import Counted
 from ncl_bench.evaluation.results import ProtocolResult
 from ncl_bench.noise.files import find_known_noise
+from ncl_bench.papers import Family, command_lines, drawn_noise, family_of
 from ncl_bench.progress import Progress, silent
+from ncl_bench.schema import checked
 
 ORACLE = " (clean pairs only)"
 """Suffix of a method that was told which pairs are wrong."""

@@ -14,7 +14,7 @@ from leaderboard.board import Content, boards, grouped
 from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell, Row
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
-from leaderboard.methods import Family, family_recipes
+from leaderboard.methods import family_recipes
 from leaderboard.rendering import markup, render
 from ncl_bench.data import DATASETS
 from ncl_bench.data.pair_labels import FEWEST, read_pair_labels
@@ -22,6 +22,7 @@ from ncl_bench.data.spec import DatasetSpec, protocol_title
 from ncl_bench.evaluation.protocol import PROTOCOL_VERSION
 from ncl_bench.noise.draw import clean_pairing
 from ncl_bench.noise.similar import share_without_common_word
+from ncl_bench.papers import Family
 
 STATIC = Path(__file__).parent / "static"
 _ANSWERED = ("single", "ensemble", "pretrained")

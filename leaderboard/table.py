@@ -7,11 +7,11 @@ from pathlib import Path
 from leaderboard.add import RowStands, new_row
 from leaderboard.board import Content, boards, compared
 from leaderboard.entries import Cell, Entry, Row
-from leaderboard.methods import read_families
 from leaderboard.results import Run, entries_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.difference import Hits
+from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
 
 

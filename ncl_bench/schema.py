@@ -10,7 +10,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -22,13 +22,14 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
+    ValidationError,
 )
 from pydantic_core import CoreSchema, core_schema
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from ncl_bench.errors import SubmissionError
+from ncl_bench.errors import SubmissionError, first_problem
 from ncl_bench.files import read_limited, readable
 
 Precision = Literal["32-true", "tf32", "bf16-mixed"]
@@ -216,6 +217,17 @@ Name = Annotated[OptionalName, AfterValidator(_something)]
 """Name of a method, a network or a person, in any script."""
 Link = Annotated[str, Field(max_length=300), AfterValidator(_link)]
 """An address of a page (RFC 3986, http or https, no user name); may be empty."""
+
+
+Model = TypeVar("Model", bound=Record)
+
+
+def checked(model: type[Model], content: Any, where: str) -> Model:
+    """Validate content as a record; the error begins with ``where`` and names the field."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise SubmissionError(f"{where}: {first_problem(error, content)}") from None
 
 
 def _stays_inside(value: str) -> str:

@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from ncl_bench.schema import Precision
-
 NoiseFile = Annotated[
     Path | None,
     typer.Option("--noise-file", help="Noise file of the training, which replaces drawn noise."),
@@ -22,7 +20,9 @@ Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option("--device", help="Device of the networks; auto takes a GPU if there is one."),
 ]
-Arithmetic = Annotated[Precision, typer.Option("--precision", help="Arithmetic of the networks.")]
+Arithmetic = Annotated[
+    Literal["32-true", "tf32", "bf16-mixed"], typer.Option("--precision", help="Arithmetic of the networks.")
+]
 Features = Annotated[
     Literal["auto", "mapped", "gpu"],
     typer.Option(

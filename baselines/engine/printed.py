@@ -1,110 +1,31 @@
 """Numbers that papers print for a recipe, as the comments of ``ncl-bench recipes show``.
 
-Numbers come from ``leaderboard/published``, as printed. Each cell uses the row of the paper that introduced the method,
-or else the first row of another paper that states its noise unit. Image-unit rows come from noise files that no seed
-draws, so their command takes a file.
+Each noise setting uses the row of the paper that introduced the method, or else the first row of another paper that
+states its noise unit. Image-unit rows come from noise files that no seed draws, so their command takes a file.
 """
 
-import math
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from baselines.backbones import BACKBONES
 from baselines.engine.recipe import Recipe
 from baselines.methods import METHODS
-from baselines.recipes import written
+from baselines.recipes import recipe_names, written
 from ncl_bench.data import dataset_spec
-from ncl_bench.errors import RecipeError, SubmissionError
-from ncl_bench.files import read_table
+from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.papers import Printed, printed_sum, rows_by_recipe
 from ncl_bench.plugins import command_name
-from ncl_bench.schema import read_yaml
 
-PUBLISHED = Path(__file__).parents[2] / "leaderboard" / "published"
-UNITS = ("none", "caption", "image", "natural")
-RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
-COLUMNS = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"
-
-PRINTED = {
-    "bicro": "BiCro-{backbone}",
-    "crcl": "CRCL-{backbone}",
-    "decl": "DECL-{backbone}",
-    "gsc": "GSC-{backbone} (single network)",
-    "gsc_plus": "GSC-{backbone}",
-    "cream": "CREAM",
-    "in2r": "IN2R",
-    "info_nce/clip": "CLIP fine-tuned",
-    "l2rm": "L2RM-{backbone}",
-    "mscn": "MSCN",
-    "ncr": "NCR",
-    "npc": "NPC",
-    "osa": "{backbone}+OSA",
-    "pc2": "PC2",
-    "rcl": "RCL-{backbone}",
-    "rince": "RINCE-{backbone}",
-    "sps": "SPS",
-    "triplet": "{backbone}",
-    "triplet/clean": "{backbone}-C",
-    "triplet/warmup": "{backbone}*",
-}
-"""Method, or method/variant, to its name in the papers' tables."""
-AVERAGED = {
-    "bicro": "BiCro",
-    "crcl": "CRCL-SGRAF",
-    "decl": "DECL-SGRAF",
-    "l2rm": "L2RM",
-    "rcl": "RCL-SGRAF",
-    "triplet": "SGRAF",
-}
-"""Method to the name of its SGR and SAF networks averaged."""
-
-QUOTED = {"cream": "SGRAF", "sps": ""}
-"""Method to the backbone that other papers' tables name beside it; its published code trains SGR alone."""
-
-UNSTATED = {"cream": "caption", "l2rm": "image", "rince": "caption", "sps": "caption"}
-"""Method to the noise unit of its published code, for rows of which no paper states it."""
-
-Row = Mapping[str, str]
+_UNITS = ("none", "caption", "image", "natural")
+"""Stated noise units, in the order of the comments."""
+_HEADER = "i2t R@1   R@5  R@10   t2i R@1   R@5  R@10    rSum   source"
+ARITHMETIC = "Arithmetic: float32 (--precision 32-true). Hours are counted for it, unless you name another."
 
 
-def published_rows(folder: Path = PUBLISHED) -> list[dict[str, str]]:
-    """Rows of ``results.csv``, each with its paper's ``short`` name, method ``family`` and ``code``, and any ``doubt``.
-
-    Raises:
-        RecipeError: the published numbers are missing.
-    """
-    try:
-        papers = read_yaml(folder / "sources.yaml", largest=10_000_000)
-        rules = read_yaml(folder / "notes.yaml", largest=10_000_000)["rules"]
-        rows = [row for _, row in read_table(folder / "results.csv", SubmissionError)[1]]
-    except SubmissionError as error:
-        raise RecipeError(f"the papers' numbers are missing ({error}); install ncl-bench again") from None
-    for row in rows:
-        paper = papers[row["source"]]
-        doubt = next(
-            (rule["doubt"] for rule in rules if "doubt" in rule and _is_about(rule["where"], row)), ""
-        )
-        row |= {
-            "short": paper["short"],
-            "family": paper["method"],
-            "code": paper.get("code", ""),
-            "doubt": doubt,
-        }
-    return rows
-
-
-def _is_about(where: Mapping[str, Any], row: Row) -> bool:
-    """Whether a row has all the values of a remark; a list means any of them."""
-    return all(
-        row[key] in [str(each) for each in (value if isinstance(value, list) else [value])]
-        for key, value in where.items()
-    )
-
-
-def printed_row(name: str, unit: str, ratio: float, rows: Iterable[Row]) -> Row | None:
+def printed_row(name: str, unit: str, ratio: float, rows: Mapping[str, Sequence[Printed]]) -> Printed | None:
     """The row that a paper prints for a recipe under one noise, in the dataset's first protocol.
 
     Rows without a doubt come first, then those of the method's own paper. Where no paper states the unit, that of the
@@ -114,52 +35,20 @@ def printed_row(name: str, unit: str, ratio: float, rows: Iterable[Row]) -> Row 
         name: of a recipe, or of two that are averaged, such as ``crcl/coco_sgr + crcl/coco_saf``.
         unit: ``caption`` or ``image``; any for ratio 0 and for datasets with natural noise.
         ratio: nominal noise ratio, in [0, 1).
-        rows: of :func:`published_rows`.
+        rows: from :func:`ncl_bench.papers.rows_by_recipe`.
 
     Returns:
         None where no paper prints one, or prints no sum.
     """
-    first, *others = name.split(" + ")
-    recipe = Recipe.load(first)
-    method, spec = recipe.method["name"], dataset_spec(recipe.dataset)
-    printed, backbones = _printed(first, recipe), _backbones(recipe)
-    if others:
-        printed, backbones = AVERAGED.get(method, ""), {"SGRAF"}
-    if method in QUOTED:
-        backbones = {QUOTED[method]}
-    unit = "natural" if spec.noise == "natural" else unit if ratio else "none"
-    units = {unit, "unknown"} if UNSTATED.get(method) == unit else {unit}
-    found = [
-        row
-        for row in _rows_of(rows, recipe, printed, backbones)
-        if (row["protocol"], float(row["noise_ratio"] or 0)) == (spec.protocols[0], ratio)
-        and row["noise_unit"] in units
-        and printed_sum(row) is not None
-    ]
-    family = method.removesuffix("_plus")
-    return min(found, key=lambda row: (row["doubt"], row["family"] != family), default=None)
-
-
-def _rows_of(rows: Iterable[Row], recipe: Recipe, printed: str, backbones: Collection[str]) -> list[Row]:
-    """Rows of a method, as papers name it, with one of the backbones on a recipe's dataset and tokens."""
-    wanted = (printed, recipe.dataset, recipe.tokenizer or "")
-    return [
-        row
-        for row in rows
-        if (row["method"], row["dataset"], row["tokenizer"]) == wanted
-        and row["backbone"].split(" (")[0] in backbones  # IN2R writes VSE∞ (GPO)
-    ]
-
-
-def printed_sum(row: Row) -> float | None:
-    """The rSum that a row prints, else the sum of its recalls; None where one is missing."""
-    recalls = [row[key] for key in RECALLS]
-    if row["r_sum"]:
-        return float(row["r_sum"])
-    return math.fsum(map(float, recalls)) if all(recalls) else None
-
-
-ARITHMETIC = "Arithmetic: float32 (--precision 32-true). Hours are counted for it, unless you name another."
+    found = []
+    for each in rows.get(name, ()):
+        row, spec = each.row, dataset_spec(each.row.dataset)
+        wanted = "natural" if spec.noise == "natural" else unit if ratio else "none"
+        units = {wanted, "unknown"} if each.family.code_unit == wanted else {wanted}
+        setting = (row.protocol, row.noise_ratio or 0)
+        if setting == (spec.protocols[0], ratio) and row.noise_unit in units and printed_sum(row) is not None:
+            found.append(each)
+    return min(found, key=lambda each: bool(each.doubts), default=None)
 
 
 def described(name: str) -> str:
@@ -180,16 +69,17 @@ def described(name: str) -> str:
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip()
     if Path(name).is_file():
         return text
-    return f"{comments(name, recipe, published_rows(), written(name).get('note', ''))}\n{text}"
+    rows = rows_by_recipe()
+    return f"{comments(name, recipe, rows, written(name).get('note', ''))}\n{text}"
 
 
-def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> str:
+def comments(name: str, recipe: Recipe, rows: Mapping[str, Sequence[Printed]], note: str = "") -> str:
     """Comments above a recipe: description, command, note, and the numbers that papers print for it.
 
     Args:
         name: name of the recipe, such as ``ncr/flickr30k_sgr``.
         recipe: the recipe.
-        rows: from :func:`published_rows`.
+        rows: from :func:`ncl_bench.papers.rows_by_recipe`.
         note: a sentence about the recipe; empty for none.
 
     Returns:
@@ -201,18 +91,19 @@ def comments(name: str, recipe: Recipe, rows: Iterable[Row], note: str = "") -> 
     if spec.embedded:  # no paper prints numbers on it
         noise = "--noise-ratio 0.6 " if spec.noise == "synthetic" else ""
         return _commented([*lines, _command(name, noise), *_wrapped(notes)])
-    own = _best_rows(rows, recipe, _printed(name, recipe), _backbones(recipe))
-    averaged: list[Row] = []
-    method, backbone = recipe.method["name"], recipe.backbone["name"]
-    if backbone in ("sgr", "saf") and method in AVERAGED and name.endswith(backbone):
-        averaged = _best_rows(rows, recipe, AVERAGED[method], {"SGRAF"})
-    lines += [_command(name, _noise([*own, *averaged], recipe))]
+    own, averaged, other = _best_rows(rows.get(name, ())), [], ""
+    if name.endswith(("_sgr", "_saf")):
+        beginning, backbone = name[:-3], name[-3:]
+        other = beginning + ("saf" if backbone == "sgr" else "sgr")
+        averaged = (
+            _best_rows(rows.get(f"{beginning}sgr + {beginning}saf", ())) if other in recipe_names() else []
+        )
+    lines += [_command(name, _noise([*own, *averaged], recipe, rows))]
     lines += _wrapped([*notes, ARITHMETIC, *_about_noise_files([*own, *averaged])])
     if own:
-        lines += _table(f"Published results of {_printed(name, recipe)}:", own)
+        lines += _table(f"Published results of {own[0].row.method}:", own)
     if averaged:
-        other = name.removesuffix(backbone) + ("saf" if backbone == "sgr" else "sgr")
-        lines += _table(f"Averaged with {other}, as {AVERAGED[method]}:", averaged)
+        lines += _table(f"Averaged with {other}, as {averaged[0].row.method}:", averaged)
     if not own and not averaged:
         known = " with a known noise unit" if spec.noise == "synthetic" else ""
         lines += [f"No published result{known}."]
@@ -235,42 +126,32 @@ def _backbone(recipe: Recipe) -> str:
     return BACKBONES[recipe.backbone["name"]].title.replace("-infinity", "∞")
 
 
-def _backbones(recipe: Recipe) -> set[str]:
-    """Names of the backbone in tables; some name the architecture."""
-    return {_backbone(recipe), BACKBONES[recipe.backbone["name"]].title_of(recipe.backbone_config)}
+def _best_rows(printed: Iterable[Printed]) -> list[Printed]:
+    """The first row of every protocol, stated unit and ratio."""
+    chosen: dict[tuple[int, int, float], Printed] = {}
+    for each in printed:
+        row = each.row
+        if row.noise_unit in _UNITS:
+            protocol = dataset_spec(row.dataset).protocols.index(row.protocol)
+            chosen.setdefault((protocol, _UNITS.index(row.noise_unit), row.noise_ratio or 0), each)
+    return [chosen[setting] for setting in sorted(chosen)]
 
 
-def _printed(name: str, recipe: Recipe) -> str:
-    """Name of a recipe's method in the papers' tables; empty if no paper prints it."""
-    method, variant = recipe.method["name"], name.rsplit("_", 1)[-1]
-    template = PRINTED.get(f"{method}/{variant}", PRINTED.get(method, ""))
-    return template.format(backbone=_backbone(recipe))
-
-
-def _best_rows(rows: Iterable[Row], recipe: Recipe, printed: str, backbones: Collection[str]) -> list[Row]:
-    """One row per protocol, unit and ratio: from the method's own paper, else the first."""
-    family, protocols = recipe.method["name"].removesuffix("_plus"), dataset_spec(recipe.dataset).protocols
-    chosen: dict[tuple[int, int, float], Row] = {}
-    found = [row for row in _rows_of(rows, recipe, printed, backbones) if row["noise_unit"] in UNITS]
-    for row in sorted(found, key=lambda row: row["family"] != family):
-        ratio = float(row["noise_ratio"] or 0)
-        cell = (protocols.index(row["protocol"]), UNITS.index(row["noise_unit"]), ratio)
-        chosen.setdefault(cell, row)
-    return [chosen[cell] for cell in sorted(chosen)]
-
-
-def _noise(rows: Sequence[Row], recipe: Recipe) -> str:
+def _noise(shown: Sequence[Printed], recipe: Recipe, rows: Mapping[str, Sequence[Printed]]) -> str:
     if dataset_spec(recipe.dataset).noise == "natural":
         return ""
-    noisy = [row for row in rows if row["noise_unit"] in ("caption", "image")]
-    if (noisy and noisy[0]["noise_unit"] == "image") or UNSTATED.get(recipe.method["name"]) == "image":
+    noisy = [each.row for each in shown if each.row.noise_unit in ("caption", "image")]
+    method = f"{recipe.method['name']}/"
+    of_method = (each for name, found in rows.items() if name.startswith(method) for each in found)
+    by_file = bool(noisy) and noisy[0].noise_unit == "image"
+    if by_file or any(each.family.code_unit == "image" for each in of_method):
         return "--noise-file FILE --noise-unit image "
-    ratio = noisy[0]["noise_ratio"] if noisy else "0.4"
-    return f"--noise-ratio {ratio} --noise-unit caption "
+    ratio = noisy[0].noise_ratio if noisy else 0.4
+    return f"--noise-ratio {ratio:g} --noise-unit caption "
 
 
-def _about_noise_files(rows: Sequence[Row]) -> list[str]:
-    files = dict.fromkeys(row["code"] for row in rows if row["noise_unit"] == "image")
+def _about_noise_files(shown: Sequence[Printed]) -> list[str]:
+    files = dict.fromkeys(each.paper.code for each in shown if each.row.noise_unit == "image")
     if not files:
         return []
     return [
@@ -289,18 +170,21 @@ def _command(name: str, noise: str) -> str:
     return f"{command_name()} train {name} {noise}--to runs/{method}-{ending}"
 
 
-def _table(caption: str, rows: Sequence[Row]) -> list[str]:
-    return ["", caption, f"{'':26}{COLUMNS}", *map(_line, rows)]
+def _table(caption: str, shown: Sequence[Printed]) -> list[str]:
+    return ["", caption, f"{'':26}{_HEADER}", *map(_line, shown)]
 
 
-def _line(row: Row) -> str:
-    unit, ratio = row["noise_unit"], row["noise_ratio"]
-    noise = {"none": "no noise", "natural": "natural noise"}.get(unit) or f"{unit}s {100 * float(ratio):g} %"
-    recalls, r_sum = [row[key] for key in RECALLS], printed_sum(row)
-    total = row["r_sum"] or ("-" if r_sum is None else f"{r_sum:.1f}")
-    widths = (7, 6, 6, 10, 6, 6)
-    numbers = "".join(f"{value or '-':>{width}}" for value, width in zip(recalls, widths, strict=True))
-    return f"{row['protocol'] + ', ' + noise:26}{numbers}{total:>8}   {row['short']}; {row['table']}"
+def _line(printed: Printed) -> str:
+    row = printed.row
+    noise = {"none": "no noise", "natural": "natural noise"}.get(row.noise_unit)
+    noise = noise or f"{row.noise_unit}s {100 * (row.noise_ratio or 0):g} %"
+    values = [*(getattr(row, name) for name in RECALLS), printed_sum(row)]
+    widths = (7, 6, 6, 10, 6, 6, 8)
+    numbers = "".join(
+        f"{'-' if value is None else f'{value:.1f}':>{width}}"
+        for value, width in zip(values, widths, strict=True)
+    )
+    return f"{row.protocol + ', ' + noise:26}{numbers}   {printed.paper.short}; {row.table}"
 
 
 def _commented(lines: Iterable[str]) -> str:

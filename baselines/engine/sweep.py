@@ -23,13 +23,14 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from baselines.engine.grids import AND, Job, read_noise
-from baselines.engine.printed import printed_row, printed_sum, published_rows
+from baselines.engine.printed import printed_row
 from baselines.engine.slurm import job_pool
 from baselines.engine.train import TrainingProgress
 from baselines.kit.batches import Features
 from baselines.recipes.ablation import Ablation
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
+from ncl_bench.papers import printed_sum, rows_by_recipe
 from ncl_bench.processes import worker_pool
 from ncl_bench.progress import live_bar
 
@@ -187,14 +188,14 @@ def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
     groups: dict[tuple[str, str], dict[Job, float]] = {}
     for job, r_sum in results.items():
         groups.setdefault((job.title, job.noise), {})[job] = r_sum
-    rows, lines = published_rows(), []
+    rows, lines = rows_by_recipe(), []
     for (title, noise), found in sorted(groups.items(), key=lambda group: group[0]):
         first, values = next(iter(found)), list(found.values())
         named = not any(Path(name).is_file() for name in first.recipe.split(AND))
         row = printed_row(first.recipe, *read_noise(noise), rows) if named else None
         ours, spread = mean(values), stdev(values) if len(values) > 1 else nan
-        printed = (printed_sum(row) if row else None) or nan
-        paper = "" if row is None else f"{row['short']}; {row['table']}"
+        printed = (printed_sum(row.row) if row else None) or nan
+        paper = "" if row is None else f"{row.paper.short}; {row.row.table}"
         lines.append(
             (title, noise, len(values), ours, spread, printed, (ours - printed) / (spread or nan), paper)
         )

@@ -91,5 +91,4 @@ SPEC = CC152K(
     languages=("en",),
     tokenizers={"en": "word"},
     origin=ORIGIN,
-    best_published={"1k": 383.3},
 )

@@ -172,7 +172,6 @@ SPEC = ScanLayout(
     tokenizers={"en": "word"},
     origin=ORIGIN,
     noise_files=NOISE_FILES,
-    best_published={"5fold-1k": 543.5, "5k": 470.4},
     all_captions={"test": 25_010},
     labels={"test": LabelSource(PACKAGE, "eccv", read_labels)},
 )

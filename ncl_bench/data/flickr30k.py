@@ -109,5 +109,4 @@ SPEC = ScanLayout(
     tokenizers={"en": "word"},
     origin=ORIGIN,
     noise_files=NOISE_FILES,
-    best_published={"1k": 551.3},
 )

@@ -136,5 +136,4 @@ SPEC = NoiseOfWeb(
     tokenizers={"zh": "jieba", "en": "jieba", "ja": "jieba", "ru": "jieba"},
     origin=ORIGIN,
     shipped_tokenizers=tuple(VOCABULARY_SIZES),
-    best_published={"1k": 163.9},
 )

@@ -237,7 +237,6 @@ class DatasetSpec:
             Results state which one was used.
         noise_files: noise files of train that papers share. The first file of a unit and ratio sets the protocol's seed
             for both; without a seed it is 0.
-        best_published: protocol to the highest published rSum, at any noise ratio and with any encoder.
         all_captions: split to its number of captions including those that the protocol leaves out, because their image
             already has ``captions_per_image``.
         labels: split to labels with more true matches than the pairs of the dataset.
@@ -258,7 +257,6 @@ class DatasetSpec:
     order_fingerprints: Mapping[str, str] = field(default_factory=dict)
     shipped_tokenizers: tuple[str, ...] = ()
     noise_files: tuple[KnownNoise, ...] = ()
-    best_published: Mapping[str, float] = field(default_factory=dict)
     all_captions: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, LabelSource] = field(default_factory=dict)
     pair_labels: Path | None = None

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 import leaderboard
 from baselines.backbones import build_backbone
-from baselines.engine.printed import PUBLISHED
 from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
 from leaderboard.board import Content, read_content
@@ -28,6 +27,7 @@ from ncl_bench import DATASETS, PROTOCOL_VERSION, __version__, evaluate, load_da
 from ncl_bench.cli import app
 from ncl_bench.evaluation.protocol import expected_shape, selection_images
 from ncl_bench.noise.draw import clean_pairing, inject_noise
+from ncl_bench.papers import PUBLISHED
 
 DOCS = ROOT / "docs"
 LEADERBOARD = ROOT / "leaderboard"

@@ -17,13 +17,13 @@ from leaderboard.build import build
 from leaderboard.cells import header_of, read_cell
 from leaderboard.diff import moves
 from leaderboard.entries import Cell
-from leaderboard.methods import read_families
 from leaderboard.results import noise_used, read_measured, recipe_commands
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
 from ncl_bench.evaluation.submission import StatedNoise, read_submission
 from ncl_bench.files import sha256_of_file
+from ncl_bench.papers import read_families
 
 Maker = Callable[..., Path]
 

@@ -8,9 +8,10 @@ from support.board_rows import CELL, row
 
 from leaderboard.board import TellApart, board_of, compared, division_of, merge_seeds
 from leaderboard.entries import Cell, Entry, Row
-from leaderboard.methods import Family, with_look_alikes
+from leaderboard.methods import with_look_alikes
 from leaderboard.significance import ToldApart
 from ncl_bench.evaluation.difference import Hits
+from ncl_bench.papers import Family
 
 BY_R_SUM_ALONE = ToldApart({}, ())
 """Without ranks of queries no pair is tested."""

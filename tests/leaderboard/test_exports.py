@@ -12,9 +12,9 @@ import pytest
 from leaderboard.add import add
 from leaderboard.board import read_content
 from leaderboard.exports import bibtex_text, csv_text, latex, tables
-from leaderboard.published import read_papers
 from leaderboard.site import site_files
 from ncl_bench.evaluation.metrics import RECALLS
+from ncl_bench.papers import read_papers
 
 Maker = Callable[..., Path]
 

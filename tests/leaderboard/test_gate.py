@@ -17,9 +17,9 @@ from leaderboard.cells import read_cell
 from leaderboard.evidence import read_ranks
 from leaderboard.exports import BEGIN, END
 from leaderboard.gate import kind_of, refuse_mixed, refuse_touched
-from leaderboard.published import PUBLISHED
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
+from ncl_bench.papers import PUBLISHED
 
 Maker = Callable[..., Path]
 CELL = "digits/crcl/*caption-40*"
@@ -342,7 +342,7 @@ def test_a_near_copy_is_named_in_the_description(
 )
 def test_the_nearest_results_of_the_repository_are_no_copies(names: tuple[str, str]) -> None:
     """The nearest pairs on each dataset, of all 454,692."""
-    root, (first, rest) = PUBLISHED.parent, names
+    root, (first, rest) = Path(cli.__file__).parent, names
     cells = [first, os.path.normpath(first + rest)]
     ranks = {}
     for name in cells:
@@ -354,7 +354,7 @@ def test_the_nearest_results_of_the_repository_are_no_copies(names: tuple[str, s
 
 
 RESULT = "leaderboard/results/digits/ncr/a.yaml"
-PRINTED = "leaderboard/published/detection.csv"
+PRINTED = "ncl_bench/papers/published/detection.csv"
 
 
 @pytest.mark.parametrize(
@@ -364,9 +364,9 @@ PRINTED = "leaderboard/published/detection.csv"
         ("leaderboard/results/README.md", "results"),
         ("leaderboard/reproduced.yaml", "results"),
         (PRINTED, "printed numbers"),
-        ("leaderboard/published/anything", "printed numbers"),
+        ("ncl_bench/papers/published/anything", "printed numbers"),
         ("leaderboard/README.md", "pages"),
-        ("leaderboard/methods.yaml", "code"),
+        ("ncl_bench/papers/methods.yaml", "code"),
         ("leaderboard/templates/macros.html", "code"),
         ("leaderboard/new.csv", "code"),
         ("pyproject.toml", "code"),
@@ -384,8 +384,8 @@ def test_every_file_is_of_one_kind(path: str, kind: str) -> None:
         ([RESULT, "leaderboard/significance.py"], "leaderboard/significance.py"),
         (["ncl_bench/evaluation/ranks.py", "leaderboard/reproduced.yaml"], "ncl_bench/evaluation/ranks.py"),
         ([RESULT, ".github/workflows/leaderboard.yml"], ".github/workflows/leaderboard.yml"),
-        ([RESULT, "leaderboard/published/notes.yaml"], "leaderboard/published/notes.yaml"),
-        (["leaderboard/methods.yaml", PRINTED], "leaderboard/methods.yaml"),
+        ([RESULT, "ncl_bench/papers/published/notes.yaml"], "ncl_bench/papers/published/notes.yaml"),
+        (["ncl_bench/papers/methods.yaml", PRINTED], "ncl_bench/papers/methods.yaml"),
     ],
 )
 def test_data_and_code_come_in_two_changes(changed: list[str], code: str) -> None:
@@ -397,7 +397,7 @@ def test_data_and_code_come_in_two_changes(changed: list[str], code: str) -> Non
 
 def test_results_alone_code_alone_and_pages_pass() -> None:
     refuse_mixed([RESULT, "leaderboard/reproduced.yaml", "leaderboard/README.md"])
-    refuse_mixed([PRINTED, "leaderboard/published/notes.yaml", "docs/faq.md"])
+    refuse_mixed([PRINTED, "ncl_bench/papers/published/notes.yaml", "docs/faq.md"])
     refuse_mixed(["leaderboard/significance.py", "tests/test_security.py"])
 
 

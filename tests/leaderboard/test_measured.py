@@ -20,12 +20,12 @@ from leaderboard.build import build
 from leaderboard.entries import Cell, Entry, Row
 from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import alike, mean_curve, measured_tables, printed_drops
-from leaderboard.published import Paper, read_printed_detection
 from leaderboard.significance import ToldApart
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.submission import FoundPairs, Training, TrainingCurve
+from ncl_bench.papers import Paper, read_printed_detection
 
 RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"
 CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)

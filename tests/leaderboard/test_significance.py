@@ -7,9 +7,9 @@ from pathlib import Path
 
 from leaderboard.board import Content, boards
 from leaderboard.entries import Row
-from leaderboard.methods import read_families
 from leaderboard.results import read_measured
 from leaderboard.significance import ToldApart
+from ncl_bench.papers import read_families
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:

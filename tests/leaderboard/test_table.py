@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from leaderboard.board import Content, board_of, boards, read_content
 from leaderboard.entries import Entry, Row
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
-from leaderboard.published import read_papers
 from leaderboard.significance import ToldApart
 from leaderboard.table import boards_for, noise_name, only_mine, with_mine
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.papers import read_papers
 
 Maker = Callable[..., Path]
 PAPERS = read_papers()

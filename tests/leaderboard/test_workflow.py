@@ -13,7 +13,7 @@ import yaml
 
 from leaderboard.add import add
 from leaderboard.build import build
-from leaderboard.published import PUBLISHED
+from ncl_bench.papers import PUBLISHED
 
 Maker = Callable[..., Path]
 WORKFLOWS = Path(__file__).parents[2] / ".github" / "workflows"

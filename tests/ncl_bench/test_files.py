@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from leaderboard.published import import_published
 from ncl_bench.data.layout import read_image_files
 from ncl_bench.data.own_tables import read_images
 from ncl_bench.data.vocabulary import load_vocabulary
@@ -31,6 +30,7 @@ from ncl_bench.files import (
     write_text,
 )
 from ncl_bench.npy import read_header
+from ncl_bench.papers import import_published
 from ncl_bench.schema import read_yaml
 
 torch = pytest.importorskip("torch")

@@ -1,0 +1,462 @@
+"""What papers print: the rows of their tables, our remarks on them, and the recipes that reproduce them.
+
+``published/results.csv`` holds the rows as printed, ``notes.yaml`` our remarks and ``sources.yaml`` the papers.
+``methods.yaml`` maps printed names to recipes: :meth:`Family.recipe_names` from a row to recipes, and
+:func:`rows_by_recipe` back.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from ncl_bench.errors import SubmissionError, unknown_name
+from ncl_bench.files import as_csv, from_csv_cell, read_table, write_text
+from ncl_bench.schema import Link, LongText, Name, Record, ShownText, Text, checked, read_yaml
+
+PUBLISHED = Path(__file__).parent / "published"
+METHODS_FILE = Path(__file__).parent / "methods.yaml"
+
+Number = Annotated[float | None, BeforeValidator(lambda text: text or None)]
+"""A printed number; None if it is not printed."""
+
+
+class Reference(Record):
+    """A paper by its first author; ``link`` is its first known address."""
+
+    authors: Text
+    title: Text
+    venue: Text
+    year: int
+    doi: ShownText = ""
+    arxiv: ShownText = ""
+    url: Link = ""
+
+    @property
+    def link(self) -> str:
+        """Address of the paper; empty if unknown."""
+        if self.doi:
+            return f"https://doi.org/{self.doi}"
+        return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
+
+
+class Paper(Reference):
+    """A paper, repository or poster that prints numbers; ``method`` is the family that it introduces."""
+
+    short: Text
+    method: str
+    read_from: LongText
+    code: Link = ""
+
+
+class Family(Record):
+    """A method with all its printed names; one page of the site.
+
+    Attributes:
+        names: its names in results, without what stands in brackets after a name.
+        single, ensemble: names of single-network results, and of averages of several networks.
+        source: key in ``sources.yaml`` of the paper that introduced it; empty if none of its tables is copied.
+        paper: that paper, if ``source`` is empty.
+        recipes: folder of its recipes; empty if it has none.
+        ensemble_recipes: folder of its recipes for an average of several networks.
+        recipe_suffixes: name to the ending of its recipe; None if it has no recipe.
+        compared: name to a recipe beside which its rows are shown, though the recipe does not reproduce them.
+        code_unit: noise unit of the published code, for rows of which no paper states it.
+        backbones: for a plain model: backbones of its own recipes.
+        settings: ``--set`` options of the printed rows at some noise ratios, such as ``{"coco 0.6":
+            "method.epochs=2"}``.
+    """
+
+    title: Annotated[Text, Field(max_length=120)]
+    summary: Annotated[LongText, Field(max_length=900)]
+    names: tuple[Name, ...]
+    single: tuple[str, ...] = ()
+    ensemble: tuple[str, ...] = ()
+    source: str = ""
+    paper: Reference | None = None
+    recipes: str = ""
+    ensemble_recipes: str = ""
+    recipe_suffixes: dict[str, str | None] = Field(default_factory=dict)
+    compared: dict[str, str] = Field(default_factory=dict)
+    code_unit: Literal["caption", "image", ""] = ""
+    backbones: tuple[str, ...] = ()
+    settings: dict[str, str] = Field(default_factory=dict)
+
+    def networks(self, method: str, backbone: str) -> Literal["single", "ensemble", "unknown"]:
+        """Whether a result uses one network, an average of several, or does not say."""
+        if backbone == "SGRAF":
+            return "ensemble"
+        for name in (method, base_name(method)):
+            if name in self.single:
+                return "single"
+            if name in self.ensemble:
+                return "ensemble"
+        return "unknown"
+
+    def recipe_names(
+        self, method: str, backbone: str, dataset: str, text: str = "", networks: str = ""
+    ) -> list[str]:
+        """Names of the recipes that would reproduce a result, shipped or not; several are averaged.
+
+        Args:
+            method: its printed name; a bracketed variant has a recipe only if ``recipe_suffixes`` names it.
+            backbone: its printed name.
+            dataset: name of the dataset.
+            text: tokenizer, if the dataset has several.
+            networks: ``single``, ``ensemble`` or ``unknown``; by default, what the names say.
+        """
+        suffix = self.recipe_suffixes.get(method, "" if method == base_name(method) else None)
+        networks = networks or self.networks(method, backbone)
+        folder = (networks == "ensemble" and self.ensemble_recipes) or self.recipes
+        if suffix is None or not folder:
+            return []
+        text = f"_{text}" if text not in ("", "jieba") else ""
+        name = _recipe_backbone(backbone)
+        parts = (
+            ("sgr", "saf") if name == "sgraf" else (name,)
+        )  # SGRAF averages the similarities of SGR and SAF
+        return [f"{folder}/{dataset}_{part}{text}{suffix}" for part in parts]
+
+
+def drawn_noise(ratio: float, unit: str) -> str:
+    """Options of ``ncl-bench train`` for the standard draw; empty without noise."""
+    return f" --noise-ratio {ratio:g} --noise-unit {unit}" if ratio else ""
+
+
+def command_lines(
+    names: Sequence[str], options: str, target: str, plugins: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Commands that train recipes, score them together and evaluate the scores.
+
+    Args:
+        names: names of the recipes.
+        options: options of ``ncl-bench train``, with a leading space.
+        target: end of the submission folder's name.
+        plugins: files that register the submitter's method or dataset.
+    """
+    command = " ".join(["ncl-bench", *(f"--plugin {shlex.quote(plugin)}" for plugin in plugins)])
+    runs = [f"runs/{name.replace('/', '-')}" for name in names]
+    train = [f"{command} train {name}{options} --to {run}" for name, run in zip(names, runs, strict=True)]
+    place = f"submissions/{names[0].split('/')[0]}-{target}"
+    return (*train, f"{command} score {' '.join(runs)} --to {place}", f"{command} evaluate {place}")
+
+
+def base_name(method: str) -> str:
+    """A method's name without a bracketed suffix."""
+    return method.split(" (")[0]
+
+
+def _recipe_backbone(printed: str) -> str:
+    """Name in recipes of a backbone as printed; a tokenizer built into it, such as CLIP's, is not named."""
+    return base_name(printed).lower().removesuffix(" vit-b/32").replace("∞", "_infinity")
+
+
+def read_families(path: Path = METHODS_FILE) -> dict[str, Family]:
+    """Read the families of methods.yaml by key, in the file's order; no two claim one name."""
+    families: dict[str, Family] = {}
+    claimed: dict[str, str] = {}
+    for key, content in read_yaml(path).items():
+        families[key] = checked(Family, content, f"{path}: {key}")
+        for name in {*families[key].names, key}:
+            if claimed.setdefault(name, key) != key:
+                raise SubmissionError(
+                    f"{path}: {name!r} is claimed by {claimed[name]} and {key}; name it once"
+                )
+    return families
+
+
+def family_of(method: str, families: Mapping[str, Family]) -> str:
+    """Key of the family that claims a method's name, in any letter case, or whose key it is; else empty."""
+    wanted = base_name(method).lower()
+    for key, family in families.items():
+        if wanted == key or wanted in (name.lower() for name in family.names):
+            return key
+    return ""
+
+
+class Row(Record):
+    """A line of results.csv: a result as printed; recalls in percent."""
+
+    source: str
+    table: str
+    method: str
+    backbone: str
+    dataset: str
+    protocol: str
+    noise_unit: str
+    noise_ratio: Number
+    tokenizer: str
+    i2t_r1: Number
+    i2t_r5: Number
+    i2t_r10: Number
+    t2i_r1: Number
+    t2i_r5: Number
+    t2i_r10: Number
+    r_sum: Number
+
+
+COLUMNS = tuple(Row.model_fields)
+_RECALLS = COLUMNS[9:15]
+
+
+def printed_sum(row: Row) -> float | None:
+    """The rSum that a row prints, else the sum of its recalls; None where one is missing."""
+    return row.r_sum or recall_sum(row)
+
+
+def recall_sum(row: Row) -> float | None:
+    """Sum of the six recalls of a row; None where one is missing."""
+    recalls = [getattr(row, name) for name in _RECALLS]
+    return None if None in recalls else round(sum(recalls), 1)
+
+
+class Original(Record):
+    """A line of results.csv whose numbers other papers repeat."""
+
+    source: str
+    table: str
+    method: str
+
+
+class Rule(Record):
+    """A remark and the rows it applies to: those that have all values under ``where``; a list means any of them.
+
+    With ``same_as``, the remark applies only to rows that repeat the six recalls of that row in its cell.
+    """
+
+    where: dict[str, Any]
+    same_as: Original | None = None
+    note: LongText = ""
+    doubt: LongText = ""
+    kind: Literal["ablation", "oracle"] | None = None
+    extra: ShownText = ""
+    features: Literal["pretrained", "unknown"] | None = None
+    selection: Literal["test"] | None = None
+    noise: ShownText = ""
+
+    @field_validator("where")
+    @classmethod
+    def _names_columns(cls, value: dict[str, Any]) -> dict[str, Any]:
+        unknown = next((name for name in value if name not in COLUMNS), None)
+        if unknown is not None:
+            raise ValueError(unknown_name("column", unknown, COLUMNS))
+        return {name: each if isinstance(each, list) else [each] for name, each in value.items()}
+
+    def applies(self, row: Row) -> bool:
+        """Whether a row has all values under ``where``."""
+        return all(getattr(row, name) in values for name, values in self.where.items())
+
+
+class _Rules(Record):
+    """Content of notes.yaml."""
+
+    rules: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed row with what is known about it.
+
+    Attributes:
+        where: its place, ``FILE line N``.
+        key, family: the method it belongs to.
+        rules: the remarks that apply to it.
+    """
+
+    where: str
+    row: Row
+    paper: Paper
+    key: str
+    family: Family
+    rules: tuple[Rule, ...]
+
+    @property
+    def own(self) -> bool:
+        """Whether the paper introduced the method."""
+        return self.paper.method == self.key
+
+    @property
+    def doubts(self) -> list[str]:
+        """Reasons not to trust the numbers."""
+        return [rule.doubt for rule in self.rules if rule.doubt]
+
+
+def read_papers(folder: Path = PUBLISHED) -> dict[str, Paper]:
+    """Read the papers by key."""
+    path = folder / "sources.yaml"
+    return {key: checked(Paper, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
+
+
+def read_rows(folder: Path = PUBLISHED) -> dict[str, Row]:
+    """Read results.csv, each row by its place."""
+    path = folder / "results.csv"
+    return {where: checked(Row, line, where) for where, line in _read_csv(path).items()}
+
+
+def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> list[Printed]:
+    """Read the printed rows with their papers and remarks, in the file's order.
+
+    Raises:
+        SubmissionError: a file does not fit its schema, a row names an unknown method or source, or a remark fits no
+            row.
+    """
+    papers, rows, path = read_papers(folder), read_rows(folder), folder / "notes.yaml"
+    listed = checked(_Rules, read_yaml(path), str(path)).rules
+    rules = {n: checked(Rule, rule, f"{path}: rule {n}") for n, rule in enumerate(listed, start=1)}
+    unused, found = dict(rules), []
+    for where, row in rows.items():
+        if row.source not in papers:
+            raise SubmissionError(f"{where}: source {row.source!r} is not in sources.yaml; add it there")
+        key = family_of(row.method, families)
+        if not key:
+            raise SubmissionError(
+                f"{where}: method {row.method!r} is in no family of methods.yaml; name it in one"
+            )
+        fitting = {
+            n: rule
+            for n, rule in rules.items()
+            if rule.applies(row) and (rule.same_as is None or _repeats(row, rule.same_as, rows, where))
+        }
+        unused = {n: rule for n, rule in unused.items() if n not in fitting}
+        found.append(Printed(where, row, papers[row.source], key, families[key], (*fitting.values(),)))
+    for n, rule in unused.items():
+        raise SubmissionError(
+            f"{path}: rule {n} fits no line of results.csv; correct its `where`, {rule.where}"
+        )
+    return found
+
+
+def _repeats(row: Row, original: Original, rows: Mapping[str, Row], where: str) -> bool:
+    """Whether a row repeats the six recalls of another paper's row for the same dataset, protocol and ratio.
+
+    Raises:
+        SubmissionError: it does, but states another noise unit.
+    """
+    names = ("dataset", "protocol", "noise_ratio", *_RECALLS)
+    same = {name: getattr(row, name) for name in names} | dict(original)
+    repeated = (each for each in rows.values() if all(getattr(each, name) == same[name] for name in same))
+    found = next(repeated, None)
+    if found and found.noise_unit != row.noise_unit:
+        printed = f"{original.method} in {original.source}, {original.table}"
+        raise SubmissionError(
+            f"{where}: noise_unit is {row.noise_unit!r}, but the six recalls are those of {printed}, under "
+            f"{found.noise_unit!r}; correct one of the two"
+        )
+    return found is not None
+
+
+@cache
+def rows_by_recipe(folder: Path = PUBLISHED) -> Mapping[str, Sequence[Printed]]:
+    """Printed rows by the recipe they are compared with, ``A + B`` for two that are averaged.
+
+    Rows of the method's own paper come first, then those under the family's first names.
+    """
+
+    def order(each: Printed) -> tuple[bool, int]:
+        name = base_name(each.row.method)
+        return not each.own, each.family.names.index(name) if name in each.family.names else 0
+
+    found: dict[str, list[Printed]] = {}
+    for each in sorted(read_printed(read_families(), folder), key=order):
+        row, family = each.row, each.family
+        names = family.recipe_names(row.method, row.backbone, row.dataset, row.tokenizer)
+        beside = family.compared.get(row.method, "")
+        recipes = (
+            " + ".join(names),
+            beside.format(dataset=row.dataset, backbone=_recipe_backbone(row.backbone)),
+        )
+        for name in filter(None, recipes):
+            found.setdefault(name, []).append(each)
+    return found
+
+
+@cache
+def best_published(dataset: str) -> Mapping[str, float]:
+    """Protocol to the highest rSum that any paper prints, at any noise ratio and with any encoder.
+
+    Only rows with all six recalls count.
+    """
+    best: dict[str, float] = {}
+    for row in read_rows().values():
+        if row.dataset == dataset and (r_sum := recall_sum(row)) is not None:
+            best[row.protocol] = max(best.get(row.protocol, 0.0), r_sum)
+    return best
+
+
+class PrintedDetection(Record):
+    """A line of detection.csv: how well a method finds wrong pairs, as printed.
+
+    Accuracy and AUROC are in [0, 1], like average precision and F1, whose positive class is the wrong pair; empty if
+    not printed.
+    """
+
+    paper: ShownText
+    table: ShownText
+    method: ShownText
+    backbone: ShownText
+    dataset: ShownText
+    noise: ShownText
+    accuracy: ShownText
+    auroc: ShownText
+    average_precision_wrong: ShownText
+    f1: ShownText
+    remark: ShownText
+
+
+def read_printed_detection(folder: Path = PUBLISHED) -> list[PrintedDetection]:
+    """Read detection.csv, in the file's order; empty if there is none."""
+    path = folder / "detection.csv"
+    lines = _read_csv(path) if path.exists() else {}
+    return [checked(PrintedDetection, line, where) for where, line in lines.items()]
+
+
+def _read_csv(path: Path) -> dict[str, dict[str, str]]:
+    """The lines of a table by their places, ``FILE line N``."""
+    rows = read_table(path, SubmissionError, expected="a CSV file", filled=False)[1]
+    return {where: {name: from_csv_cell(cell) for name, cell in row.items()} for where, row in rows}
+
+
+_COLLECTED = {"source": "source_key", "r_sum": "rsum_reported"}
+"""Columns of results.csv that a collected table names otherwise."""
+_UNIT_OF_TYPE = {"none": "none", "real": "natural"}
+
+
+def import_published(collected: Path, target: Path) -> int:
+    """Write ``target`` from a collected CSV file.
+
+    Args:
+        collected: CSV with one row per published number: ``source_key``, ``table``, ``method``, ``backbone``,
+            ``dataset``, ``protocol``, ``noise_type``, ``noise_ratio``, ``noise_unit``, ``tokenizer``, six recalls and
+            ``rsum_reported``.
+        target: the CSV file to write.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        SubmissionError: there is no row, a column is missing or a row is repeated.
+    """
+    needed = ["noise_type", *(_COLLECTED.get(name, name) for name in COLUMNS)]
+    table = read_table(collected, SubmissionError, needed, expected="a collected table", filled=False)[1]
+    written: dict[tuple[str, ...], list[str]] = {}
+    places: dict[tuple[str, ...], str] = {}
+    for where, cells in table:
+        line = {name: from_csv_cell(cells[_COLLECTED.get(name, name)]) for name in COLUMNS}
+        line["noise_unit"] = _UNIT_OF_TYPE.get(cells["noise_type"], line["noise_unit"])
+        key = tuple(line[name] for name in COLUMNS if name not in (*_RECALLS, "r_sum"))
+        if places.setdefault(key, where) != where:
+            raise SubmissionError(
+                f"{where} repeats {places[key]}: {', '.join(filter(None, key))}; remove one of the two"
+            )
+        written[key] = list(line.values())
+    if not written:
+        raise SubmissionError(
+            f"{collected} has no rows, expected one per published result below the names of columns"
+        )
+    write_text(target, as_csv(chain([COLUMNS], written.values())))
+    return len(written)

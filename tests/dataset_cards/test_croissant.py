@@ -61,6 +61,6 @@ def test_the_table_of_an_embedded_dataset_holds_its_captions(
         told = [row for row in records if all(row[column] for column in captions.values())]
         rows = [row for row in told if row[split_column] == split]
         content = spec.content(split)
-        assert [row["id"] for row in rows] == content.image_ids.tolist()
+        assert [row["id"] for row in rows] == list(content.image_ids)
         for language, column in captions.items():
             assert tuple(row[column] for row in rows) == content.captions[language]

@@ -63,9 +63,7 @@ def test_the_sample_that_was_looked_at_is_the_one_on_the_card() -> None:
     text = (CARDS / "pictograms.md").read_text(encoding="utf-8")
     sample = text.split("## A sample that was looked at")[1].split("2 pictures were dropped")[0]
     doubtful = set(re.findall(r"^\| `([^`]+)` \|", sample, re.MULTILINE))
-    ids = sorted(SPEC.content("test").image_ids.tolist(), key=lambda one: sha256(one.encode()).hexdigest())[
-        :200
-    ]
+    ids = sorted(SPEC.content("test").image_ids, key=lambda one: sha256(one.encode()).hexdigest())[:200]
     assert len(doubtful) == 19
     assert doubtful <= {name for name in ids if name.startswith("openclipart/")}
     assert f"{sum(name.startswith('openclipart/') for name in ids)} of them are clip art" in " ".join(
@@ -85,7 +83,7 @@ def test_the_card_counts_what_the_last_build_reported() -> None:
 
 
 def test_the_pictures_are_the_first_four_of_each_source_in_test() -> None:
-    test = SPEC.content("test").image_ids.tolist()
+    test = SPEC.content("test").image_ids
     names = [name for source in KINDS for name in [x for x in test if x.startswith(f"{source}/")][:4]]
     with Image.open(CARDS / "pictograms.png") as picture:
         shown = np.asarray(picture)
@@ -101,7 +99,7 @@ def test_pictures_dropped_by_hand_are_in_no_split() -> None:
     dropped = {line.split("\t")[0] for line in DROPPED_BY_HAND.read_text(encoding="utf-8").splitlines()}
     assert dropped
     for split in SPEC.images:
-        assert not dropped & set(SPEC.content(split).image_ids.tolist())
+        assert not dropped & set(SPEC.content(split).image_ids)
 
 
 def test_every_source_has_its_notice() -> None:

@@ -20,7 +20,7 @@ ALL = (SPEC, EMOJI, WEB)
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 def test_a_picture_lies_in_one_split_and_no_text_of_dev_or_test_comes_twice(spec: Pictograms) -> None:
-    ids = [name for split in SPLITS for name in spec.content(split).image_ids.tolist()]
+    ids = [name for split in SPLITS for name in spec.content(split).image_ids]
     assert len(set(ids)) == len(ids) == sum(spec.images.values())
     held_out = [caption for split in ("dev", "test") for caption in spec.content(split).captions["en"]]
     assert len(set(held_out)) == len(held_out)
@@ -31,8 +31,8 @@ def test_the_three_datasets_agree_on_their_splits() -> None:
     splits = {row.id: row.split for row in rows()}
     for spec in (EMOJI, WEB):
         for split in ("dev", "test"):
-            assert {splits[name] for name in spec.content(split).image_ids.tolist()} == {split}
-        assert {splits[name] for name in spec.content("train").image_ids.tolist()} <= {"train", ""}
+            assert {splits[name] for name in spec.content(split).image_ids} == {split}
+        assert {splits[name] for name in spec.content("train").image_ids} <= {"train", ""}
     assert all(row.web_split == row.split for row in rows() if row.web_split in ("dev", "test"))
 
 
@@ -59,8 +59,8 @@ def test_chinese_and_english_are_about_the_same_emoji() -> None:
 
 
 def test_captions_of_the_web_are_those_of_train_alone() -> None:
-    web, checked = WEB.content("train"), set(SPEC.content("train").image_ids.tolist())
-    untold = [name for name in web.image_ids.tolist() if name not in checked]
+    web, checked = WEB.content("train"), set(SPEC.content("train").image_ids)
+    untold = [name for name in web.image_ids if name not in checked]
     assert len(untold) > 0.4 * len(web.image_ids)
     assert any("gramastar" in caption for caption in web.captions["en"])
     held_out = SPEC.content("test")

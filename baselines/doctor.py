@@ -25,6 +25,6 @@ def cuda_devices() -> Iterator[Finding]:
 def gpu_check() -> Iterator[str]:
     """Train every backbone on the GPU for a few steps, as Markdown."""
     require("baselines", "torch", needed_by="doctor --gpu")
-    from baselines.engine.gpu_check import gpu_report
+    from baselines.training.gpu_check import gpu_report
 
     return gpu_report()

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from baselines.audit.pairs import AuditedRuns, open_runs, own_values
-from baselines.engine.measures import Epoch, hidden_correspondence
-from baselines.engine.run_folder import RunFolder
-from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.kit.batches import derive_seed
 from baselines.kit.mixture import fitted_mixture, min_max_normalised
+from baselines.training.measures import Epoch, hidden_correspondence
+from baselines.training.run_folder import RunFolder
+from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.errors import NclBenchError
 from ncl_bench.files import as_csv, sole_owner, write_bytes, write_text
 

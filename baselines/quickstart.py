@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from baselines.engine.grids import jobs_of
-from baselines.engine.sweep import sweep
+from baselines.training.grids import jobs_of
+from baselines.training.sweep import sweep
 from leaderboard.add import RowStands, add
 from leaderboard.build import build
 from ncl_bench.data import DATASETS

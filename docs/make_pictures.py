@@ -14,7 +14,7 @@ from ncl_bench.files import write_text
 from ncl_bench.noise.draw import NoiseUnit, clean_pairing, inject_noise
 
 DOCS = Path(__file__).parent
-RESULTS = DOCS.parent / "leaderboard" / "published" / "results.csv"
+RESULTS = DOCS.parent / "ncl_bench" / "papers" / "published" / "results.csv"
 IMAGES, EACH, RATIO, SEED = 10, 5, 0.4, 0
 CELL, LEFT, TOP, PANEL = 26, 56, 74, 300
 TITLES: dict[NoiseUnit, str] = {

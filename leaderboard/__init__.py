@@ -12,8 +12,8 @@ def load_results() -> "pd.DataFrame":
     An installed package holds only the printed rows and warns about it; a clone of the repository holds all.
 
     Returns:
-        One row per printed number, and one per seed and protocol of a measured cell. Columns: the cell (``dataset``,
-        ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), then the fields of
+        One row per printed number, and one per seed and protocol of a measured row. Columns: the condition
+        (``dataset``, ``protocol``, ``noise_unit``, ``noise_ratio``, ``text``), then the fields of
         :class:`leaderboard.entries.Entry`. Recalls (``i2t_r1`` ... ``t2i_r10``) and ``r_sum`` are in percent, NaN if a
         paper does not print one.
     """
@@ -23,7 +23,7 @@ def load_results() -> "pd.DataFrame":
     import pandas as pd
 
     from leaderboard.board import read_content
-    from leaderboard.entries import Cell, Entry
+    from leaderboard.entries import Condition, Entry
     from ncl_bench.evaluation.metrics import RECALLS
 
     root = Path(__file__).parent
@@ -33,5 +33,5 @@ def load_results() -> "pd.DataFrame":
             stacklevel=2,
         )
     rows = [entry.row() for entry in read_content(root, published=True).seeds]
-    facts = [name for name in Entry.model_fields if name not in ("cell", "recalls", "spread")]
-    return pd.DataFrame(rows, columns=[*Cell.model_fields, *facts, *RECALLS, "r_sum"])
+    facts = [name for name in Entry.model_fields if name not in ("condition", "recalls", "spread")]
+    return pd.DataFrame(rows, columns=[*Condition.model_fields, *facts, *RECALLS, "r_sum"])

@@ -1,25 +1,25 @@
-"""Add submissions: check and evaluate each again, then write its seed and ranks into the files of its cell."""
+"""Add submissions: check and evaluate each again, then write its seed and ranks into the files of its row."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from leaderboard.cells import (
+from leaderboard.evidence import read_ranks, write_ranks
+from leaderboard.results import check_header, entry_of, refuse_copies
+from leaderboard.row_files import (
     REPRODUCED,
-    CellFile,
     Header,
     Results,
+    RowFile,
     SeedRecord,
     cell_name,
     header_of,
-    read_cell,
     read_results,
+    read_row_file,
     record_of,
     refuse_repeated,
     reproduced_yaml,
 )
-from leaderboard.evidence import read_ranks, write_ranks
-from leaderboard.results import check_header, entry_of, refuse_copies
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
@@ -33,12 +33,12 @@ class RowStands(SubmissionError):
     """The same submission already has a row.
 
     Attributes:
-        cell: name of the row's cell.
+        row: name of the standing row.
     """
 
-    def __init__(self, sentence: str, cell: str) -> None:
+    def __init__(self, sentence: str, row: str) -> None:
         super().__init__(sentence)
-        self.cell = cell
+        self.row = row
 
 
 class NewRow(NamedTuple):
@@ -46,7 +46,7 @@ class NewRow(NamedTuple):
 
     Attributes:
         folder: the submission folder.
-        header: facts shared by all seeds of the cell.
+        header: facts shared by all seeds of the row.
         record: facts of this seed.
         counted: ranks of its test split.
     """
@@ -58,12 +58,12 @@ class NewRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the cell."""
+        """Name of the row."""
         return cell_name(self.header)
 
 
 def add(folder: Path, root: Path, submitter: str = "") -> Path:
-    """Write the result of one submission to ``root/results``; return the path of its cell file.
+    """Write the result of one submission to ``root/results``; return the path of its file.
 
     Raises:
         RowStands: the same submission already has a row.
@@ -106,7 +106,7 @@ def new_row(
     record = record_of(submission)
     name, key = cell_name(header), record.key
     path = root / "results" / f"{name}.yaml"
-    standing = read_cell(path) if path.is_file() else None
+    standing = read_row_file(path) if path.is_file() else None
     known = [(one.key, one.scores_sha256) for one in standing.seeds] if standing else []
     if standing and standing.header == header and (key, record.scores_sha256) in known:
         raise RowStands(f"{path} has seed {key} of {folder} already", name)
@@ -134,20 +134,20 @@ def write_rows(
     """
     with sole_owner(root):
         results = read_results(root)
-        cells = dict(results.cells)
+        files = dict(results.files)
         ranks = _standing_ranks(results, {row.header.dataset for row in rows}, root, progress)
         for row in rows:
-            cells[row.name] = _with_row(cells.get(row.name), row, root)
+            files[row.name] = _with_row(files.get(row.name), row, root)
             ranks.setdefault(row.name, {})[row.record.key] = row.counted
-        refuse_repeated(cells, root / "results")
+        refuse_repeated(files, root / "results")
         owners: dict[str, str] = {}
         for name, counted in ranks.items():
             refuse_copies(name, counted, owners)
         for name in dict.fromkeys(row.name for row in rows):
             path = root / "results" / name
-            order = [record.key for record in cells[name].seeds]
+            order = [record.key for record in files[name].seeds]
             write_ranks(path.with_name(f"{path.name}.npz"), {seed: ranks[name][seed] for seed in order})
-            write_text(path.with_name(f"{path.name}.yaml"), cells[name].to_yaml())
+            write_text(path.with_name(f"{path.name}.yaml"), files[name].to_yaml())
         if reproduced:
             listed = {name: list(seeds) for name, seeds in results.reproduced.items()}
             for row in rows:
@@ -158,21 +158,21 @@ def write_rows(
 def _standing_ranks(
     results: Results, datasets: Collection[str], root: Path, progress: Progress
 ) -> dict[str, dict[str, Counted]]:
-    """Ranks of all existing results on some datasets, by cell and seed."""
-    cells = {name: file for name, file in results.cells.items() if file.header.dataset in datasets}
+    """Ranks of all existing results on some datasets, by row and seed."""
+    files = {name: file for name, file in results.files.items() if file.header.dataset in datasets}
     ranks = {}
-    with progress("read results", len(cells)) as advance:
-        for name, file in cells.items():
+    with progress("read results", len(files)) as advance:
+        for name, file in files.items():
             seeds, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
             ranks[name] = read_ranks(root / "results" / f"{name}.npz", seeds, spec)
             advance(1)
     return ranks
 
 
-def _with_row(standing: CellFile | None, row: NewRow, root: Path) -> CellFile:
-    """Content of a cell file with one more seed."""
+def _with_row(standing: RowFile | None, row: NewRow, root: Path) -> RowFile:
+    """Content of a file with one more seed."""
     if standing is None:
-        return CellFile(header=row.header, seeds=(row.record,))
+        return RowFile(header=row.header, seeds=(row.record,))
     path = root / "results" / f"{row.name}.yaml"
     ours, theirs = row.header.model_dump(), standing.header.model_dump()
     other = [name for name in ours if ours[name] != theirs[name]]
@@ -188,4 +188,4 @@ def _with_row(standing: CellFile | None, row: NewRow, root: Path) -> CellFile:
             f"{path} has training seed {min(again)} of {row.folder} already; remove it first, or add another seed"
         )
     seeds = sorted((*standing.seeds, row.record), key=lambda record: record.training_seeds)
-    return CellFile(header=standing.header, seeds=tuple(seeds))
+    return RowFile(header=standing.header, seeds=tuple(seeds))

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from leaderboard.cells import CellFile, Header, SeedRecord, read_results
 from leaderboard.diff import in_markdown, section
 from leaderboard.evidence import read_ranks
 from leaderboard.results import changed_settings, noise_used, run_name
+from leaderboard.row_files import Header, RowFile, SeedRecord, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.evaluation.ranks import Counted
 
@@ -30,10 +30,10 @@ class Addition:
     """A seed that only the change has.
 
     Attributes:
-        name: name of the cell.
-        header: facts of the cell.
+        name: name of the row.
+        header: facts of the row.
         record: the seed.
-        joins: whether the base has the cell, with other seeds.
+        joins: whether the base has the row, with other seeds.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Addition:
         return f"@{account}".casefold() in words
 
 
-def additions(before: Mapping[str, CellFile], after: Mapping[str, CellFile]) -> list[Addition]:
-    """Seeds that only ``after`` has, in the order of the cells' names."""
+def additions(before: Mapping[str, RowFile], after: Mapping[str, RowFile]) -> list[Addition]:
+    """Seeds that only ``after`` has, in the order of the rows' names."""
     found = []
     for name, file in after.items():
         known = {record.key for record in before[name].seeds} if name in before else set()
@@ -65,8 +65,8 @@ def additions_text(base: Path, root: Path, author: str | None = None) -> str:
         root: folder of the leaderboard after the change.
         author: GitHub account that brings the change, if known.
     """
-    after = read_results(root).cells
-    found = additions(read_results(base).cells, after)
+    after = read_results(root).files
+    found = additions(read_results(base).files, after)
     datasets = {one.header.dataset for one in found}
     ranks: dict[str, dict[str, NDArray[np.int64]]] = {dataset: {} for dataset in datasets}
     for name, file in after.items():

@@ -1,4 +1,4 @@
-"""The board: one row per entry, ranked within its condition and division; every page is written from these rows."""
+"""The board: one row per entry, ranked within its condition and category; every page is written from these rows."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ from leaderboard.entries import STATUSES, Entry, Recalls, Row
 from leaderboard.methods import with_look_alikes
 from leaderboard.published import own_published, read_published
 from leaderboard.results import Run, read_measured
-from leaderboard.significance import ToldApart
+from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.papers import (
@@ -29,7 +29,7 @@ from ncl_bench.papers import (
 )
 from ncl_bench.progress import Progress, silent
 
-DIVISIONS = {
+CATEGORIES = {
     "single": "Region features, single network",
     "ensemble": "Region features, several networks averaged",
     "unstated": "Region features, number of networks not stated",
@@ -39,12 +39,12 @@ DIVISIONS = {
     "encoder-unstated": "Encoder not stated",
     "controls": "Ablations and oracles, not ranked",
 }
-TellApart = Callable[[Sequence[Row]], NDArray[np.bool_]]
+Differ = Callable[[Sequence[Row]], NDArray[np.bool_]]
 """Test which pairs of rows of one condition differ significantly, bool ``(n, n)``."""
 
 
-def division_of(row: Row) -> str:
-    """Key in ``DIVISIONS`` of the rows that a row is comparable with."""
+def category_of(row: Row) -> str:
+    """Key in ``CATEGORIES`` of the rows that a row is comparable with."""
     if row["kind"] != "method":
         return "controls"
     if row["features"] != "region":
@@ -60,29 +60,29 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]
     return groups
 
 
-def board_of(rows: Iterable[Row], told_apart: TellApart) -> list[Row]:
-    """Rank all rows within their condition and division.
+def board_of(rows: Iterable[Row], significantly_different: Differ) -> list[Row]:
+    """Rank all rows within their condition and category.
 
     Args:
         rows: from :meth:`Entry.row`, of any conditions, seeds merged.
-        told_apart: tests which pairs differ significantly, such as :class:`~leaderboard.significance.ToldApart`.
+        significantly_different: tests every pair, such as :class:`~leaderboard.significance.SignificanceTest`.
 
     Returns:
-        The rows in the order of the pages, with ``number``, their place in ``rows``, ``division``, ``rank`` (None
+        The rows in the order of the pages, with ``number``, their place in ``rows``, ``category``, ``rank`` (None
         without one) and ``also``: the sources of other rows with the same numbers; None in those rows, which follow
         the one that leads them.
     """
-    keys = list(DIVISIONS)
-    rows = [row | {"number": number, "division": division_of(row)} for number, row in enumerate(rows)]
+    keys = list(CATEGORIES)
+    rows = [row | {"number": number, "category": category_of(row)} for number, row in enumerate(rows)]
 
     def group(row: Row) -> tuple[object, ...]:
-        return *row["cell"].order, keys.index(row["division"]), _encoder(row)
+        return *row["condition"].order, keys.index(row["category"]), _encoder(row)
 
     groups = groupby(sorted(rows, key=group), key=group)
-    return [row for _, members in groups for row in ranked(list(members), told_apart)]
+    return [row for _, members in groups for row in ranked(list(members), significantly_different)]
 
 
-def ranked(rows: Sequence[Row], told_apart: TellApart) -> list[Row]:
+def ranked(rows: Sequence[Row], significantly_different: Differ) -> list[Row]:
     """Sort rows best first; a rank is one more than the number of better rows that differ significantly.
 
     Preliminary rows take no rank and stand below all others: a lone lucky seed must not lead.
@@ -99,7 +99,7 @@ def ranked(rows: Sequence[Row], told_apart: TellApart) -> list[Row]:
     )
     folded = _folded(ordered)
     leads = [lead for lead, *_ in folded if lead["ranked"]]
-    apart = told_apart(leads)
+    apart = significantly_different(leads)
     shown = [f"{lead['r_sum']:.1f}" for lead in leads]
     placed: list[Row] = []
     rank = place = above = 0
@@ -132,37 +132,39 @@ def _folded(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def boards(rows: Iterable[Row]) -> list[Row]:
-    """The boards of ranked rows in their order: one per condition, with a table per division.
+    """The boards of ranked rows in their order: one per condition, with a table per category.
 
-    A board has its ``cell``, the number ``n`` of its rows, ``divisions``, and ``eccv``, whether any row was evaluated
-    with the labels of ECCV Caption. A division has ``key``, ``title`` and the ``rows`` that lead.
+    A board has its ``condition``, the number ``n`` of its rows, ``categories``, and ``eccv``, whether any row was
+    evaluated with the labels of ECCV Caption. A category has ``key``, ``title`` and the ``rows`` that lead.
     """
     found = []
     for shown in grouped(rows, "slug").values():
-        divisions = []
-        for (key, encoder), group in groupby(shown, key=lambda row: (row["division"], _encoder(row))):
-            title = f"{DIVISIONS[key]}: {encoder}" if encoder else DIVISIONS[key]
+        categories = []
+        for (key, encoder), group in groupby(shown, key=lambda row: (row["category"], _encoder(row))):
+            title = f"{CATEGORIES[key]}: {encoder}" if encoder else CATEGORIES[key]
             leads = [row for row in group if row["also"] is not None]
-            divisions.append({"key": key, "title": title, "rows": leads})
+            categories.append({"key": key, "title": title, "rows": leads})
         eccv = any(row["eccv"] for row in shown)
-        found.append({"cell": shown[0]["cell"], "n": len(shown), "eccv": eccv, "divisions": divisions})
+        found.append(
+            {"condition": shown[0]["condition"], "n": len(shown), "eccv": eccv, "categories": categories}
+        )
     return found
 
 
 def _encoder(row: Row) -> str:
     """Rows on pre-trained encoders are divided by encoder."""
-    return row["encoder"] if row["division"] == "pretrained" else ""
+    return row["encoder"] if row["category"] == "pretrained" else ""
 
 
 def merge_seeds(entries: Iterable[Entry]) -> list[Entry]:
-    """Merge the seeds of a cell file into one entry: mean, standard deviation, and the seeds.
+    """Merge the seeds of a row file into one entry: mean, standard deviation, and the seeds.
 
     Reported entries do not change. A merged entry has the weakest status of its parts. It has no intervals, because
     each belongs to one trained model (see :func:`compared`). Its rSum is the sum of the mean recalls.
     """
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for number, entry in enumerate(entries):
-        groups.setdefault((entry.file, entry.cell) if entry.file else (number,), []).append(entry)
+        groups.setdefault((entry.file, entry.condition) if entry.file else (number,), []).append(entry)
     return [_merged(group) for group in groups.values()]
 
 
@@ -218,7 +220,7 @@ class Content:
         families: methods by key.
         papers: papers of reported entries by key; empty without published results.
         printed_detection: what papers print of finding wrong pairs; empty without published results.
-        told_apart: tests whether two rows differ significantly, and gives the interval of one.
+        significantly_different: tests whether two rows differ significantly, and gives the interval of one.
     """
 
     seeds: tuple[Entry, ...]
@@ -226,7 +228,7 @@ class Content:
     families: dict[str, Family]
     papers: dict[str, Paper]
     printed_detection: tuple[PrintedDetection, ...]
-    told_apart: ToldApart
+    significantly_different: SignificanceTest
 
 
 def read_content(root: Path, *, published: bool, progress: Progress = silent) -> Content:
@@ -243,18 +245,18 @@ def read_content(root: Path, *, published: bool, progress: Progress = silent) ->
     measured, hits = read_measured(root, families, progress)
     submitted = _with_lone_ablations(measured)
     seeds = (*reported, *with_look_alikes(submitted, families))
-    rows, told_apart = compared(seeds, hits)
+    rows, significantly_different = compared(seeds, hits)
     return Content(
         seeds,
         rows,
         _with_own_pages(families, seeds),
         read_papers(folder) if published else {},
         tuple(read_printed_detection(folder)) if published else (),
-        told_apart,
+        significantly_different,
     )
 
 
-def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row], ToldApart]:
+def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row], SignificanceTest]:
     """Merge seeds and rank the rows; several seeds that are too few for a rank have an interval of rSum.
 
     Args:
@@ -262,20 +264,25 @@ def compared(seeds: Iterable[Entry], hits: Mapping[Run, Hits]) -> tuple[list[Row
         hits: of every measured run.
     """
     rows = [entry.row() for entry in merge_seeds(seeds)]
-    told_apart = ToldApart(hits, rows)
+    significantly_different = SignificanceTest(hits, rows)
     for row in rows:
-        if row["preliminary"] and not row["intervals"] and (interval := told_apart.interval(row)):
+        if (
+            row["preliminary"]
+            and not row["intervals"]
+            and (interval := significantly_different.interval(row))
+        ):
             # two seeds alone may give more than rSum can be
             row["intervals"] = {"r_sum": (max(interval[0], 0.0), min(interval[1], 600.0))}
-    return board_of(rows, told_apart), told_apart
+    return board_of(rows, significantly_different), significantly_different
 
 
 def _with_lone_ablations(entries: Sequence[Entry]) -> list[Entry]:
     """The full method of an ablation takes no rank under a noise that nothing else was trained on."""
-    alone = {entry.cell for entry in entries if entry.kind == "ablation"}
-    alone -= {entry.cell for entry in entries if not entry.ablation}
+    alone = {entry.condition for entry in entries if entry.kind == "ablation"}
+    alone -= {entry.condition for entry in entries if not entry.ablation}
     return [
-        entry.model_copy(update={"kind": "ablation"}) if entry.cell in alone else entry for entry in entries
+        entry.model_copy(update={"kind": "ablation"}) if entry.condition in alone else entry
+        for entry in entries
     ]
 
 

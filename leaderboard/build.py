@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leaderboard.board import boards, published_folder, read_content
-from leaderboard.cells import REPRODUCED
 from leaderboard.exports import (
     bibtex_text,
     csv_text,
@@ -17,6 +16,7 @@ from leaderboard.exports import (
     with_tables,
 )
 from leaderboard.figures import plain_chart
+from leaderboard.row_files import REPRODUCED
 from leaderboard.site import repository_link, site_files
 from ncl_bench.errors import SubmissionError
 from ncl_bench.files import sole_owner, write_text
@@ -72,7 +72,7 @@ def built(
     files[ROWS] = csv_text(content.rows)
     files["data/sources.bib"] = bibtex_text(content.papers)
     for board in boards(content.rows):
-        files[f"data/latex/{board['cell'].slug}.tex"] = latex_text(paper_tables(board))
+        files[f"data/latex/{board['condition'].slug}.tex"] = latex_text(paper_tables(board))
     chart = plain_chart(content.rows, content.papers)
     if chart:
         files[PLOT] = chart

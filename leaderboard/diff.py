@@ -19,8 +19,8 @@ from ncl_bench.schema import read_short
 Row = dict[str, str]
 """A line of the table of all rows: column to text."""
 Key = tuple[str, ...]
-_CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
-_PRINTED = ("source", "table", "method", "backbone", *_CELL)
+_CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
+_PRINTED = ("source", "table", "method", "backbone", *_CONDITION)
 _NAMED = ("rank", "r_sum", "seeds", "status", "selection", "extra", "encoder", "notes", "doubts")
 """What is said of a new row, also where it is empty."""
 _MOST_LINES, _MOST_LETTERS, _MOST_FILES = 200, 300, 5_000
@@ -133,7 +133,7 @@ def read_site(folder: Path) -> dict[str, str]:
 def rows_by_place(text: str, where: Path) -> dict[Key, Row]:
     """Rows of the table of all rows by their identity, which stays when numbers change.
 
-    A measured row is known by its cell file and protocol, a printed one by its place in the paper. Further rows of the
+    A measured row is known by its row file and protocol, a printed one by its place in the paper. Further rows of the
     same identity are numbered, so that none stands for another.
     """
     rows: dict[Key, Row] = {}
@@ -192,13 +192,13 @@ def section(title: str, items: Iterable[str]) -> str:
 
 
 def place(row: Row) -> str:
-    """Method, backbone and cell of a row, and its file or source, as Markdown."""
-    cell = in_markdown(" ".join(filter(None, (row.get(name, "") for name in _CELL))))
+    """Method, backbone and condition of a row, and its file or source, as Markdown."""
+    condition = in_markdown(" ".join(filter(None, (row.get(name, "") for name in _CONDITION))))
     source = " ".join(filter(None, (row.get("source", ""), row.get("table", ""))))
     names = [
         in_markdown(row.get("method", "")),
         in_markdown(row.get("backbone", "")),
-        cell,
+        condition,
         in_markdown(row.get("file") or source),
     ]
     return ", ".join(filter(None, names))

@@ -1,4 +1,4 @@
-"""One entry of the leaderboard, shown as a table row: one result in one cell, typed and checked."""
+"""One entry of the leaderboard, shown as a table row: one result in one condition, typed and checked."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from ncl_bench.data import DATASETS
 from ncl_bench.data.spec import protocol_title
 from ncl_bench.errors import unknown_name
 from ncl_bench.evaluation.metrics import RECALLS
-from ncl_bench.evaluation.submission import FoundPairs, TrainingCurve
+from ncl_bench.evaluation.submission import DetectedPairs, TrainingCurve
 from ncl_bench.schema import Link, LongText, Matching, Name, OptionalName, Precision, Record, ShownText
 
 RECALL_TITLES = dict(zip(RECALLS, ("R@1", "R@5", "R@10") * 2, strict=True))
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 """An entry as a row: columns of :meth:`Entry.row`, and once it is ranked those of ``leaderboard.board.board_of``."""
 
 
-class Cell(Record):
+class Condition(Record):
     """Setting within which numbers are comparable.
 
     Attributes:
@@ -98,7 +98,7 @@ class Cell(Record):
 
     @property
     def title(self) -> str:
-        """The cell in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
+        """The condition in words, such as ``Flickr30K, 1K test, 40 % caption noise``."""
         noise = UNITS[self.noise_unit]
         if self.noise_ratio:
             noise = f"{self.percent} % {noise}"
@@ -112,7 +112,7 @@ class Cell(Record):
 
     @property
     def slug(self) -> str:
-        """Name of the cell in links, such as ``flickr30k-1k-caption-40``."""
+        """Name of the condition in links, such as ``flickr30k-1k-caption-40``."""
         return "-".join(filter(None, (self.dataset, self.protocol, self.noise_unit, self.percent, self.text)))
 
     @property
@@ -159,7 +159,7 @@ class Recalls(Record):
 
 
 class Entry(Record):
-    """One result in one cell: printed by a paper, or measured with one seed; with several once they are merged."""
+    """One result in one condition: printed by a paper, or measured with one seed; with several once they are merged."""
 
     method: Name  # as printed by its source
     family: str  # key of the method's page
@@ -172,7 +172,7 @@ class Entry(Record):
     extra: ShownText = ""  # help beyond the noisy pairs: extra clean data, a pre-trained filter
     # an ablation, and an oracle that saw the true correspondence, are not ranked
     kind: Literal["method", "ablation", "oracle"] = "method"
-    cell: Cell
+    condition: Condition
     recalls: Recalls
     # 95 %, per recall and of r_sum. Of one seed: over test images. Of several: of r_sum alone, over seeds and images,
     # if there are too few for a rank
@@ -192,13 +192,13 @@ class Entry(Record):
     source: str  # key of the paper in published/sources.yaml, or `submission`
     own: bool = False  # whether the source introduces the method
     table: ShownText = ""  # place in the source
-    file: str = ""  # name of its cell in results/; empty for a printed number
+    file: str = ""  # name of its condition in results/; empty for a printed number
     runs: tuple[str, ...] = ()  # keys of its seeds in that file
     command: str = ""  # that reproduces it
     paper: Link = ""
     code: Link = ""
-    # if it is not the cell's standard draw; always named under image noise, because papers share image files that no
-    # seed draws
+    # if it is not the condition's standard draw; always named under image noise, because papers share image files
+    # that no seed draws
     noise: ShownText = ""
     # split on which the checkpoint was chosen, `none` for the last epoch; an entry chosen on `test` is not ranked
     selection: Selection = ""
@@ -214,7 +214,7 @@ class Entry(Record):
     last_epoch: Annotated[float, Field(ge=0, le=600)] | None = None  # its rSum
     curves: tuple[TrainingCurve, ...] = ()  # measurements after each epoch, per training seed
     found: tuple[
-        FoundPairs, ...
+        DetectedPairs, ...
     ] = ()  # wrong pairs found by the method, per training seed that recorded them
     trained_on: tuple[LongText, ...] = ()  # versions of torch and devices
     notes: tuple[LongText, ...] = ()
@@ -227,8 +227,8 @@ class Entry(Record):
         return self
 
     def row(self) -> Row:
-        """The entry as one flat row: its cell's fields, its own, the six recalls, and :data:`DERIVED`."""
-        fields = {**dict(self.cell), "slug": self.cell.slug} | dict(self) | self.recalls.values
+        """The entry as one flat row: its condition's fields, its own, the six recalls, and :data:`DERIVED`."""
+        fields = {**dict(self.condition), "slug": self.condition.slug} | dict(self) | self.recalls.values
         return fields | {name: getattr(self, name) for name in DERIVED}
 
     @property
@@ -240,7 +240,7 @@ class Entry(Record):
     def quoted_as(self) -> tuple[object, ...]:
         """Key shared by rows of several papers about one model; a backbone at the end of the name is ignored."""
         name = self.method.removesuffix(f"-{self.backbone}")
-        return (name, self.family, self.backbone, self.features, self.networks, self.kind, self.cell)
+        return (name, self.family, self.backbone, self.features, self.networks, self.kind, self.condition)
 
     @property
     def differs(self) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ class Entry(Record):
     @property
     def comparable(self) -> bool:
         """Whether it is a method with a trusted sum, chosen on dev, with a known noise unit."""
-        trusted = not self.doubts and self.selection != "test" and self.cell.noise_unit != "unknown"
+        trusted = not self.doubts and self.selection != "test" and self.condition.noise_unit != "unknown"
         return self.kind == "method" and trusted and self.r_sum is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Evidence of a result: the rank of every query, for all seeds of a cell in one ``.npz`` file.
+"""Evidence of a result: the rank of every query, for all seeds of a row in one ``.npz`` file.
 
 ``s0_whole_i2t`` holds the ranks of seed 0 among all items, ``s0_folds_i2t`` the ranks within folds. If the scores were
 known, ``s0_whole_i2t_ties`` says how much ties raise each rank. Sizes are checked before an array is decompressed.
@@ -28,7 +28,7 @@ _AGAIN = "remove it, and add its submissions again with `ncl-bench leaderboard a
 
 
 def write_ranks(path: Path, counted: Mapping[str, Counted]) -> None:
-    """Write the ranks of a cell; the same ranks always give the same bytes.
+    """Write the ranks of a row; the same ranks always give the same bytes.
 
     Args:
         path: the ``.npz`` file.
@@ -62,7 +62,7 @@ def arrays_of(counted: Counted) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def read_ranks(path: Path, seeds: Sequence[str], spec: DatasetSpec) -> dict[str, Counted]:
-    """Read and check the ranks of a cell.
+    """Read and check the ranks of a row.
 
     Args:
         path: the ``.npz`` file.

@@ -1,6 +1,6 @@
 """Rows as text: the CSV of all rows, BibTeX, the tables of README.md, and tables for a paper.
 
-A table for a paper holds one division of a board as LaTeX, Markdown or CSV.
+A table for a paper holds one category of a board as LaTeX, Markdown or CSV.
 """
 
 import re
@@ -37,13 +37,24 @@ _FACTS = (
 )
 _ECCV = ("i2t_map_at_r", "t2i_map_at_r")
 _PRELIMINARY = ("preliminary", "r_sum_low", "r_sum_high")
-_CELL = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
+_CONDITION = ("dataset", "protocol", "noise_unit", "noise_ratio", "text")
 
 
 def csv_text(rows: Iterable[Row]) -> str:
-    """One line per row: its cell, its facts, six recalls, rSum, rank, seeds, remarks, and if it is preliminary."""
+    """One line per row: its condition, its facts, six recalls, rSum, rank, seeds, remarks, and if it is preliminary."""
     sums = ("r_sum", "r_sum_std", *(f"eccv_{name}" for name in _ECCV), "printed_r_sum")
-    columns = ("rank", *_CELL, *_FACTS, *RECALLS, *sums, "seeds", "doubts", "notes", "file", *_PRELIMINARY)
+    columns = (
+        "rank",
+        *_CONDITION,
+        *_FACTS,
+        *RECALLS,
+        *sums,
+        "seeds",
+        "doubts",
+        "notes",
+        "file",
+        *_PRELIMINARY,
+    )
     lines = [row | _csv_texts(row) for row in rows]
     return as_csv([columns, *([_shown(line[name]) for name in columns] for line in lines)])
 
@@ -115,7 +126,7 @@ BEGIN, END = (
     "<!-- leaderboard: end -->",
 )
 _ROWS = re.compile(r"^<!-- rows: ([0-9a-f]{64}) -->$", re.MULTILINE)
-_DIVISIONS = ("single", "ensemble")
+_CATEGORIES = ("single", "ensemble")
 _MOST = 12
 OTHER_SUM = "‡"
 """Marks an rSum that differs from the one that the paper prints."""
@@ -158,11 +169,11 @@ def tables(content: Content) -> str:
     )
     parts = []
     for (_, _, unit, _), group in grouped(rows, "dataset", "protocol", "unit", "text").items():
-        cell = group[0]["cell"].model_copy(update={"noise_ratio": None, "noise_unit": unit})
-        shown = [row for row in group if row["comparable"] and row["division"] in _DIVISIONS]
+        condition = group[0]["condition"].model_copy(update={"noise_ratio": None, "noise_unit": unit})
+        shown = [row for row in group if row["comparable"] and row["category"] in _CATEGORIES]
         body = _table(shown, content)
         if body:
-            parts.append(f"### {cell.title}\n\n{body}\n")
+            parts.append(f"### {condition.title}\n\n{body}\n")
     if any(OTHER_SUM in part for part in parts):
         parts.append(f"{OTHER_SUM} The paper prints another rSum; this is the sum of its recalls.\n")
     return "\n".join(parts) if parts else "No rows yet.\n"
@@ -240,7 +251,7 @@ MARKS = {
 
 
 def paper_tables(board: Row, mine: Collection[str] = ()) -> list[Row]:
-    """Make the tables of a board for a paper, one per division, because rows of two are not comparable.
+    """Make the tables of a board for a paper, one per category, because rows of two are not comparable.
 
     Args:
         board: from :func:`~leaderboard.board.boards`.
@@ -252,8 +263,8 @@ def paper_tables(board: Row, mine: Collection[str] = ()) -> list[Row]:
         them are the best among the ranked rows; ``papers`` that print it, or the ``origin`` of a measured row.
     """
     tables = []
-    for division in board["divisions"]:
-        rows = division["rows"]
+    for category in board["categories"]:
+        rows = category["rows"]
         ranks = [row["rank"] for row in rows if row["rank"] is not None]
         columns = zip(*(_rounded(row) for row in rows if row["rank"] is not None), strict=True)
         best = [max((value for value in column if value is not None), default=None) for column in columns]
@@ -261,7 +272,7 @@ def paper_tables(board: Row, mine: Collection[str] = ()) -> list[Row]:
         lines = [_line(row, ranks.count(row["rank"]) > 1, best, mine) for row in rows]
         shown = "".join(line["rank"] + line["method"] for line in lines)
         notes = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in shown]
-        title = f"{board['cell'].title}: {division['title']}"
+        title = f"{board['condition'].title}: {category['title']}"
         tables.append({"title": title, "lines": lines, "notes": notes})
     return tables
 

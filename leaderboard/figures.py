@@ -88,7 +88,7 @@ def _series(rows: Iterable[Row], papers: Mapping[str, Paper]) -> Iterator[tuple[
         ]
         series = best_curves([*clean, *group]) if unit != "none" else []
         if series:
-            title = group[0]["cell"].model_copy(update={"noise_ratio": None}).title
+            title = group[0]["condition"].model_copy(update={"noise_ratio": None}).title
             yield f"{title}: rSum against noise ratio", series
 
 
@@ -140,7 +140,7 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
 
     Args:
         table: from :func:`~leaderboard.measured.measured_tables`.
-        slug: of the cell.
+        slug: of the condition.
         of: ``auroc``: detection AUROC in percent, or ``dev``: rSum on dev.
 
     Returns:
@@ -158,7 +158,7 @@ def epoch_curves(table: Row, slug: str, of: str) -> Charts:
                 short = name if len(name) <= _LONGEST_NAME else f"{name[:7]}…{name[8 - _LONGEST_NAME :]}"
                 series.append(Curve(short, tuple((x, factor * y, 0.0) for x, y in points), marks=False))
         if series:
-            whole = f"{title}, {table['places'][slug][0]['cell'].title}"
+            whole = f"{title}, {table['places'][slug][0]['condition'].title}"
             chart = curves(series[:MOST_CURVES], title=whole, x_title="steps", y_title=title)
             charts.append((kind, markup(chart)))
     return charts

@@ -1,7 +1,7 @@
-"""Check a pull request: it may add cells, seeds and printed rows, and what stands stays unless a maintainer agrees.
+"""Check a pull request: it may add rows, seeds and printed rows, and what stands stays unless a maintainer agrees.
 
 Every changed file is of one kind (:func:`kind_of`). Data is read by the base's code and compared after parsing, by
-cell, seed and row, so that no edit of an existing result passes as layout. Code is judged by the rows that it moves.
+file, seed and row, so that no edit of an existing result passes as layout. Code is judged by the rows that it moves.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ import numpy as np
 from leaderboard.additions import additions
 from leaderboard.board import published_folder
 from leaderboard.build import README, readme
-from leaderboard.cells import REPRODUCED, CellFile, Results, read_results
 from leaderboard.diff import Moves, place
 from leaderboard.entries import Entry
 from leaderboard.evidence import arrays_of, read_ranks
 from leaderboard.exports import tables_in
 from leaderboard.published import DISAGREEMENT, own_published, read_published
+from leaderboard.row_files import REPRODUCED, Results, RowFile, read_results
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import PrintedDetection, read_families, read_papers, read_printed_detection
@@ -25,7 +25,7 @@ from ncl_bench.schema import Record
 
 RESULTS = ("leaderboard/results/", f"leaderboard/{REPRODUCED}")
 PUBLISHED_FILES = ("results.csv", "detection.csv", "notes.yaml", "sources.yaml")
-_ALLOWED = "a change may add cells and seeds of its own, and maintainers label a correction"
+_ALLOWED = "a change may add rows and seeds of its own, and maintainers label a correction"
 
 
 def kind_of(path: str) -> str:
@@ -93,15 +93,15 @@ def refuse_touched(base: Path, root: Path, author: str | None = None) -> None:
         base: folder of the leaderboard before the change.
         root: folder of the leaderboard after the change.
         author: GitHub account that brings the change; by default unknown. Only an account that the submitter's name
-            holds may add a seed to a standing cell, because anybody can write a name.
+            holds may add a seed to a standing row, because anybody can write a name.
     """
     refuse_links(root)
     before, after = read_results(base), read_results(root)
-    for name, standing in before.cells.items():
+    for name, standing in before.files.items():
         path = root / "results" / f"{name}.yaml"
-        if name not in after.cells:
+        if name not in after.files:
             raise SubmissionError(f"{path} is gone; {_ALLOWED}")
-        _compare_cell(standing, after.cells[name], base / "results" / f"{name}.yaml", path)
+        _compare_file(standing, after.files[name], base / "results" / f"{name}.yaml", path)
     _check_additions(before, after, root, author)
     if after.reproduced != before.reproduced:
         raise SubmissionError(
@@ -115,7 +115,7 @@ def refuse_touched(base: Path, root: Path, author: str | None = None) -> None:
 
 
 def _check_additions(before: Results, after: Results, root: Path, author: str | None) -> None:
-    for one in additions(before.cells, after.cells):
+    for one in additions(before.files, after.files):
         where = f"{root / 'results' / one.name}.yaml: seed {one.record.key} is new and"
         if not one.header.submitter:  # it would count as the maintainers' own result
             raise SubmissionError(
@@ -128,7 +128,7 @@ def _check_additions(before: Results, after: Results, root: Path, author: str | 
             )
 
 
-def _compare_cell(standing: CellFile, now: CellFile, base: Path, path: Path) -> None:
+def _compare_file(standing: RowFile, now: RowFile, base: Path, path: Path) -> None:
     _compare(standing.header, now.header, f"{path}: header")
     records = {record.key: record for record in now.seeds}
     for record in standing.seeds:
@@ -182,7 +182,7 @@ def _printed(folder: Path) -> dict[tuple[str, ...], Record | PrintedDetection]:
 
 
 def _place_of_row(entry: Entry) -> tuple[str, ...]:
-    return "row", entry.method, entry.backbone, "of", entry.source, entry.table, "in", entry.cell.slug
+    return "row", entry.method, entry.backbone, "of", entry.source, entry.table, "in", entry.condition.slug
 
 
 def _place_of_detection(line: PrintedDetection) -> tuple[str, ...]:

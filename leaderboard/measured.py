@@ -30,11 +30,11 @@ PRECISION_AT = (50, 200, 1_000)
 def measured_tables(content: Content) -> list[Row]:
     """All measured tables, sorted by dataset; empty if nothing was trained at equal steps.
 
-    A table has ``slug``, ``title``, ``cells`` (the noises, in order), ``lines`` (a method each, sorted by rSum under
-    the reference noise, best first, preliminary ones last), and by the slug of a cell: ``places``, its rows with the
-    rank within the table, best first, and ``groups``, first and last index of runs of ``places`` in which no two rows
-    differ significantly. A row has its ``interval`` over seeds and images, and its ``detection``; ``detected`` are the
-    cells with any, and ``found`` holds the lines whose runs recorded which wrong pairs they found.
+    A table has ``slug``, ``title``, ``conditions`` (the noises, in order), ``lines`` (a method each, sorted by rSum
+    under the reference noise, best first, preliminary ones last), and by the slug of a condition: ``places``, its rows
+    with the rank within the table, best first, and ``groups``, first and last index of runs of ``places`` in which no
+    two rows differ significantly. A row has its ``interval`` over seeds and images, and its ``detection``;
+    ``detected`` are the conditions with any; ``found`` holds the lines whose runs recorded the wrong pairs they found.
     """
     rows = [
         row
@@ -46,24 +46,28 @@ def measured_tables(content: Content) -> list[Row]:
 
 
 def _table(rows: Sequence[Row], content: Content) -> Row:
-    first, cells = rows[0], sorted({row["cell"] for row in rows}, key=attrgetter("order"))
+    first, conditions = rows[0], sorted({row["condition"] for row in rows}, key=attrgetter("order"))
     places: dict[str, list[Row]] = {}
     groups = {}
-    for cell in cells:
-        placed = ranked([row for row in rows if row["cell"] == cell], content.told_apart)
-        places[cell.slug] = [
+    for condition in conditions:
+        placed = ranked(
+            [row for row in rows if row["condition"] == condition], content.significantly_different
+        )
+        places[condition.slug] = [
             row
             | {
                 "line": title_of(row),
-                "interval": content.told_apart.interval(row),
+                "interval": content.significantly_different.interval(row),
                 "detection": detection(row),
             }
             for row in placed
         ]
-        groups[cell.slug] = alike(content.told_apart([row for row in placed if not row["preliminary"]]))
-    slugs = {(cell.noise_unit, cell.noise_ratio): cell.slug for cell in cells}
+        groups[condition.slug] = alike(
+            content.significantly_different([row for row in placed if not row["preliminary"]])
+        )
+    slugs = {(condition.noise_unit, condition.noise_ratio): condition.slug for condition in conditions}
     lines = [_line(title, places, slugs) for title in dict.fromkeys(map(title_of, rows))]
-    reference = slugs.get(REFERENCE, cells[-1].slug)
+    reference = slugs.get(REFERENCE, conditions[-1].slug)
 
     def order(line: Row) -> tuple[bool, float, str]:
         row = line["rows"].get(reference)
@@ -75,13 +79,15 @@ def _table(rows: Sequence[Row], content: Content) -> Row:
     return {
         "slug": "-".join(filter(None, name)).lower().replace("∞", "-infinity").replace(" ", "-"),
         "title": f"{where}, {first['budget']:,} steps per network",
-        "cells": cells,
+        "conditions": conditions,
         "lines": lines,
         "places": places,
         "groups": groups,
         "drops": drops(lines, content),
-        "detected": [cell for cell in cells if any(row["detection"] for row in places[cell.slug])],
-        "found": {cell.slug: _found(lines, cell.slug) for cell in cells},
+        "detected": [
+            condition for condition in conditions if any(row["detection"] for row in places[condition.slug])
+        ],
+        "found": {condition.slug: _found(lines, condition.slug) for condition in conditions},
     }
 
 
@@ -239,7 +245,7 @@ def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 def ablation_tables(content: Content) -> list[Row]:
     """Every table of the papers' ablations of which at least one row beside the full method was trained.
 
-    A table has ``table`` (the paper's), ``cell``, ``title``, ``command`` and ``lines``. A line has ``row`` (the
+    A table has ``table`` (the paper's), ``condition``, ``title``, ``command`` and ``lines``. A line has ``row`` (the
     paper's), ``printed_drop`` in percent, ``entry`` (our row; None where it was not trained), its ``interval`` over
     seeds and images, ``drop``, what ours loses of our full method's rSum in percent, and ``drop_interval``, its 95 %
     interval. The two rows differ significantly if it excludes 0, as ``differs`` says; None where one is missing.
@@ -250,29 +256,29 @@ def ablation_tables(content: Content) -> list[Row]:
         ours = {row["ablation"][1]: row for row in sorted(group, key=itemgetter("number"))}
         if any(row["kind"] == "ablation" for row in ours.values()):
             found.append(_ablation(ours, content))
-    return sorted(found, key=lambda one: (one["cell"].order, one["title"]))
+    return sorted(found, key=lambda one: (one["condition"].order, one["title"]))
 
 
 def _ablation(ours: Mapping[str, Row], content: Content) -> Row:
     first = next(iter(ours.values()))
-    name, cell = first["ablation"][0], first["cell"]
+    name, condition = first["ablation"][0], first["condition"]
     table = shipped_ablations()[name]
     full, lines = ours.get(table.rows[0].title), []
     for row in table.rows:
         entry = ours.get(row.title)
         line = {"row": row, "printed_drop": table.printed_drop(row), "entry": entry}
-        line |= {"interval": entry and content.told_apart.interval(entry)}
+        line |= {"interval": entry and content.significantly_different.interval(entry)}
         line |= dict.fromkeys(("drop", "drop_interval", "differs"))
         if full and entry and entry is not full and full["r_sum"]:
             line["drop"] = drop(full, entry)
-            if difference := content.told_apart.difference(full, entry):
+            if difference := content.significantly_different.difference(full, entry):
                 low, high = (100 * end / full["r_sum"] for end in difference)
                 line |= {"drop_interval": (low, high), "differs": low > 0 or high < 0}
         lines.append(line)
     return {
         "table": table,
-        "cell": cell,
-        "title": f"{table.title}: {cell.title}, {first['backbone']}, {first['budget']:,} steps per network",
-        "command": f"ncl-bench sweep --table {name} --dataset {cell.dataset} --to {name}",
+        "condition": condition,
+        "title": f"{table.title}: {condition.title}, {first['backbone']}, {first['budget']:,} steps per network",
+        "command": f"ncl-bench sweep --table {name} --dataset {condition.dataset} --to {name}",
         "lines": lines,
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from baselines.recipes import beginning, recipe_names, split_name
-from leaderboard.entries import Cell, Entry
+from leaderboard.entries import Condition, Entry
 from ncl_bench.data import DATASETS
 from ncl_bench.lookalike import lookalike
 from ncl_bench.papers import Family, base_name, command_lines, drawn_noise, family_of
@@ -42,7 +42,7 @@ def commands(
     method: str,
     backbone: str,
     networks: str,
-    cell: Cell,
+    condition: Condition,
     *,
     printed: bool = False,
 ) -> tuple[str, ...]:
@@ -53,23 +53,23 @@ def commands(
         method: name of the method in the entry.
         backbone: name of the backbone in the entry.
         networks: ``single``, ``ensemble`` or ``unknown``.
-        cell: cell of the entry.
+        condition: condition of the entry.
         printed: whether a paper prints the number. Its image noise then comes from a file that no seed draws.
 
     Returns:
         One command per line; empty if the noise unit is unknown or the repository has no recipe for this method,
         dataset, backbone and text.
     """
-    names = family.recipe_names(method, backbone, cell.dataset, cell.text, networks)
-    if cell.noise_unit == "unknown" or not names or not set(names) <= set(known_recipes()):
+    names = family.recipe_names(method, backbone, condition.dataset, condition.text, networks)
+    if condition.noise_unit == "unknown" or not names or not set(names) <= set(known_recipes()):
         return ()
-    options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
+    options = drawn_noise(condition.noise_ratio or 0.0, condition.noise_unit)
     if printed:
-        if cell.noise_unit == "image":
+        if condition.noise_unit == "image":
             options = " --noise-file FILE --noise-unit image"
-        setting = family.settings.get(f"{cell.dataset} {cell.noise_ratio or 0:g}")
+        setting = family.settings.get(f"{condition.dataset} {condition.noise_ratio or 0:g}")
         options += f" --set {setting}" if setting else ""
-    return command_lines(names, options, cell.slug)
+    return command_lines(names, options, condition.slug)
 
 
 @cache

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from leaderboard.entries import Cell, Entry
+from leaderboard.entries import Condition, Entry
 from leaderboard.methods import commands
 from ncl_bench.data import DATASETS
 from ncl_bench.evaluation.metrics import RECALLS
@@ -54,21 +54,21 @@ def _with_disagreements(entries: list[Entry], papers: dict[str, Paper]) -> list[
 
 def _entry(printed: Printed, papers: dict[str, Paper]) -> Entry:
     row, family, rules = printed.row, printed.family, printed.rules
-    cell = _cell(printed)
+    condition = _condition(printed)
     networks = family.networks(row.method, row.backbone)
     content: dict[str, Any] = {
         "method": row.method,
         "family": printed.key,
         "backbone": row.backbone,
         "networks": networks,
-        "cell": cell,
+        "condition": condition,
         "recalls": {name: getattr(row, name) for name in RECALLS},
         "printed_r_sum": row.r_sum,
         "status": "reported",
         "source": row.source,
         "own": printed.own,
         "table": row.table,
-        "command": "\n".join(commands(family, row.method, row.backbone, networks, cell, printed=True)),
+        "command": "\n".join(commands(family, row.method, row.backbone, networks, condition, printed=True)),
     }
     for rule in rules:
         facets = rule.model_dump(include={"kind", "extra", "features", "selection", "noise"})
@@ -81,11 +81,11 @@ def _entry(printed: Printed, papers: dict[str, Paper]) -> Entry:
     return _with_findings(checked(Entry, content, printed.where), printed.paper)
 
 
-def _cell(printed: Printed) -> Cell:
+def _condition(printed: Printed) -> Condition:
     row, spec = printed.row, DATASETS.get(printed.row.dataset)
     facts = row.model_dump(include={"dataset", "protocol", "noise_unit", "noise_ratio"})
     text = row.tokenizer if spec and spec.shipped_tokenizers else ""
-    return checked(Cell, facts | {"text": text}, printed.where)
+    return checked(Condition, facts | {"text": text}, printed.where)
 
 
 def _quoted(original: Original, papers: dict[str, Paper]) -> str:

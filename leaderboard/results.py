@@ -11,8 +11,11 @@ from typing import Any
 import yaml
 
 from baselines.recipes import on_dataset
-from baselines.recipes.ablation import Row, ablations
-from leaderboard.cells import (
+from baselines.recipes.ablation import AblationLine, ablations
+from leaderboard.entries import Condition, Entry, Status
+from leaderboard.evidence import hits_of, read_ranks
+from leaderboard.methods import commands, known_recipes, own_key
+from leaderboard.row_files import (
     Header,
     SeedRecord,
     is_standard_noise,
@@ -20,9 +23,6 @@ from leaderboard.cells import (
     recipe_kind,
     text_of,
 )
-from leaderboard.entries import Cell, Entry, Status
-from leaderboard.evidence import hits_of, read_ranks
-from leaderboard.methods import commands, known_recipes, own_key
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.spec import DatasetSpec
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -41,7 +41,7 @@ ORACLE = " (clean pairs only)"
 """Suffix of a method that was told which pairs are wrong."""
 shipped_ablations, shipped_on = cache(ablations), cache(on_dataset)
 Run = tuple[str, str, str]
-"""Name of a cell, key of a seed, and protocol."""
+"""Name of a condition, key of a seed, and protocol."""
 
 
 def read_measured(
@@ -61,8 +61,8 @@ def read_measured(
     entries: list[Entry] = []
     hits: dict[Run, Hits] = {}
     owners: dict[str, str] = {}
-    with progress("evaluate results", len(results.cells)) as advance:
-        for name, file in results.cells.items():
+    with progress("evaluate results", len(results.files)) as advance:
+        for name, file in results.files.items():
             path = root / "results" / name
             spec = dataset_spec(file.header.dataset)
             check_header(file.header, spec, f"{path}.yaml")
@@ -76,7 +76,7 @@ def read_measured(
                 )
                 evaluated = entries_of(file.header, record, counted[record.key], families, status, name)
                 for entry, answered in evaluated:
-                    hits[name, record.key, entry.cell.protocol] = answered
+                    hits[name, record.key, entry.condition.protocol] = answered
                     entries.append(entry)
             advance(1)
     return entries, hits
@@ -103,7 +103,7 @@ def run_name(name: str, seed: str) -> str:
 
 
 def check_header(header: Header, spec: DatasetSpec, where: str) -> None:
-    """Compare what a cell states about its data with the dataset."""
+    """Compare what a condition states about its data with the dataset."""
     ours, stated = spec.order_fingerprints.get("test"), header.order_fingerprint["test"]
     if ours not in (None, stated):
         raise SubmissionError(
@@ -127,7 +127,7 @@ def refuse_copies(name: str, counted: Mapping[str, Counted], owners: dict[str, s
     """Refuse results whose ranks equal those of another result for every query, whatever their names.
 
     Args:
-        name: name of the cell.
+        name: name of the condition.
         counted: key of a seed to its ranks.
         owners: digest of ranks to the result that has them; updated here.
     """
@@ -150,7 +150,7 @@ def entry_of(
     status: Status,
     name: str,
 ) -> Entry:
-    """Make the entry of one seed of a cell under one protocol.
+    """Make the entry of one seed of a condition under one protocol.
 
     Raises:
         SubmissionError: a value is not allowed on the leaderboard, such as markup in a name.
@@ -163,15 +163,15 @@ def entry_of(
         "noise_ratio": noise.ratio,
         "text": text_of(header),
     }
-    cell, ablation = checked(Cell, facts, name), ablation_of(header)
+    condition, ablation = checked(Condition, facts, name), ablation_of(header)
     kind = "ablation" if ablation is not None and ablation[1].settings else "method"
     family, backbone = family_of(header.method, families), header.backbone.replace("-infinity", "∞")
     networks = "single" if header.networks == 1 else "ensemble"
     command: tuple[str, ...] = ()
     if header.recipes:
-        command = recipe_commands(header, record.training_seeds[0], cell)
+        command = recipe_commands(header, record.training_seeds[0], condition)
     elif family:
-        command = commands(families[family], header.method, backbone, networks, cell)
+        command = commands(families[family], header.method, backbone, networks, condition)
     recalls = result.recalls()
     whole = protocol not in IMAGES_PER_FOLD  # the labels of ECCV Caption and CxC cover the whole split
     content: dict[str, Any] = {
@@ -184,7 +184,7 @@ def entry_of(
         "extra": header.extra_clean_data,
         "kind": "oracle" if header.method.endswith(ORACLE) else kind,
         "ablation": () if ablation is None else (ablation[0], ablation[1].title),
-        "cell": cell,
+        "condition": condition,
         "recalls": {name: recalls[name] for name in RECALLS},
         "intervals": _intervals(result),
         "eccv": record.eccv if whole else {},
@@ -217,8 +217,8 @@ def entry_of(
     return checked(Entry, content, run_name(name, record.key))
 
 
-def ablation_of(header: Header) -> tuple[str, Row] | None:
-    """Name and row of the ablation table that a cell belongs to: its recipe, settings and noise; None if to none."""
+def ablation_of(header: Header) -> tuple[str, AblationLine] | None:
+    """Name and line of the ablation table that a row repeats: its recipe, settings and noise; None if none."""
     noise, settings = header.noise, dict(header.training.settings if header.training else {})
     dataset = settings.pop("dataset", None)
     for name, table in shipped_ablations().items():
@@ -274,7 +274,7 @@ def noise_used(header: Header) -> str:
 
 
 def other_noise(header: Header) -> str:
-    """Name of the noise if it is not the cell's standard draw: a shared file, a seed, or a hash."""
+    """Name of the noise if it is not the condition's standard draw: a shared file, a seed, or a hash."""
     noise = header.noise
     if is_standard_noise(header):
         return ""
@@ -284,10 +284,10 @@ def other_noise(header: Header) -> str:
     return noise.published or (known.title if known else f"noise file {str(noise.sha256)[:8]}")
 
 
-def recipe_commands(header: Header, seed: int, cell: Cell) -> tuple[str, ...]:
-    """Commands of a cell that states its recipes, with its noise, settings and a training seed."""
+def recipe_commands(header: Header, seed: int, condition: Condition) -> tuple[str, ...]:
+    """Commands of a condition that states its recipes, with its noise, settings and a training seed."""
     noise, training = header.noise, header.training
-    options = drawn_noise(cell.noise_ratio or 0.0, cell.noise_unit)
+    options = drawn_noise(condition.noise_ratio or 0.0, condition.noise_unit)
     if noise.unit not in ("none", "natural") and noise.seed is None:
         options = f" --noise-file FILE --noise-unit {noise.unit}"
     elif other_noise(header):
@@ -297,4 +297,4 @@ def recipe_commands(header: Header, seed: int, cell: Cell) -> tuple[str, ...]:
         options += f" --precision {training.precision}" if training.precision != "32-true" else ""
         options += f" --set steps={training.budget}" if training.budget else ""
     options += "".join(f" --set {shlex.quote(setting)}" for setting in changed_settings(header))
-    return command_lines(header.recipes, options, cell.slug, training.plugins if training else ())
+    return command_lines(header.recipes, options, condition.slug, training.plugins if training else ())

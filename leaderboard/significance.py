@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from leaderboard.entries import Row
 from leaderboard.results import Run
-from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart_pairs
+from ncl_bench.evaluation.difference import Hits, difference_interval, significant_pairs
 
 
-class ToldApart:
+class SignificanceTest:
     """Tests which measured rows of a condition differ significantly; every pair of a condition is tested once.
 
     Args:
-        hits: hits of every measured entry before seeds are merged, by cell file, seed and protocol.
+        hits: hits of every measured entry before seeds are merged, by row file, seed and protocol.
         rows: all rows that may be compared, of any conditions, from :meth:`leaderboard.entries.Entry.row`.
     """
 
@@ -30,7 +30,7 @@ class ToldApart:
             models = [self._models(row) for row in members]
             groups = [np.stack([model.parts() for model in each]) for each in models]
             self._places[slug] = {(row["file"], row["runs"]): place for place, row in enumerate(members)}
-            self._apart[slug] = told_apart_pairs(groups, models[0][0].images_per_fold)
+            self._apart[slug] = significant_pairs(groups, models[0][0].images_per_fold)
 
     def __call__(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
         """Bool ``(n, n)`` over the rows of one condition; True if either row of a pair has no evidence."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from leaderboard.board import Content, boards, grouped
-from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Cell, Row
+from leaderboard.entries import RECALL_TITLES, SEEDS_FOR_A_RANK, STATUSES, Condition, Row
 from leaderboard.figures import epoch_curves, forest, method_charts, overview_charts
 from leaderboard.measured import PRECISION_AT, ablation_tables, measured_tables
 from leaderboard.methods import family_recipes
@@ -47,7 +47,7 @@ def site_files(content: Content, cards: Path, links: Sequence[tuple[str, str]] =
         **_measured(content),
         "ablations.html": {"tables": ablation_tables(content)},
         "papers.html": {"papers": content.papers, "rows_of": Counter(row["source"] for row in rows)},
-        "downloads.html": {"cells": [board["cell"] for board in shown]},
+        "downloads.html": {"conditions": [board["condition"] for board in shown]},
         "submit.html": {},
     }
     pages = {name: (name, values) for name, values in named.items()}
@@ -122,63 +122,63 @@ def _index(content: Content, shown: Sequence[Row]) -> dict[str, Any]:
         for (name,), group in grouped(rows, "dataset").items()
         if all(row["status"] == "reported" for row in group)
     ]
-    cells = [board["cell"] for board in shown]
+    conditions = [board["condition"] for board in shown]
     return {
         "boards": shown,
         "shown_first": _shown_first(rows),
         "copied": copied,
         "counts": [(name, of_status[name]) for name in STATUSES],
-        "lines": [(title, list(group)) for title, group in groupby(cells, _dataset_title)],
+        "lines": [(title, list(group)) for title, group in groupby(conditions, _dataset_title)],
         "papers": content.papers,
         "seeds_for_a_rank": SEEDS_FOR_A_RANK,
-        "strangers": _without_common_word(cells),
+        "strangers": _without_common_word(conditions),
     }
 
 
-def _without_common_word(cells: Iterable[Cell]) -> dict[str, float]:
+def _without_common_word(conditions: Iterable[Condition]) -> dict[str, float]:
     """By slug: share of the wrong pairs without a common word, for the unit ``similar`` on embedded datasets."""
     shares = {}
-    for cell in cells:
-        captions = DATASETS[cell.dataset].train_captions() if cell.noise_unit == "similar" else None
-        if captions is not None and cell.noise_ratio:
-            spec = DATASETS[cell.dataset]
-            paired, _ = spec.draw_noise(noise_ratio=cell.noise_ratio, noise_unit="similar")
+    for condition in conditions:
+        captions = DATASETS[condition.dataset].train_captions() if condition.noise_unit == "similar" else None
+        if captions is not None and condition.noise_ratio:
+            spec = DATASETS[condition.dataset]
+            paired, _ = spec.draw_noise(noise_ratio=condition.noise_ratio, noise_unit="similar")
             clean = clean_pairing(spec.images["train"], spec.captions_per_image)
-            shares[cell.slug] = share_without_common_word(captions, clean, paired)
+            shares[condition.slug] = share_without_common_word(captions, clean, paired)
     return shares
 
 
 def _shown_first(rows: Sequence[Row]) -> str:
-    """The most requested cell: 40 % caption noise on the first dataset, else the fullest one."""
+    """The most requested condition: 40 % caption noise on the first dataset, else the fullest one."""
     wanted = (row["slug"] for row in rows if (row["noise_unit"], row["noise_ratio"]) == ("caption", 0.4))
     fullest = (slug for slug, _ in Counter(row["slug"] for row in rows).most_common(1))
     return next(wanted, next(fullest, ""))
 
 
 def _answers(board: Row) -> list[Row]:
-    """The best row of each division that has one, those that do not differ from it, and our best reproduced one."""
+    """The best row of each category that has one, those that do not differ from it, and our best reproduced one."""
     found = []
-    for division in board["divisions"]:
-        leaders = [row for row in division["rows"] if row["rank"] == 1]
-        if division["key"] in _ANSWERED and leaders:
+    for category in board["categories"]:
+        leaders = [row for row in category["rows"] if row["rank"] == 1]
+        if category["key"] in _ANSWERED and leaders:
             best = max(leaders, key=lambda row: STATUSES.index(row["status"]))
             same = [row["label"] for row in leaders if row is not best]
-            ours = (row for row in division["rows"] if row["rank"] and row["status"] == "reproduced")
+            ours = (row for row in category["rows"] if row["rank"] and row["status"] == "reproduced")
             found.append(
-                {"key": division["key"], "title": division["title"], "best": best, "same": same}
+                {"key": category["key"], "title": category["title"], "best": best, "same": same}
                 | {"ours": next(ours, None)}
             )
     return found
 
 
-def _dataset_title(cell: Cell) -> str:
-    return f"{DATASETS[cell.dataset].title}, {protocol_title(cell.protocol)}"
+def _dataset_title(condition: Condition) -> str:
+    return f"{DATASETS[condition.dataset].title}, {protocol_title(condition.protocol)}"
 
 
 def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Row], cards: Path) -> dict[str, Any]:
     return {
         "spec": spec,
-        "boards": [board for board in shown if board["cell"].dataset == spec.name],
+        "boards": [board for board in shown if board["condition"].dataset == spec.name],
         "protocol_title": protocol_title,
         "charts": overview_charts(
             (row for row in content.rows if row["dataset"] == spec.name), content.papers
@@ -190,7 +190,7 @@ def _dataset(spec: DatasetSpec, content: Content, shown: Sequence[Row], cards: P
 def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
     rows = [row for row in content.rows if row["family"] == key]
     source = content.papers.get(family.source)
-    datasets = groupby(grouped(rows, "slug").values(), lambda group: _dataset_title(group[0]["cell"]))
+    datasets = groupby(grouped(rows, "slug").values(), lambda group: _dataset_title(group[0]["condition"]))
     return {
         "family": family,
         "paper": family.paper or source,
@@ -205,7 +205,7 @@ def _method(key: str, family: Family, content: Content) -> dict[str, Any]:
 
 
 def _gaps(rows: Sequence[Row], family: Family) -> list[Row]:
-    """Pair rows of the method's own paper with ours of the same cell, backbone and number of networks."""
+    """Pair rows of the method's own paper with ours of the same condition, backbone and number of networks."""
     papers = [
         row
         for row in rows

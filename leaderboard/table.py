@@ -6,7 +6,7 @@ from pathlib import Path
 
 from leaderboard.add import RowStands, new_row
 from leaderboard.board import Content, boards, compared
-from leaderboard.entries import Cell, Entry, Row
+from leaderboard.entries import Condition, Entry, Row
 from leaderboard.results import Run, entries_of
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
@@ -15,9 +15,9 @@ from ncl_bench.papers import read_families
 from ncl_bench.progress import Progress, silent
 
 
-def noise_name(cell: Cell) -> str:
-    """Value of ``--noise`` for a cell: ``caption-40``, ``image-60``, ``natural`` or ``none``."""
-    return f"{cell.noise_unit}-{cell.percent}" if cell.noise_ratio else cell.noise_unit
+def noise_name(condition: Condition) -> str:
+    """Value of ``--noise`` for a condition: ``caption-40``, ``image-60``, ``natural`` or ``none``."""
+    return f"{condition.noise_unit}-{condition.percent}" if condition.noise_ratio else condition.noise_unit
 
 
 def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -> list[Row]:
@@ -42,9 +42,9 @@ def boards_for(content: Content, dataset: str, noise: str, protocol: str = "") -
         raise SubmissionError(
             f"the leaderboard has no row of {dataset}; evaluate a submission and name it with --mine"
         )
-    found = [board for board in there if noise_name(board["cell"]) == noise]
+    found = [board for board in there if noise_name(board["condition"]) == noise]
     if not found:
-        names = dict.fromkeys(noise_name(board["cell"]) for board in there)
+        names = dict.fromkeys(noise_name(board["condition"]) for board in there)
         under = f" under {protocol}" if protocol else ""
         raise SubmissionError(
             f"no row of {dataset}{under} has noise {noise!r}; choose one of: {', '.join(names)}"
@@ -73,13 +73,13 @@ def with_mine(
         try:
             row = new_row(folder, root, progress=progress)
         except RowStands as stands:
-            files.add(stands.cell)
+            files.add(stands.row)
             continue
         name = f"mine/{row.name}"  # the board may already have this name, from another run of the same method
         for entry, answered in entries_of(
             row.header, row.record, row.counted, read_families(), "submitted", name
         ):
-            run = (name, row.record.key, entry.cell.protocol)
+            run = (name, row.record.key, entry.condition.protocol)
             if run in hits:
                 raise SubmissionError(
                     f"{folder} repeats seed {row.record.key} of {row.header.method}; name one submission per seed"
@@ -90,8 +90,8 @@ def with_mine(
     if not own:
         return content, files
     seeds = (*content.seeds, *own)
-    rows, told_apart = compared(seeds, {**content.told_apart.hits, **hits})
-    return replace(content, seeds=seeds, rows=rows, told_apart=told_apart), files
+    rows, significantly_different = compared(seeds, {**content.significantly_different.hits, **hits})
+    return replace(content, seeds=seeds, rows=rows, significantly_different=significantly_different), files
 
 
 def only_mine(found: Iterable[Row], files: Collection[str], content: Content) -> list[Row]:
@@ -103,15 +103,15 @@ def only_mine(found: Iterable[Row], files: Collection[str], content: Content) ->
         content: from :func:`with_mine`.
     """
     found = list(found)
-    asked = found[0]["cell"]
-    for cell in (row["cell"] for row in content.rows if row["file"] in files):
-        if (cell.dataset, noise_name(cell)) != (asked.dataset, noise_name(asked)):
+    asked = found[0]["condition"]
+    for condition in (row["condition"] for row in content.rows if row["file"] in files):
+        if (condition.dataset, noise_name(condition)) != (asked.dataset, noise_name(asked)):
             raise SubmissionError(
-                f"the submission is of {cell.dataset} with noise {noise_name(cell)}; ask for its table with "
-                f"--dataset {cell.dataset} --noise {noise_name(cell)}"
+                f"the submission is of {condition.dataset} with noise {noise_name(condition)}; ask for its table with "
+                f"--dataset {condition.dataset} --noise {noise_name(condition)}"
             )
     kept = []
     for board in found:
-        divisions = [one for one in board["divisions"] if any(row["file"] in files for row in one["rows"])]
-        kept += [board | {"divisions": divisions}] if divisions else []
+        categories = [one for one in board["categories"] if any(row["file"] in files for row in one["rows"])]
+        kept += [board | {"categories": categories}] if categories else []
     return kept

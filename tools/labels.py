@@ -80,11 +80,11 @@ def pictures(train: PairedDataset, pairs: Sequence[int], packages: Path | None) 
         return found
     from PIL import Image
 
-    from tools.pictograms.items import Reading, read_openclipart
+    from tools.pictograms.items import Rendering, read_openclipart
     from tools.pictograms.packages import read_package
     from tools.pictograms.pictures import draw
 
-    reading = Reading()
+    reading = Rendering()
     read_openclipart(read_package(packages, "openclipart"), reading)
     drawings = {item.id: item.svg for item in reading.items}
     found = []

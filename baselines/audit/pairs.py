@@ -15,17 +15,17 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from baselines.engine.job import TrainingJob
-from baselines.engine.run_folder import Outcome, Run, RunFolder
-from baselines.engine.scoring import score_rows
-from baselines.engine.statement import CLEAN_PROBABILITY
-from baselines.engine.submit import Networks, check_alike, check_vocabulary, chosen_method
 from baselines.kit.batches import TrainingBatches, derive_seed
 from baselines.kit.distributed import device_for
 from baselines.kit.losses import mean_triplet
 from baselines.kit.method import Method
 from baselines.kit.mixture import clean_posterior
 from baselines.methods.ncr import matching_prediction
+from baselines.training.job import TrainingJob
+from baselines.training.run_folder import Outcome, Run, RunFolder
+from baselines.training.scoring import score_rows
+from baselines.training.statement import CLEAN_PROBABILITY
+from baselines.training.submit import Networks, check_alike, check_vocabulary, chosen_method
 from ncl_bench.data import refuse_damage
 from ncl_bench.data.columns import Int64Array, taken
 from ncl_bench.data.paired import PairedDataset

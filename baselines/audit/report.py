@@ -33,10 +33,10 @@ from baselines.audit.result import (
     suspicion,
     truth_of,
 )
-from baselines.engine.scoring import embed
-from baselines.engine.statement import CLEAN_PROBABILITY
 from baselines.kit.distributed import device_for
 from baselines.methods import METHODS
+from baselines.training.scoring import embed
+from baselines.training.statement import CLEAN_PROBABILITY
 from ncl_bench.data import dataset_spec, refuse_damage
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import ScoresError, TrainingError

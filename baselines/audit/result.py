@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from baselines.audit.lemon import LEMON, LemonSetting
-from baselines.engine.measures import Detection, detection, hidden_correspondence
+from baselines.training.measures import Detection, detection, hidden_correspondence
 from ncl_bench.data import dataset_spec
 from ncl_bench.data.columns import Int64Array
 from ncl_bench.data.pair_labels import FEWEST

@@ -6,7 +6,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from baselines.backbones.encoders import all_states, packed, padded
-from baselines.kit.batches import sent
+from baselines.kit.batches import to_device
 
 
 def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -22,9 +22,9 @@ def labels_to_write(tokens: Tensor, lengths: Tensor, longest: int) -> tuple[Tens
         and label t + 1 the target.
     """
     labels = functional.pad(tokens, (0, 1))[:, :longest]
-    ends = tokens.gather(1, sent(lengths - 1, tokens.device)[:, None])
+    ends = tokens.gather(1, to_device(lengths - 1, tokens.device)[:, None])
     cut = (torch.arange(labels.shape[1]) == longest - 1) & (lengths > longest)[:, None]
-    return torch.where(sent(cut, tokens.device), ends, labels), lengths.clamp(max=longest - 1)
+    return torch.where(to_device(cut, tokens.device), ends, labels), lengths.clamp(max=longest - 1)
 
 
 def next_state(state: Tensor, entering: Tensor, kept: Tensor) -> Tensor:

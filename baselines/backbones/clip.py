@@ -31,7 +31,7 @@ from baselines.backbones.clip_models import (
     weights_file,
 )
 from baselines.kit.backbone import CosineBackbone, Encoded
-from baselines.kit.batches import Batch, sent
+from baselines.kit.batches import Batch, to_device
 from baselines.kit.distributed import encoded_in_shares
 from ncl_bench.data import DATASETS
 from ncl_bench.data.paired import PairedDataset
@@ -88,7 +88,7 @@ class CLIP(CosineBackbone):
         """Embed captions of at most as many tokens as the text tower reads."""
         tokens = functional.pad(caption_tokens, (0, self.towers.context_length - caption_tokens.shape[1]))
         tokens[:, 0] = byte_pairs().sot_token_id
-        tokens.scatter_(1, sent(caption_lengths - 1, tokens.device)[:, None], byte_pairs().eot_token_id)
+        tokens.scatter_(1, to_device(caption_lengths - 1, tokens.device)[:, None], byte_pairs().eot_token_id)
         return _encoded(self.autocast(self.towers.encode_text, tokens), caption_lengths)
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:

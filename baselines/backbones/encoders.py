@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from baselines.kit.batches import sent
+from baselines.kit.batches import to_device
 
 EPSILON = 1e-8
 
@@ -30,7 +30,7 @@ def unit_length(x: Tensor) -> Tensor:
 
 def valid_items(lengths: Tensor, longest: int, device: torch.device) -> Tensor:
     """Bool ``(n, longest)`` on ``device``: True for the first ``lengths[i]`` items of row i."""
-    return sent(torch.arange(longest) < lengths[:, None], device)
+    return to_device(torch.arange(longest) < lengths[:, None], device)
 
 
 def xavier_linear(n_in: int, n_out: int) -> nn.Linear:
@@ -79,7 +79,7 @@ def both_directions(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
 def last_state(gru: nn.GRU, sequences: Tensor, lengths: Tensor) -> Tensor:
     """State of a one-direction GRU after each sequence's last item, float ``(n, hidden_size)``."""
     rows = torch.arange(len(sequences), device=sequences.device)
-    return states(gru, sequences, lengths)[rows, sent(lengths - 1, sequences.device), 0]
+    return states(gru, sequences, lengths)[rows, to_device(lengths - 1, sequences.device), 0]
 
 
 def all_states(gru: nn.GRU, sequences: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def packed(sequences: Tensor, lengths: Tensor) -> PackedSequence:
     """
     falling, order = torch.sort(lengths, descending=True)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-    order, back = (sent(x, sequences.device) for x in (order, back))
+    order, back = (to_device(x, sequences.device) for x in (order, back))
     data, batch_sizes, _, _ = pack_padded_sequence(
         sequences.index_select(0, order), falling, batch_first=True
     )

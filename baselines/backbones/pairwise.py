@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from baselines.backbones.encoders import unit_length, valid_items
-from baselines.kit.batches import memory_budget, sent
+from baselines.kit.batches import memory_budget, to_device
 
 SHARPNESS = 9.0
 SLOPE = 0.1
@@ -85,7 +85,7 @@ class LongestFirst(NamedTuple):
 def longest_first(lengths: Tensor, device: torch.device) -> LongestFirst:
     """Sort anchors for blocks on a device; ``lengths`` are on the CPU."""
     falling, order = torch.sort(lengths, descending=True, stable=True)
-    return LongestFirst(falling.tolist(), falling, sent(order, device))
+    return LongestFirst(falling.tolist(), falling, to_device(order, device))
 
 
 def in_given_order(columns: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:

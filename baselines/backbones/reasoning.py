@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from baselines.backbones.encoders import EPSILON, unit_length, valid_items, xavier_linear
-from baselines.kit.batches import sent
+from baselines.kit.batches import to_device
 
 
 class GlobalVector(nn.Module):
@@ -35,7 +35,7 @@ class GlobalVector(nn.Module):
             parts: float ``(n, parts, dim)``, zero beyond a row's length.
             lengths: int64 ``(n,)`` (default: all parts).
         """
-        n_parts = parts.shape[1] if lengths is None else sent(lengths, parts.device)[:, None].to(parts)
+        n_parts = parts.shape[1] if lengths is None else to_device(lengths, parts.device)[:, None].to(parts)
         mean = parts.sum(dim=1) / n_parts
         scores = self.common(self.local(parts) * self.overall(mean)[:, None]).squeeze(-1)
         if lengths is not None:

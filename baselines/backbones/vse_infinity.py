@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from baselines.backbones.encoders import WordEncoder, both_directions, unit_length, valid_items, xavier_linear
 from baselines.kit.backbone import CosineBackbone, Encoded
-from baselines.kit.batches import sent
+from baselines.kit.batches import to_device
 
 OUT_OF_RANGE = -10000.0
 MOMENTUM = 0.1
@@ -76,11 +76,11 @@ class GeneralizedPooling(nn.Module):
         """
         distinct, row = torch.unique(lengths, return_inverse=True)
         weight = self.linear.weight
-        codes = sent(position_codes(longest, self.gru.input_size), weight.device).to(weight.dtype)
+        codes = to_device(position_codes(longest, self.gru.input_size), weight.device).to(weight.dtype)
         states = both_directions(self.gru, codes.expand(len(distinct), -1, -1), distinct)
         scores = self.linear(states).squeeze(-1)
         scores = scores.masked_fill(~valid_items(distinct, longest, weight.device), OUT_OF_RANGE)
-        return torch.softmax(scores / self.temperature, dim=1)[sent(row, weight.device)]
+        return torch.softmax(scores / self.temperature, dim=1)[to_device(row, weight.device)]
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Pool float ``(n, longest, dim)`` into ``(n, dim)``."""

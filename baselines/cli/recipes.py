@@ -26,7 +26,7 @@ def list_recipes(
     if context.invoked_subcommand:
         return
     if loaded():
-        from baselines.engine.recipe import names_with_plugins as all_names
+        from baselines.training.recipe import names_with_plugins as all_names
     else:
         from baselines.recipes import recipe_names as all_names
 
@@ -48,6 +48,6 @@ def show(recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a r
 
     refuse_unknown(recipe)
     require("baselines", "torch", needed_by="this command")
-    from baselines.engine.printed import described
+    from baselines.training.printed import described
 
     typer.echo(described(recipe))

@@ -52,11 +52,11 @@ def train(
     require("baselines", "torch", needed_by="this command")
     from rich.console import Console
 
-    from baselines.engine.job import TrainingJob
-    from baselines.engine.recipe import Recipe, with_settings
-    from baselines.engine.run_folder import RunFolder
-    from baselines.engine.train import Trainer, TrainingProgress
     from baselines.kit.distributed import rank
+    from baselines.training.job import TrainingJob
+    from baselines.training.recipe import Recipe, with_settings
+    from baselines.training.run_folder import RunFolder
+    from baselines.training.train import Trainer, TrainingProgress
     from ncl_bench.data import dataset_spec
     from ncl_bench.evaluation.submission import noise_of, opening_line
 
@@ -65,7 +65,7 @@ def train(
         changed, noise_ratio, noise_unit, noise_seed, noise_file, seed, root, precision, differences, keep
     )
     with _only_first_process_reports():
-        trainer = Trainer(job, RunFolder(to), device, features=features, keep_divisions=not no_history)
+        trainer = Trainer(job, RunFolder(to), device, features=features, keep_estimates=not no_history)
         if rank() == 0:
             noise = noise_of(trainer.train_split.noise, dataset_spec(changed.dataset))
             typer.echo(opening_line(changed.dataset, noise, job.title, str(trainer.device)), err=True)
@@ -114,10 +114,10 @@ def score(
     Example: ncl-bench score runs/ncr --to submissions/ncr
     """
     require("baselines", "torch", needed_by="this command")
-    from baselines.engine.job import TrainingJob
-    from baselines.engine.recipe import Recipe, with_settings
-    from baselines.engine.submit import submit, submit_zero_shot
     from baselines.kit.distributed import rank
+    from baselines.training.job import TrainingJob
+    from baselines.training.recipe import Recipe, with_settings
+    from baselines.training.submit import submit, submit_zero_shot
 
     if (runs is None) == (zero_shot is None):
         raise NclBenchError("expected either finished runs, or --zero-shot and a recipe; give one of the two")
@@ -153,8 +153,8 @@ def plot(
     Example: ncl-bench plot runs/ncr
     """
     require("baselines", "torch", needed_by="this command")
-    from baselines.engine.run_folder import RunFolder
     from baselines.plot import plot_run
+    from baselines.training.run_folder import RunFolder
 
     say = partial(typer.echo, err=True)
     for path in plot_run(RunFolder(run), root, noise_file=noise_file, keep=keep, device=device, say=say):
@@ -202,10 +202,10 @@ def import_checkpoint(
     Example: ncl-bench import-checkpoint best.tar --method ncr --dataset flickr30k --noise-ratio 0.4 --to runs/ncr
     """
     require("baselines", "torch", needed_by="this command")
-    from baselines.published.import_checkpoint import Statement
+    from baselines.published.import_checkpoint import Provenance
     from baselines.published.import_checkpoint import import_checkpoint as import_file
 
-    statement = Statement(
+    statement = Provenance(
         method,
         dataset,
         noise_ratio,

@@ -93,10 +93,10 @@ def sweep(
     require("baselines", "torch", needed_by="this command")
     from rich.console import Console
 
-    from baselines.engine.grids import NOISES, SEEDS, jobs_of, jobs_of_table, plan_to_print
-    from baselines.engine.sweep import ablation_to_print, table_to_print
-    from baselines.engine.sweep import sweep as run_sweep
     from baselines.recipes.ablation import ablations
+    from baselines.training.grids import NOISES, SEEDS, jobs_of, jobs_of_table, plan_to_print
+    from baselines.training.sweep import ablation_to_print, table_to_print
+    from baselines.training.sweep import sweep as run_sweep
 
     if dataset and not table:
         raise NclBenchError(
@@ -164,10 +164,10 @@ def tune(
 
     refuse_unknown(*(() if table else recipe or ()))
     require("baselines", "torch", needed_by="this command")
-    from baselines.engine.grids import Grid, Tuning, chosen_rows
-    from baselines.engine.tune import trials_of
-    from baselines.engine.tune import tune as run_tune
     from baselines.recipes.ablation import ablations
+    from baselines.training.grids import Grid, Tuning, chosen_rows
+    from baselines.training.tune import trials_of
+    from baselines.training.tune import tune as run_tune
 
     said = {"trials": trials, "noise": noise, "seed": seed}
     said = {option: value for option, value in said.items() if value is not None}
@@ -213,7 +213,7 @@ def quickstart(
 def _slurm_options(executor: str, given: Sequence[str] | None) -> dict[str, Any] | None:
     """Read the options of the SLURM jobs; None if this command runs them itself."""
     if executor == "slurm":
-        from baselines.engine.slurm import read_options
+        from baselines.training.slurm import read_options
 
         return read_options(given or ())
     if given:

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from baselines.kit.batches import Batch, sent
+from baselines.kit.batches import Batch, to_device
 from baselines.kit.distributed import split_by_captions
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import DataError, TrainingError
@@ -55,7 +55,7 @@ def overall(encoded: Encoded) -> Tensor:
     if encoded.vectors.dim() == 2:
         return encoded.vectors
     # entries beyond the length are zero, so the sum is that of the valid items
-    return encoded.vectors.sum(dim=1) / sent(encoded.lengths, encoded.vectors.device)[:, None]
+    return encoded.vectors.sum(dim=1) / to_device(encoded.lengths, encoded.vectors.device)[:, None]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Backbone(nn.Module, ABC):
     captions_encoded: int = 0
     """Number of captions that :meth:`captions_of` and :meth:`encode` have encoded: the cost of a training."""
     mixed: bool = False
-    """Whether :meth:`autocast` multiplies in bfloat16; set by the engine."""
+    """Whether :meth:`autocast` multiplies in bfloat16; set by the trainer."""
     embed_size: int
     config: Any
 

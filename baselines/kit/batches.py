@@ -81,12 +81,13 @@ class Batch:
         """Return the batch on a device; lengths stay on the CPU."""
         # lengths determine shapes of tensors; reading them from a GPU would make every step wait for it
         moved = {
-            name: sent(vars(self)[name], device) for name in ("image_features", "caption_tokens", "pair_ids")
+            name: to_device(vars(self)[name], device)
+            for name in ("image_features", "caption_tokens", "pair_ids")
         }
         return replace(self, **moved)
 
 
-def sent(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Move a tensor to a device; a copy to a GPU goes through page-locked memory, so that the CPU need not wait."""
     if device.type == "cpu" or values.device.type != "cpu":
         return values.to(device)
@@ -129,7 +130,7 @@ def collate(
         # stored as float16 perhaps, which is half the bytes to read
         features = torch.from_numpy(dataset.image_features[images]).float()
     else:
-        features = resident[sent(torch.from_numpy(images), resident.device)].float()
+        features = resident[to_device(torch.from_numpy(images), resident.device)].float()
     tokens, lengths = dataset.tokens.padded(rows)
     return Batch(
         image_features=features,

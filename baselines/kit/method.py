@@ -1,4 +1,4 @@
-"""The interface of methods, and the objects that the engine passes to them."""
+"""The interface of methods, and the objects that the trainer passes to them."""
 
 import math
 from abc import ABC, abstractmethod
@@ -178,7 +178,7 @@ class WarmUpThenStepDecay(StepDecay):
 
 
 class Step(Protocol):
-    """One gradient step, done by the engine: backward, clip, update, log, refuse non-finite losses."""
+    """One gradient step, done by the trainer: backward, clip, update, log, refuse non-finite losses."""
 
     def __call__(
         self,
@@ -285,7 +285,7 @@ class Method(nn.Module, ABC):
         """Return the method's estimates of the correspondence after an epoch, for diagnosis only.
 
         Returns:
-            Name to float ``(n_pairs,)``; larger means more likely a true pair. The engine compares them with the true
+            Name to float ``(n_pairs,)``; larger means more likely a true pair. The trainer compares them with the true
             correspondence; the method never sees the result.
         """
         return {}

@@ -24,7 +24,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from baselines.kit.batches import Batch, TrainingBatches, sent
+from baselines.kit.batches import Batch, TrainingBatches, to_device
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, stepwise
 
 DENOMINATOR_FLOOR = 1e-10
@@ -129,7 +129,9 @@ def change_words(batch: Batch, probability: float, *, mask_word: int, vocabulary
     # the code changes start and end tokens like words
     kept = ~touched | masked | replaced
     new_word = any_word.masked_fill(masked, mask_word)
-    changed = torch.where(sent(masked | replaced, tokens.device), sent(new_word, tokens.device), tokens)
+    changed = torch.where(
+        to_device(masked | replaced, tokens.device), to_device(new_word, tokens.device), tokens
+    )
     caption_tokens, caption_lengths = compacted(changed, batch.caption_lengths, kept)
     return replace(batch, caption_tokens=caption_tokens, caption_lengths=caption_lengths)
 
@@ -161,7 +163,7 @@ def blank_regions(batch: Batch, probability: float) -> Batch:
     """
     features = batch.image_features
     # the code writes into the loaded features, so its masks accumulate over the epochs; this is a copy
-    blank = sent(torch.rand(features.shape[:2]) < probability, features.device)
+    blank = to_device(torch.rand(features.shape[:2]) < probability, features.device)
     return replace(batch, image_features=features.masked_fill(blank[..., None], BLANK))
 
 
@@ -198,8 +200,8 @@ def compacted(items: Tensor, lengths: Tensor, kept: Tensor) -> tuple[Tensor, Ten
     counts = kept.sum(dim=1)
     # a stable sort of 0 and 1 moves kept items up and keeps their order, without a loop over rows
     order = (~kept).long().argsort(dim=1, stable=True)[:, : int(counts.max())]
-    beyond = sent(torch.arange(order.shape[1]) >= counts[:, None], items.device)
-    order = sent(order, items.device)
+    beyond = to_device(torch.arange(order.shape[1]) >= counts[:, None], items.device)
+    order = to_device(order, items.device)
     if items.dim() == 3:
         order, beyond = order[..., None].expand(-1, -1, items.shape[2]), beyond[..., None]
     return items.gather(1, order).masked_fill(beyond, 0), counts

@@ -58,7 +58,7 @@ class CREAMConfig(ContrastiveConfig):
 
 
 @dataclass(frozen=True)
-class Division:
+class ThreeSets:
     """Pairs of the three sets, int64 positions in the full training split."""
 
     clean: Tensor
@@ -96,7 +96,7 @@ def refined_noisy_label(prediction: Tensor, peer_prediction: Tensor) -> Tensor:
     return (prediction + peer_prediction) / 2
 
 
-def expected_label(mean_labels: Mapping[str, Tensor], sets: Division) -> Tensor:
+def expected_label(mean_labels: Mapping[str, Tensor], sets: ThreeSets) -> Tensor:
     """f, scalar in [0, 1]: mean label of a batch of each set, weighted by the size of the set.
 
     Args:
@@ -184,15 +184,15 @@ class CREAM(ContrastiveCoTeaching):
         notes += ["even negatives"] * (config.negatives == "even")
         return f"{cls.title} ({', '.join(notes)})" if notes else cls.title
 
-    def divide(self, batches: TrainingBatches) -> Division:
+    def divide(self, batches: TrainingBatches) -> ThreeSets:
         """Three sets, the same for both networks; all pairs are clean if fewer than two would be."""
         ids = batches.pair_ids.to(self.clean_probability[0].values.device)
         both = [memory.read(ids) for memory in self.clean_probability]
         clean, hard, noisy = three_sets(both, self.config.clean_threshold)
         # the mixtures have separated nothing: train on all pairs
         if clean.sum() < 2:
-            return Division(ids, ids[:0], ids[:0])
-        return Division(ids[clean], ids[hard], ids[noisy])
+            return ThreeSets(ids, ids[:0], ids[:0])
+        return ThreeSets(ids[clean], ids[hard], ids[noisy])
 
     def train_network(self, k: int, plan: EpochPlan, batches: TrainingBatches, step: Step) -> None:
         """Train once over the clean pairs, later with a hard and a noisy batch after each clean one."""

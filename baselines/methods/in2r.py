@@ -332,7 +332,7 @@ class IN2R(CoTeaching):
             stored: bool ``(B,)``, clean pairs to store in the memory.
             image_ids: int64 ``(n_pairs,)``, image of every pair.
             peer_stored: number of pairs in the peer's memory; Eq. 11 needs K.
-            step: the engine's step.
+            step: the trainer's step.
         """
         c, network = self.config, self.networks[k].train()
         clean = self.augmented(clean)

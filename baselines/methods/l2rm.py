@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, derive_seed, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, to_device
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, info_nce, mean_triplet
 from baselines.kit.method import EpochPlan, Method, PairMemory, Setting, Step, WarmUpThenStepDecay
@@ -255,7 +255,7 @@ class L2RM(Method):
         places, rows = (
             random.choice(size, n, replace=False) for size in (len(self.queue), self.setting.batch_size)
         )
-        return sent(torch.from_numpy(places), self.queue.device), sent(
+        return to_device(torch.from_numpy(places), self.queue.device), to_device(
             torch.from_numpy(rows), self.queue.device
         )
 

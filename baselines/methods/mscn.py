@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from baselines.backbones.sgraf import SGRAF
 from baselines.kit.backbone import Backbone
-from baselines.kit.batches import Batch, TrainingBatches, derive_seed, in_blocks, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, in_blocks, to_device
 from baselines.kit.distributed import fitted_once
 from baselines.kit.losses import hardest_triplet, mean_triplet
 from baselines.kit.method import EpochPlan, Method, Modules, PairMemory, Setting, Step, WarmUpThenStepDecay
@@ -331,7 +331,7 @@ class MSCN(Method):
                 if len(rows) > 1:
                     captions, images, labels = items[:, rows]
                     batch = batches.read(captions, images)
-                    yield batch, sent(labels, batch.pair_ids.device)
+                    yield batch, to_device(labels, batch.pair_ids.device)
 
     def loss_after_virtual_step(
         self, network: Backbone, learning_rate: float, batch: Batch, trusted: Batch, labels: Tensor

@@ -186,7 +186,7 @@ class NPC(FineTuning):
             weight: w, ``(B,)``.
             before: the copy's losses of the entries before it tried the batch, ``(B,)`` each.
             rate: learning rate of this step.
-            step: the engine's step.
+            step: the trainer's step.
         """
         network = self.networks[0].train()
         output = network(batch)

@@ -21,7 +21,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from baselines.kit.batches import Batch, TrainingBatches, derive_seed, sent
+from baselines.kit.batches import Batch, TrainingBatches, derive_seed, to_device
 from baselines.kit.fine_tuning import FineTuning, FineTuningConfig
 from baselines.kit.method import PairMemory, Setting, Step
 from ncl_bench.errors import TrainingError
@@ -40,7 +40,7 @@ def random_pairs(batch: Batch, seed: int) -> Batch:
     images = torch.rand(batch.image_features.shape, generator=generator)
     words = torch.randint(RANDOM_WORDS, batch.caption_tokens.shape, generator=generator)
     device = batch.pair_ids.device
-    return replace(batch, image_features=sent(images, device), caption_tokens=sent(words, device))
+    return replace(batch, image_features=to_device(images, device), caption_tokens=to_device(words, device))
 
 
 def paired_shift(similarities: Tensor) -> Tensor:

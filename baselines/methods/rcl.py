@@ -25,7 +25,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from baselines.kit.batches import TrainingBatches, derive_seed, sent
+from baselines.kit.batches import TrainingBatches, derive_seed, to_device
 from baselines.kit.method import EpochPlan, Method, Step, StepDecay
 
 EPSILON = 1e-10
@@ -135,7 +135,7 @@ class RCL(Method):
         c, network = self.config, self.networks[0].train()
         for k, batch in enumerate(batches.shuffled("rcl")):
             seed = derive_seed(batches.seed, "negatives", plan.epoch, k)
-            negatives = sent(random_negatives(len(batch), c.negative_ratio, seed), batch.pair_ids.device)
+            negatives = to_device(random_negatives(len(batch), c.negative_ratio, seed), batch.pair_ids.device)
             output = network(batch)
             losses = complementary_contrastive(output.similarities, negatives, c)
             step(network, losses.mean() + output.auxiliary.mean(), batch)

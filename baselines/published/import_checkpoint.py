@@ -11,15 +11,15 @@ from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from baselines.engine.job import TrainingJob, build_method
-from baselines.engine.recipe import Recipe, named_value
-from baselines.engine.run_folder import Imported, Outcome, RunFolder
 from baselines.kit.backbone import Backbone
 from baselines.methods import METHODS
 from baselines.published import weights
 from baselines.published.checkpoint_file import META_NETWORK, SCORING, Checkpoint, read_checkpoint
 from baselines.published.weights import size_of
 from baselines.recipes import written
+from baselines.training.job import TrainingJob, build_method
+from baselines.training.recipe import Recipe, named_value
+from baselines.training.run_folder import Imported, Outcome, RunFolder
 from ncl_bench.data import DATASETS, dataset_spec
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.errors import RecipeError, TrainingError, first_problem, unknown_name
@@ -36,7 +36,7 @@ SIGNS = {"crcl": "move_gt", "l2rm": "cost_function", "mscn": "meta_net_A", "pc2"
 
 
 @dataclass(frozen=True)
-class Statement:
+class Provenance:
     """What the user states about a checkpoint.
 
     Attributes:
@@ -68,7 +68,7 @@ class Statement:
     settings: tuple[str, ...] = ()
 
 
-def import_checkpoint(file: Path, statement: Statement, to: Path) -> list[str]:
+def import_checkpoint(file: Path, statement: Provenance, to: Path) -> list[str]:
     """Write the networks of a paper's checkpoint as a run folder.
 
     Args:
@@ -142,7 +142,7 @@ def _left_out(checkpoint: Checkpoint) -> list[str]:
     return [f"left out, because scoring does not need it: {', '.join(parts)}"] if parts else []
 
 
-def _disagreements(checkpoint: Checkpoint, statement: Statement, file: Path) -> list[str]:
+def _disagreements(checkpoint: Checkpoint, statement: Provenance, file: Path) -> list[str]:
     """Disagreements between the file and the user's statement."""
     found, told = [], checkpoint.options
     writers = [method for method, sign in SIGNS.items() if sign in checkpoint.names]
@@ -209,7 +209,7 @@ def _our_weights(state: Mapping[str, Tensor], backbone: Backbone) -> dict[str, T
     return kept | weights.translate(meta, weights.META_NETWORK)
 
 
-def _check_statement(statement: Statement) -> None:
+def _check_statement(statement: Provenance) -> None:
     if statement.method not in METHODS:
         raise RecipeError(unknown_name("method", statement.method, METHODS))
     synthetic = dataset_spec(statement.dataset).noise == "synthetic"
@@ -222,7 +222,7 @@ def _check_statement(statement: Statement) -> None:
         refuse_without_ratio(statement.noise_unit, statement.noise_seed)
 
 
-def _job(statement: Statement, backbones: Sequence[Backbone], state: Mapping[str, Tensor]) -> TrainingJob:
+def _job(statement: Provenance, backbones: Sequence[Backbone], state: Mapping[str, Tensor]) -> TrainingJob:
     name = backbones[0].name
     method: dict[str, Any] = {"name": statement.method}
     if statement.method == "mscn":

@@ -12,7 +12,7 @@ from ncl_bench.schema import Record, Text, read_yaml
 Recall = Annotated[float, Field(ge=0, le=100)]
 
 
-class Row(Record):
+class AblationLine(Record):
     """One line of a table.
 
     Attributes:
@@ -48,7 +48,7 @@ class Ablation(Record):
     recipe: str
     noise: str
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
-    rows: Annotated[tuple[Row, ...], Field(min_length=2)]
+    rows: Annotated[tuple[AblationLine, ...], Field(min_length=2)]
 
     @model_validator(mode="after")
     def _names_rows_apart(self) -> Self:
@@ -66,7 +66,7 @@ class Ablation(Record):
         except ValidationError as error:
             raise RecipeError(f"{path}: {first_problem(error)}") from None
 
-    def printed_drop(self, row: Row) -> float:
+    def printed_drop(self, row: AblationLine) -> float:
         """The share of the full method's printed rSum that a row loses, in percent."""
         full = sum(self.rows[0].printed)
         return 100 * (full - sum(row.printed)) / full

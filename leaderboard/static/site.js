@@ -47,7 +47,7 @@
     table.classList.toggle("across", Boolean(across));
     if (flat) for (const row of table.querySelectorAll("tr[data-status]")) (across ? flat : homes.get(row)).append(row);
     for (const body of table.tBodies) {
-      const rows = [...body.rows].filter((row) => !row.classList.contains("division"));
+      const rows = [...body.rows].filter((row) => !row.classList.contains("category"));
       const known = (row) => !["", "–"].includes(text(row, index)), low = (row) => "preliminary" in row.dataset;
       rows.sort((a, b) => low(a) - low(b) || known(b) - known(a) || direction * compare(key(a, index), key(b, index)));
       body.append(...rows);
@@ -88,7 +88,7 @@
     if (row.querySelector(".group")) return;
     const group = document.createElement("small");
     group.className = "group";
-    group.textContent = homes.get(row).querySelector(".division").textContent;
+    group.textContent = homes.get(row).querySelector(".category").textContent;
     row.querySelector("th").append(group);
   };
 
@@ -108,7 +108,7 @@
     for (const body of document.getElementById(state.board).querySelectorAll("tbody")) {
       let here = 0;
       for (const row of body.rows) {
-        if (row.classList.contains("division")) continue;
+        if (row.classList.contains("category")) continue;
         const fits = ["features", "networks", "status"].every((name) => !form[name].value || row.dataset[name] === form[name].value)
           && !(form.trusted.checked && "doubtful" in row.dataset)
           && (!words.length || words.every((word) => searched(row).includes(word)));

@@ -13,7 +13,7 @@ The degrees of freedom are Satterthwaite's. Two groups differ if the 95 % interv
 is no correction for multiple comparisons.
 
 Why no bootstrap over seeds: three seeds give only ten different samples, and their variance is two thirds of the
-unbiased one. Groups of one distribution are then told apart in more than 10 % of the cases, here in about 5 %
+unbiased one. Groups of one distribution then differ significantly in more than 10 % of the cases, here in about 5 %
 (tests/ncl_bench/evaluation/test_difference.py simulates both). The price: three seeds detect only large differences.
 
 A group with one seed has no spread of its own, so it uses the other group's. If both have one seed, only the variance
@@ -78,14 +78,14 @@ def difference_interval(
     return difference - margin, difference + margin
 
 
-def told_apart(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
+def significantly_different(first: Float64Array, second: Float64Array, images_per_fold: int) -> bool:
     """Whether :func:`difference_interval` excludes 0."""
     low, high = difference_interval(first, second, images_per_fold)
     return low > 0 or high < 0
 
 
-def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> NDArray[np.bool_]:
-    """Apply :func:`told_apart` to every pair of groups; bool ``(n, n)``.
+def significant_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> NDArray[np.bool_]:
+    """Apply :func:`significantly_different` to every pair of groups; bool ``(n, n)``.
 
     Bounds on the t quantile decide most pairs at once; the remaining pairs are tested one by one. Results are
     identical.
@@ -138,7 +138,7 @@ def told_apart_pairs(groups: Sequence[Float64Array], images_per_fold: int) -> ND
             apart[i, theirs] = above
             # too close to call from bounds
             for j in np.flatnonzero(~(above | below)).tolist():
-                apart[i, j] = told_apart(groups[i], groups[j], images_per_fold)
+                apart[i, j] = significantly_different(groups[i], groups[j], images_per_fold)
     return apart | apart.T
 
 

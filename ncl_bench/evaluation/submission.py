@@ -159,7 +159,7 @@ class TrainingCurve(_Described):
         return self
 
 
-class FoundPairs(_Described):
+class DetectedPairs(_Described):
     """Wrong training pairs found by the clean probability after the last epoch, at the method's own threshold.
 
     The wrong pair is the positive one.
@@ -193,7 +193,7 @@ class TrainingSetup(_Described):
 
 
 class TrainingRecord(_Described):
-    """What the engine recorded while a run was trained."""
+    """What the trainer recorded while a run was trained."""
 
     torch: Text
     """Version of torch; several are joined by " + "."""
@@ -209,12 +209,12 @@ class TrainingRecord(_Described):
     """rSum of the last epoch on test, without selection on dev."""
     curve: TrainingCurve | None = None
     """Learning curve of a single run."""
-    found: FoundPairs | None = None
+    found: DetectedPairs | None = None
     """Wrong pairs found by a single run; null without a clean probability, or if the truth is not at hand."""
 
 
 class Training(TrainingSetup, TrainingRecord):
-    """How a run was trained, and what the engine recorded."""
+    """How a run was trained, and what the trainer recorded."""
 
 
 class Statement(_Described):
@@ -329,7 +329,7 @@ class Submission(Statement):
     correspondence: ArrayFile | None = None
     """One clean probability per training caption, float (n_train_captions,); optional."""
     training: Training | None = None
-    """Training record of this repository's engine; null for other code."""
+    """Training record of this repository's trainer; null for other code."""
 
     @model_validator(mode="after")
     def _has_what_its_scores_need(self) -> Self:

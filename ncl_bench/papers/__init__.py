@@ -179,7 +179,7 @@ def family_of(method: str, families: Mapping[str, Family]) -> str:
     return ""
 
 
-class Row(Record):
+class PrintedLine(Record):
     """A line of results.csv: a result as printed; recalls in percent."""
 
     source: str
@@ -200,16 +200,16 @@ class Row(Record):
     r_sum: Number
 
 
-COLUMNS = tuple(Row.model_fields)
+COLUMNS = tuple(PrintedLine.model_fields)
 _RECALLS = COLUMNS[9:15]
 
 
-def printed_sum(row: Row) -> float | None:
+def printed_sum(row: PrintedLine) -> float | None:
     """The rSum that a row prints, else the sum of its recalls; None where one is missing."""
     return row.r_sum or recall_sum(row)
 
 
-def recall_sum(row: Row) -> float | None:
+def recall_sum(row: PrintedLine) -> float | None:
     """Sum of the six recalls of a row; None where one is missing."""
     recalls = [getattr(row, name) for name in _RECALLS]
     return None if None in recalls else round(sum(recalls), 1)
@@ -247,7 +247,7 @@ class Rule(Record):
             raise ValueError(unknown_name("column", unknown, COLUMNS))
         return {name: each if isinstance(each, list) else [each] for name, each in value.items()}
 
-    def applies(self, row: Row) -> bool:
+    def applies(self, row: PrintedLine) -> bool:
         """Whether a row has all values under ``where``."""
         return all(getattr(row, name) in values for name, values in self.where.items())
 
@@ -269,7 +269,7 @@ class Printed:
     """
 
     where: str
-    row: Row
+    row: PrintedLine
     paper: Paper
     key: str
     family: Family
@@ -292,10 +292,10 @@ def read_papers(folder: Path = PUBLISHED) -> dict[str, Paper]:
     return {key: checked(Paper, content, f"{path}: {key}") for key, content in read_yaml(path).items()}
 
 
-def read_rows(folder: Path = PUBLISHED) -> dict[str, Row]:
+def read_rows(folder: Path = PUBLISHED) -> dict[str, PrintedLine]:
     """Read results.csv, each row by its place."""
     path = folder / "results.csv"
-    return {where: checked(Row, line, where) for where, line in _read_csv(path).items()}
+    return {where: checked(PrintedLine, line, where) for where, line in _read_csv(path).items()}
 
 
 def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> list[Printed]:
@@ -331,7 +331,7 @@ def read_printed(families: Mapping[str, Family], folder: Path = PUBLISHED) -> li
     return found
 
 
-def _repeats(row: Row, original: Original, rows: Mapping[str, Row], where: str) -> bool:
+def _repeats(row: PrintedLine, original: Original, rows: Mapping[str, PrintedLine], where: str) -> bool:
     """Whether a row repeats the six recalls of another paper's row for the same dataset, protocol and ratio.
 
     Raises:

@@ -11,5 +11,5 @@ def few_pairs() -> Iterator[None]:
     from support.few_digits import load_few  # composes the digits
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baselines.engine.job.load_dataset", load_few)
+        patch.setattr("baselines.training.job.load_dataset", load_few)
         yield

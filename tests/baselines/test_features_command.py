@@ -8,9 +8,9 @@ from support import flickr8k_miniature as miniature
 from support.drawings import draw, tiny_encoder
 from typer.testing import CliRunner
 
-from baselines.engine.job import TrainingJob
-from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Recipe
+from baselines.training.run_folder import RunFolder
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, flickr8k, load_dataset
 from ncl_bench.errors import DataError

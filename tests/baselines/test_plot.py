@@ -12,9 +12,9 @@ from support.few_digits import digits_job, trained
 
 from baselines.audit import audit
 from baselines.audit.pairs import open_runs
-from baselines.engine.measures import Epoch, separation
-from baselines.engine.run_folder import RunFolder
 from baselines.plot import plot_run
+from baselines.training.measures import Epoch, separation
+from baselines.training.run_folder import RunFolder
 from ncl_bench.data import true_correspondence
 from ncl_bench.errors import TrainingError
 
@@ -108,7 +108,7 @@ def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "bare": (NCR, 0.0, False),
     }
     return {
-        name: trained(digits_job(method, ratio), folder / name, keep_divisions=keeps).folder
+        name: trained(digits_job(method, ratio), folder / name, keep_estimates=keeps).folder
         for name, (method, ratio, keeps) in cases.items()
     }
 

@@ -16,11 +16,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.step import OptimiserStep
 from baselines.kit.backbone import CosineBackbone
 from baselines.kit.batches import TrainingBatches
 from baselines.kit.method import Setting
 from baselines.methods import METHODS
+from baselines.training.step import OptimiserStep
 from ncl_bench.data.columns import TokenTable
 from ncl_bench.data.paired import PairedDataset
 from ncl_bench.data.vocabulary import Vocabulary

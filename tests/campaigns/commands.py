@@ -65,7 +65,7 @@ LIMIT = 300
 """Seconds after which a command hangs."""
 processes = get_context("forkserver")
 processes.set_forkserver_preload(
-    ["baselines.engine.submit", "leaderboard.build", "leaderboard.add", "ncl_bench.cli.commands"]
+    ["baselines.training.submit", "leaderboard.build", "leaderboard.add", "ncl_bench.cli.commands"]
 )
 """Imported once for all processes: torch takes longer than a tiny command runs."""
 

@@ -41,7 +41,7 @@ def miniature(patch: pytest.MonkeyPatch) -> None:
     for module in (miniatures, flickr8k_miniature):
         patch.setattr(module, "IMAGES", IMAGES)
     patch.setitem(protocol.IMAGES_PER_FOLD, "5fold-1k", IMAGES["test"] // 5)
-    patch.setattr("baselines.engine.sweep.worker_pool", InThisProcess)
+    patch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
 
 
 def command(line: str) -> str:

@@ -97,7 +97,7 @@ def features_and_captions(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Every recipe trains a tiny network for an epoch of each phase on a few pairs."""
-    from baselines.engine.recipe import Recipe
+    from baselines.training.recipe import Recipe
 
     load = Recipe.load
 
@@ -116,7 +116,7 @@ def tiny_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
         return dataset.subset(np.arange(PAIRS)) if few_pairs else dataset
 
     patch.setattr(Recipe, "load", shrunken)
-    patch.setattr("baselines.engine.job.load_dataset", few)
+    patch.setattr("baselines.training.job.load_dataset", few)
 
 
 def photographs(folder: Path, patch: pytest.MonkeyPatch) -> None:

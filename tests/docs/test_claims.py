@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import leaderboard
 from baselines.backbones import build_backbone
-from baselines.engine.recipe import Recipe
 from baselines.recipes.ablation import ablations
+from baselines.training.recipe import Recipe
 from leaderboard.board import Content, read_content
 from leaderboard.entries import Row
 from leaderboard.measured import ablation_tables
@@ -66,7 +66,7 @@ def test_the_table_of_the_readme_is_the_top_of_the_board() -> None:
     content = read_content(LEADERBOARD, published=True)
     for unit in ("caption", "image"):
         wanted = (f"flickr30k-1k-{unit}-40", "ensemble")
-        board = [row for row in content.rows if (row["slug"], row["division"]) == wanted and row["rank"]]
+        board = [row for row in content.rows if (row["slug"], row["category"]) == wanted and row["rank"]]
         best = [row for row in board if row["also"] is not None][:3]
         rows = [
             f"| by {unit} | {row['rank']} | {row['label']} | {row['backbone']} | {row['r_sum']:.1f} "
@@ -174,7 +174,7 @@ def rows_of(content: Content, dataset: str, backbone: str = "VSE∞") -> Rows:
 
 def difference(content: Content, first: Row, second: Row) -> tuple[float, float]:
     """Difference of two mean rSums, and half the width of its 95 % interval."""
-    interval = content.told_apart.difference(first, second)
+    interval = content.significantly_different.difference(first, second)
     assert interval is not None
     return sum(interval) / 2, (interval[1] - interval[0]) / 2
 

@@ -1,4 +1,4 @@
-"""The one-file NCR takes the steps of the engine with ``baselines.methods.ncr``, to the bit."""
+"""The one-file NCR takes the steps of the trainer with ``baselines.methods.ncr``, to the bit."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from support.few_digits import digits_job, load_few, trained
 from torch import Tensor
 
-import baselines.engine.job
+import baselines.training.job
 from baselines.backbones import BACKBONES
 from baselines.kit import CosineBackbone, Encoded, derive_seed
 
@@ -22,7 +22,7 @@ class NoOptions(BaseModel):
 
 
 class OneFileNetwork(CosineBackbone):
-    """The network of the example, as the engine wants it."""
+    """The network of the example, as the trainer wants it."""
 
     name, title, Config = "one_file", "One file", NoOptions
     embed_size = one_file.SIZE
@@ -54,7 +54,7 @@ def test_it_takes_the_steps_of_the_engine(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(list(one_file.algorithm_1(networks, train, **SCHEDULE))) == SCHEDULE["epochs"]
 
     monkeypatch.setitem(BACKBONES, "one_file", OneFileNetwork)
-    monkeypatch.setattr(baselines.engine.job, "load_dataset", load_few)
+    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     method = SCHEDULE | {
         "name": "ncr",
         "label_shape": "paper",

@@ -14,7 +14,7 @@ import torch
 from support.few_digits import digits_job, load_few, trained
 from support.tiny_clip import MODEL, open_clip
 
-import baselines.engine.job
+import baselines.training.job
 from baselines.methods import METHODS
 from ncl_bench import load_dataset
 
@@ -45,7 +45,7 @@ def test_own_training_loop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines.engine.job, "load_dataset", load_few)
+    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     try:
         own = run("own_method.py", patch=monkeypatch)["Trimmed"]
         method = {"name": "trimmed", "warmup_epochs": 1, "epochs": 1}
@@ -88,7 +88,7 @@ def test_find_wrong_pairs_of_embeddings(
 def test_find_wrong_pairs_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(baselines.engine.job, "load_dataset", load_few)
+    monkeypatch.setattr(baselines.training.job, "load_dataset", load_few)
     trained(digits_job({"name": "ncr", "warmup_epochs": 1, "epochs": 1}), tmp_path / "run")
     run("find_wrong_pairs.py", tmp_path / "run", patch=monkeypatch)
     assert "clean_probability" in capsys.readouterr().out

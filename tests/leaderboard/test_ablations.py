@@ -62,7 +62,7 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_pat
     assert lines[1]["drop"] == pytest.approx(100 * (sums[0] - sums[1]) / sums[0])
     assert [round(line["printed_drop"], 1) for line in lines] == [0.0, 0.8, 60.0, 99.2]
     assert lines[2]["differs"] is True
-    apart = content.told_apart([line["entry"] for line in lines if line["entry"]])
+    apart = content.significantly_different([line["entry"] for line in lines if line["entry"]])
     assert [line["differs"] for line in lines[1:3]] == apart[0, 1:].tolist()
     for line in lines[1:3]:
         assert sum(line["drop_interval"]) / 2 == pytest.approx(line["drop"])
@@ -74,7 +74,7 @@ def test_rows_stand_beside_the_printed_ones_and_take_no_rank(root: Path, tmp_pat
     assert ranks[0.5, ()] is None  # nothing to be compared with
     assert ranks[0.6, without] is not None
     (measured,) = measured_tables(content)
-    assert [cell.percent for cell in measured["cells"]] == ["60"]
+    assert [cell.percent for cell in measured["conditions"]] == ["60"]
     build(root, tmp_path, published=False)
     page = (tmp_path / "ablations.html").read_text(encoding="utf-8")
     assert "without co-divide" in page

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from test_cells import edit, training
+from test_row_files import edit, training
 from typer.testing import CliRunner, Result
 
 from leaderboard.add import RowStands, add, new_row, write_rows
 from leaderboard.board import read_content
 from leaderboard.build import build
-from leaderboard.cells import header_of, read_cell
 from leaderboard.diff import moves
-from leaderboard.entries import Cell
+from leaderboard.entries import Condition
 from leaderboard.results import noise_used, read_measured, recipe_commands
+from leaderboard.row_files import header_of, read_row_file
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
 from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
@@ -150,7 +150,7 @@ def test_a_duplicate_is_refused_whether_by_run_or_scores_or_ranks(make: Maker, t
 
 
 def test_a_copy_under_another_name_is_refused_by_build(first_entry: Path, board: Path) -> None:
-    cell = read_cell(first_entry)
+    cell = read_row_file(first_entry)
     copied = cell.model_copy(update={"header": cell.header.model_copy(update={"method": "Copy"})})
     others = [{"scores_sha256": f"{n}123456789abcdef" * 4} for n in range(len(cell.seeds))]
     seeds = [one.model_copy(update=other) for one, other in zip(cell.seeds, others, strict=True)]
@@ -180,7 +180,7 @@ def test_a_recipe_that_does_not_exist_is_refused_by_add_and_by_build(
         add(make(tmp_path / "submission", recipes=("x/nope",)), tmp_path / "new")
     assert not list((tmp_path / "new").rglob("*.*"))
     edit(first_entry, "header", "recipes", value=["x/nope"])
-    named = first_entry.parents[2] / f"{read_cell(first_entry).name}.yaml"
+    named = first_entry.parents[2] / f"{read_row_file(first_entry).name}.yaml"
     for suffix in (".npz", ".yaml"):
         first_entry.with_suffix(suffix).rename(named.with_suffix(suffix))
     with pytest.raises(SubmissionError, match=message):
@@ -262,7 +262,7 @@ def test_the_commands_of_a_row_train_on_its_noise_in_its_precision(
     submission = read_submission(make(tmp_path / "submission", recipes=("crcl/digits_vse_infinity",)))
     noise = submission.noise.model_copy(update=fields.get("noise", {}))
     stated = submission.model_copy(update=fields | {"noise": noise})
-    cell = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
+    cell = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
     train, *_ = recipe_commands(header_of(stated), stated.training_seeds[0], cell)
     assert train == f"ncl-bench train crcl/digits_vse_infinity {options} --to runs/crcl-digits_vse_infinity"
 
@@ -343,4 +343,4 @@ def test_a_network_that_reads_captions_in_its_own_way_stands_beside_the_others(
 ) -> None:
     add(make(tmp_path / "a", tokenizer=tokenizer), tmp_path / "board")
     (entry,), _ = read_measured(tmp_path / "board", read_families())
-    assert entry.cell.text == text
+    assert entry.condition.text == text

@@ -4,16 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.board_rows import CELL, row
+from support.board_rows import CONDITION, row
 
-from leaderboard.board import TellApart, board_of, compared, division_of, merge_seeds
-from leaderboard.entries import Cell, Entry, Row
+from leaderboard.board import Differ, board_of, category_of, compared, merge_seeds
+from leaderboard.entries import Condition, Entry, Row
 from leaderboard.methods import with_look_alikes
-from leaderboard.significance import ToldApart
+from leaderboard.significance import SignificanceTest
 from ncl_bench.evaluation.difference import Hits
 from ncl_bench.papers import Family
 
-BY_R_SUM_ALONE = ToldApart({}, ())
+BY_R_SUM_ALONE = SignificanceTest({}, ())
 """Without ranks of queries no pair is tested."""
 
 
@@ -21,12 +21,12 @@ def entry(r_sum: float, **fields: Any) -> Entry:
     return row(r_sum, **{"method": f"M{r_sum:g}"} | fields)
 
 
-def ranked_rows(*entries: Entry, told_apart: TellApart = BY_R_SUM_ALONE) -> list[Row]:
-    return board_of([entry.row() for entry in entries], told_apart)
+def ranked_rows(*entries: Entry, significantly_different: Differ = BY_R_SUM_ALONE) -> list[Row]:
+    return board_of([entry.row() for entry in entries], significantly_different)
 
 
-def ranks(*entries: Entry, told_apart: TellApart = BY_R_SUM_ALONE) -> list[tuple[str, int | None]]:
-    rows = ranked_rows(*entries, told_apart=told_apart)
+def ranks(*entries: Entry, significantly_different: Differ = BY_R_SUM_ALONE) -> list[tuple[str, int | None]]:
+    rows = ranked_rows(*entries, significantly_different=significantly_different)
     return [(row["method"], row["rank"]) for row in rows]
 
 
@@ -40,20 +40,24 @@ def test_a_doubtful_row_stands_in_its_place_without_a_rank() -> None:
     assert found == [("M500", 1), ("M420", None), ("M300", 2)]
 
 
-def test_a_rank_counts_the_better_rows_that_are_told_apart() -> None:
-    def told_apart(rows: Sequence[Row]) -> NDArray[np.bool_]:
+def test_a_rank_counts_the_better_rows_that_are_significantly_different() -> None:
+    def significantly_different(rows: Sequence[Row]) -> NDArray[np.bool_]:
         sums = np.array([row["r_sum"] for row in rows])
         return np.abs(sums[:, None] - sums) > 10
 
-    found = ranks(entry(400), entry(395), entry(388), entry(370), told_apart=told_apart)
+    found = ranks(
+        entry(400), entry(395), entry(388), entry(370), significantly_different=significantly_different
+    )
     assert found == [("M400", 1), ("M395", 1), ("M388", 2), ("M370", 4)]
 
 
 def test_a_row_of_wide_spread_does_not_pass_the_row_above_it() -> None:
-    def told_apart(rows: Sequence[Row]) -> NDArray[np.bool_]:
+    def significantly_different(rows: Sequence[Row]) -> NDArray[np.bool_]:
         return np.array([["wide" not in (a["method"], b["method"]) for a in rows] for b in rows])
 
-    found = ranks(entry(400), entry(390), entry(380, method="wide"), told_apart=told_apart)
+    found = ranks(
+        entry(400), entry(390), entry(380, method="wide"), significantly_different=significantly_different
+    )
     assert found == [("M400", 1), ("M390", 2), ("wide", 2)]
 
 
@@ -111,7 +115,7 @@ def test_a_preliminary_row_has_an_interval_of_its_r_sum_that_no_r_sum_can_leave(
     ],
 )
 def test_incomparable_rows_are_divided(fields: dict[str, Any], division: str) -> None:
-    assert division_of(entry(400, **fields).row()) == division
+    assert category_of(entry(400, **fields).row()) == division
 
 
 def test_each_division_has_a_first_rank_of_its_own() -> None:
@@ -140,8 +144,8 @@ def test_a_name_that_only_looks_like_another_one_says_so() -> None:
     ]
 
 
-def test_cells_are_never_mixed() -> None:
-    image = entry(410, cell=CELL | {"noise_unit": "image"})
+def test_row_files_are_never_mixed() -> None:
+    image = entry(410, condition=CONDITION | {"noise_unit": "image"})
     found = ranked_rows(image, entry(400))
     assert [(row["noise_unit"], row["rank"], row["number"]) for row in found] == [
         ("caption", 1, 1),
@@ -200,5 +204,5 @@ def test_reported_rows_and_other_files_are_not_merged() -> None:
 
 
 def test_titles_say_unknown_where_the_unit_is_unknown() -> None:
-    cell = Cell(dataset="coco", protocol="5fold-1k", noise_unit="unknown", noise_ratio=0.2)
+    cell = Condition(dataset="coco", protocol="5fold-1k", noise_unit="unknown", noise_ratio=0.2)
     assert cell.title == "MS-COCO, mean of five 1K folds, 20 % noise, unit unknown"

@@ -15,7 +15,7 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.whic
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 BOARD = "#flickr30k-1k-caption-40"
-ROWS = "section.board:not([hidden]) tbody tr:not(.division):not([hidden])"
+ROWS = "section.board:not([hidden]) tbody tr:not(.category):not([hidden])"
 LOW_CONTRAST = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((text) => {
     const value = Number(text) / 255;
@@ -89,7 +89,7 @@ def column(page: Any, number: int) -> list[str]:
     body = page.locator("section.board:not([hidden]) tbody:not([hidden])").first
     return [
         row.locator("th, td").nth(number).inner_text().split("\n")[0]
-        for row in body.locator("tr:not(.division):not([hidden])").all()
+        for row in body.locator("tr:not(.category):not([hidden])").all()
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_laptop_shows_the_pickers_in_one_line_and_a_method_in_six_screens(page
 
 def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> None:
     open_page(page, site)
-    groups = column(page, 1), page.locator("section.board:not([hidden]) .division:visible").count()
+    groups = column(page, 1), page.locator("section.board:not([hidden]) .category:visible").count()
     head = page.locator("section.board:not([hidden]) th[data-sort=t2i_r1]")
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
@@ -157,7 +157,7 @@ def test_sorting_by_a_press_by_the_keyboard_and_back(page: Any, site: Path) -> N
     assert initials == sorted(initials)
     assert page.locator("section.board:not([hidden]) th[aria-sort]").count() == 1
     page.locator("section.board:not([hidden]) th[data-sort=rank] button").click()
-    assert (column(page, 1), page.locator("section.board:not([hidden]) .division:visible").count()) == groups
+    assert (column(page, 1), page.locator("section.board:not([hidden]) .category:visible").count()) == groups
     assert page.locator(".group:visible").count() == 0
 
 
@@ -197,7 +197,7 @@ def test_filters_and_search_hide_rows_and_empty_groups(page: Any, site: Path) ->
     assert page.locator(".found output").inner_text() == f"{found.count()} of {every} rows match."
     page.locator("[name=q]").fill("")
     page.locator("[name=networks]").select_option("ensemble")
-    titles = page.locator("section.board:not([hidden]) tbody:not([hidden]) .division").all_inner_texts()
+    titles = page.locator("section.board:not([hidden]) tbody:not([hidden]) .category").all_inner_texts()
     assert "Region features, several networks averaged" in titles
     assert "Region features, single network" not in titles
 

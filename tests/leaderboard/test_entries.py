@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support.board_rows import CELL, row
+from support.board_rows import CONDITION, row
 
-from leaderboard.entries import Cell, Entry, Recalls
+from leaderboard.entries import Condition, Entry, Recalls
 
 
 def entry(**fields: Any) -> Entry:
@@ -74,7 +74,7 @@ def test_falling_recalls_are_named() -> None:
 )
 def test_a_cell_must_agree_with_the_protocol(change: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError, match=field):
-        Cell.model_validate(CELL | change)
+        Condition.model_validate(CONDITION | change)
 
 
 def test_doubtful_rows_and_ablations_take_no_rank() -> None:

@@ -13,16 +13,16 @@ from leaderboard import cli
 from leaderboard.add import add
 from leaderboard.additions import additions_text, near_copies
 from leaderboard.build import build
-from leaderboard.cells import read_cell
 from leaderboard.evidence import read_ranks
 from leaderboard.exports import BEGIN, END
 from leaderboard.gate import kind_of, refuse_mixed, refuse_touched
+from leaderboard.row_files import read_row_file
 from ncl_bench.data import dataset_spec
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import PUBLISHED
 
 Maker = Callable[..., Path]
-CELL = "digits/crcl/*caption-40*"
+CONDITION = "digits/crcl/*caption-40*"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def change(base: Path, tmp_path: Path) -> Path:
 
 
 def cell(root: Path) -> Path:
-    (path,) = root.glob(f"results/{CELL}.yaml")
+    (path,) = root.glob(f"results/{CONDITION}.yaml")
     return path
 
 
@@ -346,7 +346,7 @@ def test_the_nearest_results_of_the_repository_are_no_copies(names: tuple[str, s
     cells = [first, os.path.normpath(first + rest)]
     ranks = {}
     for name in cells:
-        file = read_cell(root / "results" / f"{name}.yaml")
+        file = read_row_file(root / "results" / f"{name}.yaml")
         keys, spec = [record.key for record in file.seeds], dataset_spec(file.header.dataset)
         for key, counted in read_ranks(root / "results" / f"{name}.npz", keys, spec).items():
             ranks[f"{name} {key}"] = np.concatenate([counted.whole.i2t, counted.whole.t2i])

@@ -17,24 +17,24 @@ from support.board_rows import row
 from leaderboard.add import add
 from leaderboard.board import Content, board_of, read_content
 from leaderboard.build import build
-from leaderboard.entries import Cell, Entry, Row
+from leaderboard.entries import Condition, Entry, Row
 from leaderboard.figures import epoch_curves, forest
 from leaderboard.measured import alike, mean_curve, measured_tables, printed_drops
-from leaderboard.significance import ToldApart
+from leaderboard.significance import SignificanceTest
 from ncl_bench.data.pair_labels import read_pair_labels
 from ncl_bench.data.pictograms import WEB
 from ncl_bench.errors import SubmissionError
-from ncl_bench.evaluation.submission import FoundPairs, Training, TrainingCurve
+from ncl_bench.evaluation.submission import DetectedPairs, Training, TrainingCurve
 from ncl_bench.papers import Paper, read_printed_detection
 
 RECIPE, NCR = "crcl/digits_vse_infinity", "ncr/digits_vse_infinity"
-CLEAN = Cell(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
-NOISY = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
+CLEAN = Condition(dataset="digits", protocol="200", noise_unit="none", noise_ratio=0.0)
+NOISY = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.6)
 
 
 def training(seed: int, ratio: float, **fields: Any) -> Training:
     auroc = (0.6 + seed / 100, 0.8 + seed / 100, 0.7 + seed / 100) if ratio else ()
-    found = FoundPairs(
+    found = DetectedPairs(
         threshold=0.5,
         accuracy=0.61,
         precision=0.5 + seed / 100,
@@ -90,7 +90,7 @@ def content(root: Path) -> Content:
 def test_a_table_holds_the_rows_of_one_number_of_steps_best_first(content: Content) -> None:
     (table,) = measured_tables(content)
     assert table["title"] == "Digits, 200 test images, VSE∞, 30 steps per network"
-    assert table["cells"] == [CLEAN, NOISY]
+    assert table["conditions"] == [CLEAN, NOISY]
     assert [line["title"] for line in table["lines"]] == ["CRCL", "NCR"]
     assert len(content.rows) == 5
     best = table["lines"][0]
@@ -111,7 +111,7 @@ def test_a_preliminary_line_stands_below_ranked_ones_and_under_no_bar(content: C
     """CRCL is far better here, and has two seeds; NCR has three."""
     rows = [with_seeds(row, 3) if row["method"] == "NCR" else row for row in content.rows]
     answers = {(row["file"], run, "200"): Answers(np.full(9, 1.0)) for row in rows for run in "012"}
-    changed = replace(content, rows=rows, told_apart=ToldApart(answers, rows))  # type: ignore[arg-type]
+    changed = replace(content, rows=rows, significantly_different=SignificanceTest(answers, rows))  # type: ignore[arg-type]
     (table,) = measured_tables(changed)
     assert [line["title"] for line in table["lines"]] == ["NCR", "CRCL"]
     assert [(row["rank"], row["method"]) for row in table["places"][NOISY.slug]] == [
@@ -129,7 +129,7 @@ def test_an_interval_covers_the_mean_over_other_seeds_and_images_in_about_95_per
         seeds, images, both = (random.randn(*shape) for shape in ((5, 1), (1, 100), (5, 100)))
         parts = 0.5 * seeds + 3 * images + 2 * both
         hits = {("digits/m/x", str(n), "200"): Answers(row) for n, row in enumerate(parts)}
-        interval = ToldApart(hits, ()).interval(  # type: ignore[arg-type]
+        interval = SignificanceTest(hits, ()).interval(  # type: ignore[arg-type]
             entry(300, file="digits/m/x", runs=tuple("01234")).row()
         )
         assert interval is not None
@@ -205,12 +205,12 @@ def test_without_such_rows_the_pages_say_how_to_train_them(tmp_path: Path) -> No
 
 def entry(r_sum: float, **fields: Any) -> Entry:
     return row(
-        r_sum, **{"family": "m", "cell": NOISY, "status": "reproduced", "source": "submission"} | fields
+        r_sum, **{"family": "m", "condition": NOISY, "status": "reproduced", "source": "submission"} | fields
     )
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0, 40))
-def test_bars_are_the_longest_runs_without_a_pair_that_is_told_apart(sums: list[float], reach: float) -> None:
+def test_bars_are_the_longest_runs_without_a_significant_difference(sums: list[float], reach: float) -> None:
     ordered = np.array(sorted(sums, reverse=True))
     apart = np.abs(ordered[:, None] - ordered) > reach
 
@@ -237,7 +237,7 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
         for row in budgeted
         if row["method"] == "CRCL"
     ]
-    fewer = [row for row in budgeted if (row["method"], row["cell"]) != ("NCR", NOISY)]
+    fewer = [row for row in budgeted if (row["method"], row["condition"]) != ("NCR", NOISY)]
     (table,) = measured_tables(replace(content, rows=[*fewer, *tuned]))
     assert {(line["title"], line["method"], line["seeds"]) for line in table["lines"]} == {
         ("CRCL", "CRCL", "2"),
@@ -249,7 +249,7 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
     assert found["here"] == found["tuned"] == table["lines"][0]["drop"]
     kinds = [kind for kind, _ in epoch_curves(table, NOISY.slug, "auroc")]
     assert kinds == ["default recipes", "tuned recipes"]
-    mixed = [with_seeds(row, 2 + (row["cell"] == NOISY)) for row in budgeted]
+    mixed = [with_seeds(row, 2 + (row["condition"] == NOISY)) for row in budgeted]
     (plain,) = measured_tables(replace(content, rows=mixed))
     assert [kind for kind, _ in epoch_curves(plain, NOISY.slug, "dev")] == ["default recipes"]
     assert {line["seeds"] for line in plain["lines"]} == {"2–3"}
@@ -257,16 +257,16 @@ def test_tuned_lines_stand_beside_those_of_the_recipes_as_they_are(content: Cont
 
 def test_printed_drops_name_their_papers_once_and_leave_doubtful_rows_out() -> None:
     flickr = {"dataset": "flickr30k", "protocol": "1k"}
-    clean = Cell(**flickr, noise_unit="none", noise_ratio=0.0)
-    noisy = Cell(**flickr, noise_unit="caption", noise_ratio=0.6)
+    clean = Condition(**flickr, noise_unit="none", noise_ratio=0.0)
+    noisy = Condition(**flickr, noise_unit="caption", noise_ratio=0.6)
     facts = {"method": "m", "authors": "A", "title": "T", "venue": "V", "year": 2020, "read_from": "x"}
     papers = {key: Paper(short=f"{key}, 2020", **facts) for key in ("one", "two", "three")}
     rows = [
-        entry(r_sum, cell=cell, status="reported", source=source, backbone="SGR", doubts=doubts)
+        entry(r_sum, condition=cell, status="reported", source=source, backbone="SGR", doubts=doubts)
         for source, doubts in (("one", ()), ("two", ()), ("three", ("odd",)))
         for r_sum, cell in ((500.0, clean), (450.0, noisy))
     ]
-    found = printed_drops("m", board_of([row.row() for row in rows], ToldApart({}, ())), papers)
+    found = printed_drops("m", board_of([row.row() for row in rows], SignificanceTest({}, ())), papers)
     assert found == [("Flickr30K, 1K test, SGR, caption noise (one, two)", 10.0)]
 
 

@@ -4,16 +4,18 @@ from pathlib import Path
 import pytest
 
 from baselines.recipes import recipe_names
-from leaderboard.entries import Cell
+from leaderboard.entries import Condition
 from leaderboard.methods import commands, family_recipes, own_key
 from leaderboard.published import read_published
 from ncl_bench.errors import SubmissionError
 from ncl_bench.papers import read_families
 
-CELL = Cell(dataset="flickr30k", protocol="1k", noise_unit="image", noise_ratio=0.2)
+CONDITION = Condition(dataset="flickr30k", protocol="1k", noise_unit="image", noise_ratio=0.2)
 
 
-def given(method: str, backbone: str, networks: str, cell: Cell = CELL, family: str = "") -> tuple[str, ...]:
+def given(
+    method: str, backbone: str, networks: str, cell: Condition = CONDITION, family: str = ""
+) -> tuple[str, ...]:
     families = read_families()
     return commands(families[family or method.split("-")[0].lower()], method, backbone, networks, cell)
 
@@ -46,19 +48,19 @@ def test_variants_have_their_own_recipe_or_none() -> None:
 
 
 def test_unknown_noise_cannot_be_reproduced() -> None:
-    assert given("CRCL-SGR", "SGR", "single", CELL.model_copy(update={"noise_unit": "unknown"})) == ()
+    assert given("CRCL-SGR", "SGR", "single", CONDITION.model_copy(update={"noise_unit": "unknown"})) == ()
 
 
 def test_the_tokenizer_of_now_chooses_the_recipe() -> None:
     for text, name in (("bert", "ncr/now_sgr_bert"), ("jieba", "ncr/now_sgr")):
-        cell = Cell(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
+        cell = Condition(dataset="now", protocol="1k", noise_unit="natural", noise_ratio=None, text=text)
         trained = f"ncl-bench train {name} --to runs/{name.replace('/', '-')}"
         assert given("NCR", "SGR", "ensemble", cell)[0] == trained
 
 
 def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> None:
     printed = read_published(read_families())
-    on_images = [entry for entry in printed if entry.cell.noise_unit == "image" and entry.command]
+    on_images = [entry for entry in printed if entry.condition.noise_unit == "image" and entry.command]
     assert on_images
     for entry in on_images:
         trained = [line for line in entry.command.splitlines() if line.startswith("ncl-bench train ")]
@@ -67,8 +69,10 @@ def test_printed_rows_on_images_are_trained_with_a_file_that_no_seed_draws() -> 
 
 @pytest.mark.parametrize(("dataset", "warm_up"), [("flickr30k", 2), ("coco", 1)])
 def test_decl_warms_up_for_fewer_epochs_at_60_and_80_percent(dataset: str, warm_up: int) -> None:
-    printed = [e for e in read_published(read_families()) if e.family == "decl" and e.cell.dataset == dataset]
-    commands = {e.cell.noise_ratio: e.command for e in printed if e.command}
+    printed = [
+        e for e in read_published(read_families()) if e.family == "decl" and e.condition.dataset == dataset
+    ]
+    commands = {e.condition.noise_ratio: e.command for e in printed if e.command}
     assert {
         ratio for ratio, text in commands.items() if f" --set method.warmup_epochs={warm_up} --to " in text
     } == {0.6, 0.8}
@@ -90,11 +94,11 @@ def test_a_plain_model_is_trained_by_the_recipes_of_its_backbone_alone(name: str
     printed = [
         entry
         for entry in read_published(families)
-        if entry.method == name and entry.cell.noise_unit in ("none", "caption", "image")
+        if entry.method == name and entry.condition.noise_unit in ("none", "caption", "image")
     ]
-    assert {entry.cell.dataset for entry in printed} >= {"flickr30k", "coco"}
+    assert {entry.condition.dataset for entry in printed} >= {"flickr30k", "coco"}
     for entry in printed:
-        assert f"ncl-bench train triplet/{entry.cell.dataset}_{name.lower()} " in entry.command
+        assert f"ncl-bench train triplet/{entry.condition.dataset}_{name.lower()} " in entry.command
     listed = [recipe for recipe, _ in family_recipes(families[name.lower()])]
     assert f"triplet/flickr30k_{name.lower()}" in listed
     assert all(f"_{name.lower()}" in recipe for recipe in listed)

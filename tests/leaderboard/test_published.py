@@ -8,7 +8,7 @@ import pytest
 from leaderboard.board import board_of, boards
 from leaderboard.entries import Entry, Row
 from leaderboard.published import read_published
-from leaderboard.significance import ToldApart
+from leaderboard.significance import SignificanceTest
 from ncl_bench.errors import SubmissionError
 from ncl_bench.evaluation.metrics import RECALLS
 from ncl_bench.papers import PUBLISHED, family_of, import_published, read_families, read_papers, read_rows
@@ -20,7 +20,7 @@ def entries() -> list[Entry]:
 
 
 def ranked_rows(entries: list[Entry]) -> list[Row]:
-    return board_of([entry.row() for entry in entries], ToldApart({}, ()))
+    return board_of([entry.row() for entry in entries], SignificanceTest({}, ()))
 
 
 def facts() -> list[dict[str, str]]:
@@ -46,9 +46,9 @@ def test_a_printed_sum_that_disagrees_is_told_with_both_numbers_and_the_recalls_
         told = f" prints rSum {entry.printed_r_sum:.1f}; its recalls add up to {entry.recalls.r_sum:.1f} ("
         assert told in entry.notes[0]
         assert entry.r_sum == entry.recalls.r_sum
-        known = entry.kind == "method" and entry.cell.noise_unit != "unknown"
+        known = entry.kind == "method" and entry.condition.noise_unit != "unknown"
         assert entry.ranked == (known and not entry.doubts)
-    ranked = {(e.source, e.method, e.cell.slug): e.r_sum for e in disagreeing if e.ranked}
+    ranked = {(e.source, e.method, e.condition.slug): e.r_sum for e in disagreeing if e.ranked}
     assert ranked == {
         ("ucpm2025", "UCPM", "flickr30k-1k-caption-20"): pytest.approx(511.8),
         ("ugncl2024", "IMRAM", "flickr30k-1k-caption-20"): pytest.approx(433.4),
@@ -75,7 +75,7 @@ def test_methods_whose_published_evaluation_averages_two_networks_stand_among_th
         ratio: [
             (row["rank"], f"{row['r_sum']:.1f}")
             for row in rows
-            if (row["slug"], row["division"]) == (f"flickr30k-1k-caption-{ratio}", "ensemble")
+            if (row["slug"], row["category"]) == (f"flickr30k-1k-caption-{ratio}", "ensemble")
             if row["method"] == "IN2R" and row["rank"] and row["also"] is not None
         ]
         for ratio in (40, 60, 80)
@@ -110,9 +110,9 @@ def test_numbers_in_remarks_stand_in_the_table(entries: list[Entry]) -> None:
 
 
 def test_noise_of_unknown_unit_stays_unknown(entries: list[Entry]) -> None:
-    units = {entry.cell.noise_unit for entry in entries}
+    units = {entry.condition.noise_unit for entry in entries}
     assert units == {"none", "caption", "image", "unknown", "natural"}
-    assert sum(entry.cell.noise_unit == "unknown" for entry in entries) == sum(
+    assert sum(entry.condition.noise_unit == "unknown" for entry in entries) == sum(
         f["noise_unit"] == "unknown" for f in facts()
     )
 
@@ -124,8 +124,8 @@ def test_noise_units_that_a_table_leaves_out_are_those_of_the_rows_that_it_repea
     assert sum("all six recalls are equal" in note for note in resolved) == 136
     assert sum("NPC's published code" in note for note in resolved) == 54
     facts = ("NCR", "in2r2026", "flickr30k")
-    ncr = [entry for entry in entries if (entry.method, entry.source, entry.cell.dataset) == facts]
-    assert {entry.cell.slug: entry.r_sum for entry in ncr} == {
+    ncr = [entry for entry in entries if (entry.method, entry.source, entry.condition.dataset) == facts]
+    assert {entry.condition.slug: entry.r_sum for entry in ncr} == {
         "flickr30k-1k-image-20": pytest.approx(491.1),
         "flickr30k-1k-caption-40": pytest.approx(486.8),
         "flickr30k-1k-caption-60": pytest.approx(468.6),
@@ -140,8 +140,8 @@ def test_no_row_of_unknown_unit_takes_a_rank(entries: list[Entry]) -> None:
 
 
 def test_rows_of_different_pretrained_encoders_are_ranked_apart(entries: list[Entry]) -> None:
-    (board,) = (one for one in boards(ranked_rows(entries)) if one["cell"].slug == "coco-5k-none-0")
-    lists = [division for division in board["divisions"] if division["key"] == "pretrained"]
+    (board,) = (one for one in boards(ranked_rows(entries)) if one["condition"].slug == "coco-5k-none-0")
+    lists = [division for division in board["categories"] if division["key"] == "pretrained"]
     encoders = ("ALIGN", "CLIP", "CLIP ViT-B/32", "CLIP ViT-L/14")
     for encoder, division in zip(encoders, lists, strict=True):
         assert division["title"] == f"Pre-trained vision-language encoder: {encoder}"
@@ -155,7 +155,11 @@ def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Ent
     assert rows["pc2"] == [entry for entry in entries if entry.family == "pc2"]
     of_paper, *of_code = rows["in2r"]
     assert of_code == [entry for entry in entries if entry.source == "in2r2026_repo"]
-    assert (of_paper.source, of_paper.cell.dataset, of_paper.printed_r_sum) == ("in2r2026", "cc152k", 380.8)
+    assert (of_paper.source, of_paper.condition.dataset, of_paper.printed_r_sum) == (
+        "in2r2026",
+        "cc152k",
+        380.8,
+    )
     assert "epoch 38 of a loop over the checkpoints 15 to 39 on the test split" in of_paper.notes[0]
     assert {family: len(its) for family, its in rows.items()} == {"pc2": 11, "in2r": 10}
     assert not any(entry.ranked for entry in chosen)
@@ -165,9 +169,11 @@ def test_rows_that_were_chosen_on_test_say_so_and_take_no_rank(entries: list[Ent
 
 
 def test_rows_under_image_noise_name_the_published_files(entries: list[Entry]) -> None:
-    assert {entry.noise for entry in entries if entry.cell.noise_unit == "image"} == {"published image files"}
-    assert {entry.noise for entry in entries if entry.cell.noise_unit != "image"} == {""}
-    l2rm = [entry for entry in entries if entry.family == "l2rm" and entry.cell.noise_unit == "unknown"]
+    assert {entry.noise for entry in entries if entry.condition.noise_unit == "image"} == {
+        "published image files"
+    }
+    assert {entry.noise for entry in entries if entry.condition.noise_unit != "image"} == {""}
+    l2rm = [entry for entry in entries if entry.family == "l2rm" and entry.condition.noise_unit == "unknown"]
     assert l2rm
     assert all("published image files" in " ".join(entry.notes) for entry in l2rm)
 

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from leaderboard.add import add
-from leaderboard.cells import header_of
-from leaderboard.entries import Cell
+from leaderboard.entries import Condition
 from leaderboard.results import recipe_commands
+from leaderboard.row_files import header_of
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -68,7 +68,7 @@ def test_the_commands_of_a_row_name_its_plugins(make: Maker, tmp_path: Path) -> 
         add(make(tmp_path / "nobody", recipes=recipe), tmp_path / "board")
     own = make(tmp_path / "own", recipes=recipe, training=training)
     add(own, tmp_path / "board")
-    cell = Cell(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
+    cell = Condition(dataset="digits", protocol="200", noise_unit="caption", noise_ratio=0.4)
     train, score, evaluate = recipe_commands(header_of(read_submission(own)), 0, cell)
     assert train.startswith("ncl-bench --plugin 'my file.py' train mine/digits_sgr --noise-ratio 0.4")
     assert score.startswith("ncl-bench --plugin 'my file.py' score runs/mine-digits_sgr")

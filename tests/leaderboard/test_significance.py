@@ -1,4 +1,4 @@
-"""Which rows of the board are told apart."""
+"""Which rows of the board are significantly different."""
 
 import math
 import re
@@ -8,19 +8,19 @@ from pathlib import Path
 from leaderboard.board import Content, boards
 from leaderboard.entries import Row
 from leaderboard.results import read_measured
-from leaderboard.significance import ToldApart
+from leaderboard.significance import SignificanceTest
 from ncl_bench.papers import read_families
 
 
 def test_close_rows_share_a_rank_and_distant_ones_do_not(small_board: Path) -> None:
     entries, hits = read_measured(small_board, read_families())
     rows = [entry.row() for entry in entries]
-    told_apart = ToldApart(hits, rows)
+    significantly_different = SignificanceTest(hits, rows)
     crcl = [row for row in rows if row["method"] == "CRCL" and row["noise_ratio"] == 0.4]
     triplet = [row for row in rows if row["method"] != "CRCL" and row["noise_ratio"] == 0.4]
-    apart = told_apart([crcl[0], crcl[1], triplet[0]])
+    apart = significantly_different([crcl[0], crcl[1], triplet[0]])
     assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
-    assert ToldApart({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
+    assert SignificanceTest({}, ())(crcl[:2]).all(), "without evidence rSum alone decides"
 
 
 def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(whole_board: Content) -> None:
@@ -40,7 +40,7 @@ def test_the_rows_of_the_pages_simulation_vary_over_seeds_as_those_of_the_board(
 def test_no_measured_row_stands_below_rows_whose_seeds_overlap_with_its_own(whole_board: Content) -> None:
     overlapping = 0
     for board in boards(whole_board.rows):
-        for division in board["divisions"]:
+        for division in board["categories"]:
             placed = [row for row in division["rows"] if row["rank"] is not None]
             best_of_next = 1
             for at, one in enumerate(placed):

@@ -54,14 +54,14 @@ def first(content: Content, fits: Callable[[Entry], object]) -> Entry:
 
 
 def test_the_paper_stands_beside_our_mean_with_the_gap_and_its_cause(printed: Content) -> None:
-    paper = first(printed, lambda e: e.source == "ncr2021" and e.family == "ncr" and e.cell.noise_ratio)
+    paper = first(printed, lambda e: e.source == "ncr2021" and e.family == "ncr" and e.condition.noise_ratio)
     assert all(getattr(paper.recalls, name) is not None for name in RECALLS)
     notes = ("Trained for half as many epochs.",)
     higher, lower = ours(paper, -1.0, 0, notes=notes), ours(paper, -2.0, 1, notes=notes)
     other_backbone = ours(paper, -3.0, 0, backbone="other", file="flickr30k/ours/other")
     (line,) = method_page(printed, [higher, lower, other_backbone], "ncr")
     title, _, in_print, here, gap, cause, _ = line.split("|")
-    assert title == paper.cell.title
+    assert title == paper.condition.title
     assert float(in_print) == round(paper.r_sum or 0.0, 1)
     mean, spread = map(float, here.split("±"))
     assert abs(mean - (float(in_print) - 9.0)) < 0.11
@@ -84,7 +84,7 @@ def test_without_a_number_of_ours_there_is_no_gap(printed: Content) -> None:
 
 
 def test_a_board_has_a_column_of_eccv_caption_where_a_row_has_it(printed: Content) -> None:
-    paper = first(printed, lambda e: e.cell.protocol == "5k" and e.recalls.r_sum and e.kind == "method")
+    paper = first(printed, lambda e: e.condition.protocol == "5k" and e.recalls.r_sum and e.kind == "method")
     sides = ({"i2t_map_at_r": 20.0, "t2i_map_at_r": 30.0}, {"i2t_map_at_r": 22.0, "t2i_map_at_r": 31.0})
     measured = [ours(paper, -1.0 - seed, seed, eccv=values) for seed, values in enumerate(sides)]
     (merged,) = merge_seeds(measured)
@@ -116,7 +116,7 @@ def test_every_method_page_links_to_its_paper_and_never_to_a_forge_instead(print
 def test_the_first_page_says_which_datasets_have_rows_of_papers_alone(printed: Content) -> None:
     line = "No result on Flickr30K, MS-COCO, CC152K or Noise of Web was trained by this project"
     assert line in site_files(printed, CARDS)["index.html"]
-    mine = ours(next(entry for entry in printed.seeds if entry.cell.dataset == "coco"), -1.0, 0)
+    mine = ours(next(entry for entry in printed.seeds if entry.condition.dataset == "coco"), -1.0, 0)
     assert line.replace("MS-COCO, ", "") in site_files(with_rows(printed, [mine]), CARDS)["index.html"]
 
 

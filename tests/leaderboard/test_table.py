@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from leaderboard.board import Content, board_of, boards, read_content
 from leaderboard.entries import Entry, Row
 from leaderboard.exports import cited, latex_text, markdown_text, paper_csv, paper_tables
-from leaderboard.significance import ToldApart
+from leaderboard.significance import SignificanceTest
 from leaderboard.table import boards_for, noise_name, only_mine, with_mine
 from ncl_bench.cli import app
 from ncl_bench.errors import NclBenchError, SubmissionError
@@ -29,7 +29,7 @@ def entry(method: str, *recalls: float, **fields: Any) -> Entry:
 
 
 def tables_of(*entries: Entry) -> list[Row]:
-    (board,) = boards(board_of([entry.row() for entry in entries], ToldApart({}, ())))
+    (board,) = boards(board_of([entry.row() for entry in entries], SignificanceTest({}, ())))
     return paper_tables(board)
 
 
@@ -184,9 +184,9 @@ def test_two_submissions_of_one_seed_are_refused(small_board: Path, make: Maker,
 def test_coco_has_a_table_for_each_protocol(printed: Content) -> None:
     for chosen, found in (("", ["5fold-1k", "5k"]), ("5k", ["5k"])):
         assert [
-            board["cell"].protocol for board in boards_for(printed, "coco", "caption-20", chosen)
+            board["condition"].protocol for board in boards_for(printed, "coco", "caption-20", chosen)
         ] == found
-    names = {noise_name(row["cell"]) for row in printed.rows}
+    names = {noise_name(row["condition"]) for row in printed.rows}
     assert {"none", "natural", "caption-20", "image-80", "unknown-50"} <= names
 
 

@@ -117,7 +117,7 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 def test_a_method_of_a_plugin_is_trained_in_a_sweep_and_recorded(
     tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.engine.sweep.worker_pool", InThisProcess)
+    monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
     plugin = tmp_path / "mine.py"
     plugin.write_text(METHOD.format(name="of_a_plugin"))
     recipe(tmp_path / "mine.yaml", "of_a_plugin")

@@ -6,7 +6,7 @@ from typing import Any
 from leaderboard.entries import Entry
 from ncl_bench.evaluation.metrics import RECALLS
 
-CELL = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", "noise_ratio": 0.4}
+CONDITION = {"dataset": "flickr30k", "protocol": "1k", "noise_unit": "caption", "noise_ratio": 0.4}
 
 
 def row(recalls: float | Sequence[float] | Mapping[str, float], **fields: Any) -> Entry:
@@ -20,5 +20,5 @@ def row(recalls: float | Sequence[float] | Mapping[str, float], **fields: Any) -
         recalls = [recalls / 6] * 6
     if not isinstance(recalls, Mapping):
         recalls = dict(zip(RECALLS, recalls, strict=True))
-    content = {"method": "M", "family": "a", "cell": CELL, "recalls": recalls, "networks": "single"}
+    content = {"method": "M", "family": "a", "condition": CONDITION, "recalls": recalls, "networks": "single"}
     return Entry.model_validate(content | {"status": "reported", "source": "s"} | fields)

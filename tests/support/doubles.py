@@ -1,4 +1,4 @@
-"""The doubles of the engine's step and batches, and of networks, in the tests of methods."""
+"""The doubles of the trainer's step and batches, and of networks, in the tests of methods."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from baselines.kit.method import Method
 class Steps:
     """The double of ``Step``: keeps gradients, and updates weights where a learning rate is given.
 
-    As the engine does, it hands gradients to what the method's optimisers update, and clips them at 2.
+    As the trainer does, it hands gradients to what the method's optimisers update, and clips them at 2.
 
     Args:
         method: whose modules are trained.

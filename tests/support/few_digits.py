@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from rich.console import Console
 
-import baselines.engine.job
-import baselines.engine.sweep
-import baselines.engine.train
+import baselines.training.job
+import baselines.training.sweep
+import baselines.training.train
 import ncl_bench.data.digits
-from baselines.engine.job import TrainingJob
-from baselines.engine.recipe import Recipe
-from baselines.engine.run_folder import RunFolder
-from baselines.engine.train import Trainer, TrainingProgress
 from baselines.recipes import recipe_names
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Recipe
+from baselines.training.run_folder import RunFolder
+from baselines.training.train import Trainer, TrainingProgress
 from ncl_bench.cli import main
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
@@ -75,7 +75,7 @@ def load_few(name: str, **options) -> PairedDataset:
 def run_command(arguments: Sequence[str]) -> None:
     """``ncl-bench`` with these arguments on few digits; for a process of its own."""
     torch.set_num_threads(1)
-    baselines.engine.job.load_dataset = load_few
+    baselines.training.job.load_dataset = load_few
     sys.argv = ["ncl-bench", *arguments]
     main()
 
@@ -110,13 +110,13 @@ class InThisProcess:
     """In the place of the pool of processes that runs the cells of a sweep."""
 
     def __init__(self, n_workers: int, initializer: object, arguments: tuple) -> None:
-        baselines.engine.sweep._shares = arguments[0]
+        baselines.training.sweep._shares = arguments[0]
 
     def __enter__(self) -> "InThisProcess":
         return self
 
     def __exit__(self, *error: object) -> None:
-        baselines.engine.sweep._shares = None
+        baselines.training.sweep._shares = None
 
     def submit(self, function: Callable, *arguments: object) -> Future:
         future: Future = Future()

@@ -11,7 +11,7 @@ from torch import distributed
 from baselines.kit.distributed import PATIENCE
 
 mp.get_context("forkserver").set_forkserver_preload(
-    ["support.few_digits", "baselines.engine.submit", "sklearn.mixture", "torch._dynamo", "pytest"]
+    ["support.few_digits", "baselines.training.submit", "sklearn.mixture", "torch._dynamo", "pytest"]
 )
 """Imported once for all processes; torch imports the last but one when it makes an optimiser."""
 

@@ -15,8 +15,8 @@ from ncl_bench.data.pictograms import FILES, NEAR_PAIRS, rows
 from ncl_bench.errors import DataError
 from tools.pictograms import items as texts
 from tools.pictograms.__main__ import main
-from tools.pictograms.build import Projection, fit_projection, read_projection
-from tools.pictograms.items import Reading, caption
+from tools.pictograms.build import FeatureProjection, fit_projection, read_projection
+from tools.pictograms.items import Rendering, caption
 from tools.pictograms.near import near_pairs_table
 from tools.pictograms.packages import PACKAGES, read_package
 from tools.pictograms.pictures import draw, encode, encoder, make_blocks, read_block
@@ -29,8 +29,8 @@ SHIPPED = {row.id: row for row in rows()}
 
 
 @cache
-def sampled() -> Reading:
-    reading = Reading()
+def sampled() -> Rendering:
+    reading = Rendering()
     with zipfile.ZipFile(SAMPLE) as archive:
         files: dict[str, dict[str, bytes]] = {source: {} for source in PACKAGES}
         for name in archive.namelist():
@@ -98,8 +98,8 @@ def clip_art(
     <cc:license rdf:resource="http://web.resource.org/cc/{licence}"/></cc:Work></metadata>{shapes}</svg>""".encode()
 
 
-def read_clip_art(**drawings: bytes) -> Reading:
-    reading = Reading()
+def read_clip_art(**drawings: bytes) -> Rendering:
+    reading = Rendering()
     files = {f"usr/share/openclipart/svg/{name}.svg": content for name, content in drawings.items()}
     texts.read_openclipart(files, reading)
     return reading
@@ -206,7 +206,7 @@ def test_principal_components_of_the_regions() -> None:
     random = np.random.default_rng(0)
     grids = (random.normal(size=(40, 16, 1280)) * np.linspace(2, 0.1, 1280)).astype(np.float32)
     projection = fit_projection(lambda: iter([grids[:25], grids[25:]]))
-    assert isinstance(projection, Projection)
+    assert isinstance(projection, FeatureProjection)
     np.testing.assert_allclose(projection.axes @ projection.axes.T, np.eye(64), atol=1e-4)
     regions = grids.reshape(-1, 1280)
     _, wanted, _ = np.linalg.svd(regions - regions.mean(axis=0), full_matrices=False)

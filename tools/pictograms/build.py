@@ -15,7 +15,7 @@ from ncl_bench.data.pictograms import SHEETS
 from ncl_bench.errors import DataError
 from ncl_bench.files import text_lines, write_bytes, write_text
 from ncl_bench.progress import Progress, silent
-from tools.pictograms.items import Item, read_items
+from tools.pictograms.items import SourceItem, read_items
 from tools.pictograms.packages import PACKAGES, read_package
 from tools.pictograms.pictures import CHANNELS, GRID, make_blocks, read_block
 from tools.pictograms.split import NEAR, SEED, clusters, concept, divide, near_pairs
@@ -31,7 +31,7 @@ THUMBNAIL, COLUMNS = 64, 40
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
+class FeatureProjection:
     """Maps a region of the CNN to the shipped numbers.
 
     Attributes:
@@ -50,13 +50,13 @@ class Projection:
         return np.clip(np.rint(steps), -127, 127).astype(np.int8)
 
 
-def read_projection() -> Projection:
+def read_projection() -> FeatureProjection:
     """Read the projection of the shipped features."""
     with np.load(PROJECTION, allow_pickle=False) as stored:
-        return Projection(**stored)
+        return FeatureProjection(**stored)
 
 
-def fit_projection(blocks: Callable[[], Iterable[NDArray[np.float32]]]) -> Projection:
+def fit_projection(blocks: Callable[[], Iterable[NDArray[np.float32]]]) -> FeatureProjection:
     """Fit principal components to the training regions.
 
     Args:
@@ -74,7 +74,7 @@ def fit_projection(blocks: Callable[[], Iterable[NDArray[np.float32]]]) -> Proje
     axes *= np.sign(axes[np.arange(DIM), np.abs(axes).argmax(axis=1)])[:, None]  # fix the arbitrary sign
     mean32, axes32 = mean.astype(np.float32), axes.astype(np.float32)
     largest = np.max([np.abs((grids - mean32) @ axes32.T).max(axis=(0, 1)) for grids in blocks()], axis=0)
-    return Projection(mean32, axes32, (largest / 127).astype(np.float32))
+    return FeatureProjection(mean32, axes32, (largest / 127).astype(np.float32))
 
 
 def build(packages: Path, work: Path, to: Path, progress: Progress = silent) -> None:
@@ -135,7 +135,7 @@ def build(packages: Path, work: Path, to: Path, progress: Progress = silent) -> 
 
 
 def find_concepts(
-    items: Sequence[Item], means: Mapping[str, NDArray[np.float32]]
+    items: Sequence[SourceItem], means: Mapping[str, NDArray[np.float32]]
 ) -> tuple[NDArray[np.int64], int]:
     """Concept of each item, int64 ``(n,)``, and the number of near pairs of pictures."""
     vectors = np.stack([means[item.id] for item in items])
@@ -149,7 +149,7 @@ def read_dropped_by_hand() -> set[str]:
     return {line.split("\t")[0] for line in lines if line}
 
 
-def table(items: Sequence[Item], checked: Mapping[str, str], web: Mapping[str, str]) -> str:
+def table(items: Sequence[SourceItem], checked: Mapping[str, str], web: Mapping[str, str]) -> str:
     """Format ``items.tsv``: id, split, caption, Chinese caption, split of ``pictograms-web``, original caption."""
     head = "id\tsplit\tcaption\tchinese\tweb_split\tas_it_comes"
     lines = [
@@ -217,7 +217,10 @@ def _grids(paths: Sequence[Path], ids: set[str]) -> Iterable[NDArray[np.float32]
 
 
 def _project(
-    paths: Sequence[Path], items: Sequence[Item], projection: Projection, checked: Mapping[str, str]
+    paths: Sequence[Path],
+    items: Sequence[SourceItem],
+    projection: FeatureProjection,
+    checked: Mapping[str, str],
 ) -> tuple[NDArray[np.int8], dict[str, list[NDArray[np.uint8]]]]:
     """Features of the items, and the pictures of each sheet."""
     rows = {item.id: row for row, item in enumerate(items)}

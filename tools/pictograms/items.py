@@ -23,7 +23,7 @@ Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
-class Item:
+class SourceItem:
     """One picture and its texts.
 
     Attributes:
@@ -46,14 +46,14 @@ class Item:
 
 
 @dataclass
-class Reading:
+class Rendering:
     """Items read, and the number of pictures left out by reason."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[SourceItem] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def read_items(folder: Path) -> Reading:
+def read_items(folder: Path) -> Rendering:
     """Read the items of every source, in a fixed order.
 
     Args:
@@ -62,7 +62,7 @@ def read_items(folder: Path) -> Reading:
     Raises:
         DataError: a package is missing or has another version.
     """
-    reading = Reading()
+    reading = Rendering()
     names = read_names({**read_package(folder, "names"), **read_package(folder, "names-of-sequences")})
     read_openclipart(read_package(folder, "openclipart"), reading)
     for source in ("noto", "fluent"):
@@ -84,7 +84,7 @@ def caption(name: str, keywords: list[str], comma: str = ", ") -> str:
 # OpenClipart: titles, descriptions and keywords are in the drawing's RDF.
 
 
-def read_openclipart(files: Files, reading: Reading) -> None:
+def read_openclipart(files: Files, reading: Rendering) -> None:
     """Append the clip art; ``caption`` is empty if the title names a batch or another picture.
 
     Args:
@@ -110,7 +110,7 @@ def read_openclipart(files: Files, reading: Reading) -> None:
                 word for word in map(_plain, drawing.keywords) if word and not _NO_WORD.fullmatch(word)
             ]
             reading.items.append(
-                Item(
+                SourceItem(
                     id=f"openclipart/{drawing.path.with_suffix('')}",
                     source="openclipart",
                     svg=drawing.svg,
@@ -221,7 +221,7 @@ def read_names(files: Files) -> Names:
     return names
 
 
-def read_emoji(source: str, files: Files, names: Names, reading: Reading) -> None:
+def read_emoji(source: str, files: Files, names: Names, reading: Rendering) -> None:
     """Append one set of emoji, without the variants of skin tone.
 
     Args:
@@ -245,7 +245,7 @@ def read_emoji(source: str, files: Files, names: Names, reading: Reading) -> Non
             size = f"0 0 {drawing.get('width', icons['width'])} {drawing.get('height', icons['height'])}"
             english, chinese = ((names[language][emoji]) for language in ("en", "zh"))
             reading.items.append(
-                Item(
+                SourceItem(
                     id=f"{source}/{icon}",
                     source=source,
                     svg=f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
@@ -260,7 +260,7 @@ def read_emoji(source: str, files: Files, names: Names, reading: Reading) -> Non
 # Icons: name and tags are both written by the makers.
 
 
-def read_lucide(files: Files, reading: Reading) -> None:
+def read_lucide(files: Files, reading: Rendering) -> None:
     """Append the icons of Lucide, each once under the first of its names.
 
     Args:
@@ -281,7 +281,7 @@ def read_lucide(files: Files, reading: Reading) -> None:
 PHOSPHOR_ICON = re.compile(r'\bname: "([\w-]+)",\s+pascal_name:.*?\btags: \[(.*?)\]', re.DOTALL)
 
 
-def read_phosphor(files: Files, reading: Reading) -> None:
+def read_phosphor(files: Files, reading: Rendering) -> None:
     """Append the icons of Phosphor in two tones.
 
     Args:
@@ -301,6 +301,6 @@ def _phosphor_tags(script: str) -> Iterator[tuple[str, list[str]]]:
         yield icon, [tag for tag in re.findall(r'"([^"]*)"', tags) if not tag.startswith("*")]
 
 
-def _icon(source: str, icon: str, svg: str, tags: list[str]) -> Item:
+def _icon(source: str, icon: str, svg: str, tags: list[str]) -> SourceItem:
     name = icon.replace("-", " ")
-    return Item(f"{source}/{icon}", source, svg, name, caption(name, tags))
+    return SourceItem(f"{source}/{icon}", source, svg, name, caption(name, tags))

@@ -15,7 +15,7 @@ from PIL import Image
 from ncl_bench.data.pictures import open_picture
 from ncl_bench.errors import DataError
 from ncl_bench.progress import Progress, silent
-from tools.pictograms.items import Item
+from tools.pictograms.items import SourceItem
 
 if TYPE_CHECKING:
     from baselines.encoders import Encoder
@@ -26,7 +26,7 @@ BLOCK = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class PictureBlock:
     """Consecutive items.
 
     Attributes:
@@ -101,7 +101,7 @@ def encoder() -> "Encoder":
     return load_encoder()
 
 
-def make_blocks(items: Sequence[Item], work: Path, progress: Progress = silent) -> list[Path]:
+def make_blocks(items: Sequence[SourceItem], work: Path, progress: Progress = silent) -> list[Path]:
     """Draw all items and compute their grids; existing blocks are kept.
 
     Args:
@@ -123,11 +123,11 @@ def make_blocks(items: Sequence[Item], work: Path, progress: Progress = silent) 
     return paths
 
 
-def _digest(items: Sequence[Item]) -> str:
+def _digest(items: Sequence[SourceItem]) -> str:
     return hashlib.sha256("".join(f"{item.id}{item.svg}" for item in items).encode()).hexdigest()[:16]
 
 
-def _write_block(path: Path, items: Sequence[Item]) -> None:
+def _write_block(path: Path, items: Sequence[SourceItem]) -> None:
     drawn = [(item.id, draw(item.svg)) for item in items]
     seen = [(name, pixels) for name, pixels in drawn if pixels is not None]
     pictures = np.array([pixels for _, pixels in seen], np.uint8).reshape(-1, SIDE, SIDE, 3)
@@ -143,7 +143,9 @@ def _write_block(path: Path, items: Sequence[Item]) -> None:
     os.replace(unfinished, path)
 
 
-def read_block(path: Path) -> Block:
+def read_block(path: Path) -> PictureBlock:
     """Read a block written by :func:`make_blocks`."""
     with np.load(path, allow_pickle=False) as stored:
-        return Block(stored["ids"].tolist(), stored["pictures"], stored["grids"], stored["empty"].tolist())
+        return PictureBlock(
+            stored["ids"].tolist(), stored["pictures"], stored["grids"], stored["empty"].tolist()
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.pictograms.items import Item
+from tools.pictograms.items import SourceItem
 
 NEAR = 0.95
 """Minimum cosine of two pictures' mean features to count as the same."""
@@ -100,7 +100,7 @@ def clusters(names: Sequence[str], pairs: Sequence[tuple[int, int]]) -> NDArray[
     return labels
 
 
-def divide(items: Sequence[Item], labels: NDArray[np.int64], dropped: Collection[str] = ()) -> Splits:
+def divide(items: Sequence[SourceItem], labels: NDArray[np.int64], dropped: Collection[str] = ()) -> Splits:
     """Draw the splits.
 
     Args:

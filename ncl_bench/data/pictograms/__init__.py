@@ -35,7 +35,7 @@ SHEETS = (*SPLITS, "web")
 
 
 @dataclass(frozen=True)
-class Row:
+class ItemLine:
     """One line of ``items.tsv``.
 
     Attributes:
@@ -63,10 +63,10 @@ class Row:
 
 
 @lru_cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[ItemLine, ...]:
     """Every picture, in the order of the features."""
     lines = read_table(FILES / "items.tsv", DataError)[1]
-    return tuple(Row(number, *row.values()) for number, (_, row) in enumerate(lines))
+    return tuple(ItemLine(number, *row.values()) for number, (_, row) in enumerate(lines))
 
 
 @lru_cache
@@ -128,7 +128,7 @@ class Thumbnails(Sequence[bytes]):
         return cast(bytes, png(self.image_ids[row]))
 
 
-def _features(chosen: list[Row]) -> NDArray[np.float32]:
+def _features(chosen: list[ItemLine]) -> NDArray[np.float32]:
     steps = np.load(FILES / "features.npy", mmap_mode="r", allow_pickle=False)
     scales = np.load(FILES / "scales.npy", allow_pickle=False)
     features: NDArray[np.float32] = steps[[row.number for row in chosen]] * scales
@@ -153,11 +153,11 @@ class Pictograms(EmbeddedDataset):
         tables = ("items.tsv", "features.npy", "scales.npy", NEAR_PAIRS.name)
         return tuple(FILES / name for name in (*tables, *thumbnails))
 
-    def split_of(self, row: Row) -> str:
+    def split_of(self, row: ItemLine) -> str:
         """Split of a picture in this dataset, or an empty string."""
         return row.split
 
-    def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
+    def captions_of(self, chosen: list[ItemLine], split: str) -> dict[str, tuple[str, ...]]:
         """Language to captions of the chosen pictures."""
         return {"en": tuple(row.caption for row in chosen)}
 
@@ -188,11 +188,11 @@ class PictogramsEmoji(Pictograms):
         "chinese": "Its caption in Chinese.",
     }
 
-    def split_of(self, row: Row) -> str:
+    def split_of(self, row: ItemLine) -> str:
         """Split of a picture in this dataset, or an empty string."""
         return row.split if row.chinese else ""
 
-    def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
+    def captions_of(self, chosen: list[ItemLine], split: str) -> dict[str, tuple[str, ...]]:
         """Language to captions of the chosen pictures."""
         return {
             "zh": tuple(row.chinese for row in chosen),
@@ -215,11 +215,11 @@ class PictogramsWeb(Pictograms):
         """As in the base class, and the labels of training pairs."""
         return (*super().files, FILES / "web_labels.csv")
 
-    def split_of(self, row: Row) -> str:
+    def split_of(self, row: ItemLine) -> str:
         """Split of a picture in this dataset, or an empty string."""
         return row.web_split
 
-    def captions_of(self, chosen: list[Row], split: str) -> dict[str, tuple[str, ...]]:
+    def captions_of(self, chosen: list[ItemLine], split: str) -> dict[str, tuple[str, ...]]:
         """Language to captions of the chosen pictures."""
         return {"en": tuple(row.as_it_comes if split == "train" else row.caption for row in chosen)}
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 import baselines.audit.pairs
 from baselines.audit import apply_audit, audit, report, write_audit
-from baselines.engine.job import TrainingJob
-from baselines.engine.run_folder import RunFolder
-from baselines.engine.scoring import score_rows
-from baselines.engine.submit import chosen_method
+from baselines.training.job import TrainingJob
+from baselines.training.run_folder import RunFolder
+from baselines.training.scoring import score_rows
+from baselines.training.submit import chosen_method
 from ncl_bench.cli import app
 from ncl_bench.data import DATASETS, load_dataset, true_correspondence
 from ncl_bench.data.pictograms import WEB
@@ -102,7 +102,7 @@ def test_equal_captions_rank_below_their_twins(
         data = load_few(name, **options)
         return replace(data, tokens=data.tokens.take(np.arange(len(data)) // 2 * 2))
 
-    monkeypatch.setattr("baselines.engine.job.load_dataset", in_twos)
+    monkeypatch.setattr("baselines.training.job.load_dataset", in_twos)
     assert audit(runs["ncr"], device="cpu", console=QUIET)["rank"].min() == 2
 
 
@@ -235,7 +235,7 @@ def test_natural_noise_is_scored_by_labels_alone(tmp_path: Path) -> None:
 
 
 def test_a_run_may_keep_no_history(tmp_path: Path) -> None:
-    run = train(digits_job(NCR), tmp_path / "run", keep_divisions=False)
+    run = train(digits_job(NCR), tmp_path / "run", keep_estimates=False)
     assert not (run / "divisions").exists()
     assert audit(run, device="cpu", console=QUIET)["clean_probability"].isna().all()
 
@@ -283,7 +283,7 @@ def test_runs_that_do_not_belong_together_or_data_that_moved_are_refused(
     def moved(name: str, **options):
         return replace(load_few(name, **options), fingerprint="0" * 64)
 
-    monkeypatch.setattr("baselines.engine.job.load_dataset", moved)
+    monkeypatch.setattr("baselines.training.job.load_dataset", moved)
     with pytest.raises(TrainingError, match=r"trained on data with another fingerprint .* give the --root"):
         audit(runs["ncr"], device="cpu", console=QUIET)
 

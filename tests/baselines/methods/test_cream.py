@@ -40,7 +40,7 @@ from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.cream import (
     CREAM,
     CREAMConfig,
-    Division,
+    ThreeSets,
     cream_loss,
     even_targets,
     mined_targets,
@@ -120,13 +120,13 @@ def assert_divided(stored: Arrays, case: str, both: list[Tensor]) -> None:
 class Recorded(CREAM):
     """CREAM with stored predictions, a given division, and what reaches the loss in place of steps."""
 
-    def __init__(self, predictions: list[Tensor], division: Division, **options: Any) -> None:
+    def __init__(self, predictions: list[Tensor], division: ThreeSets, **options: Any) -> None:
         super().__init__(CREAMConfig(**options), Setting(len(predictions[0]), 1, 1, OwnPairs))
         self.stored = dict(zip(self.networks, predictions, strict=True))
         self.division = division
         self.steps: list[tuple[list[int], Tensor, float]] = []
 
-    def divide(self, batches: Any) -> Division:
+    def divide(self, batches: Any) -> ThreeSets:
         return self.division
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
@@ -139,10 +139,10 @@ class Recorded(CREAM):
             self.steps.append((batch.pair_ids.tolist(), labels, float(smallest)))
 
 
-def in_sets(batches: SetsInTurn, clean_share: float) -> Division:
+def in_sets(batches: SetsInTurn, clean_share: float) -> ThreeSets:
     """The pairs of the stored sets, and a share that the published function was told."""
 
-    class Told(Division):
+    class Told(ThreeSets):
         @property
         def clean_share(self) -> float:
             return told
@@ -278,7 +278,7 @@ def test_a_spent_hard_set_keeps_its_last_mean_in_the_filter() -> None:
 def iterations(sets: tuple[Tensor, Tensor, Tensor], epoch: int) -> Iterator[tuple[list[int], Tensor, float]]:
     """Steps on batches of two pairs, of sets that may be empty."""
     batches = SetsInTurn(*([bare_batch(ids) for ids in each.split(2) if len(ids) > 1] for each in sets))
-    method = Recorded([torch.full((20,), 0.4)] * 2, Division(*sets))
+    method = Recorded([torch.full((20,), 0.4)] * 2, ThreeSets(*sets))
     for memory in method.clean_probability:
         memory.values.fill_(0.5)
     method.train_network(0, EpochPlan(0, epoch, "train", 1.0), batches, None)

@@ -24,7 +24,6 @@ from support.parity import (
 from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
-from baselines.engine.recipe import Recipe
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.rcl import (
     RCL,
@@ -33,6 +32,7 @@ from baselines.methods.rcl import (
     matching_probabilities,
     random_negatives,
 )
+from baselines.training.recipe import Recipe
 
 FILE, NETWORK = "K_rcl", "J_backbone_sgr"
 DTYPES = {"": torch.float32, "__f64": torch.float64}

@@ -19,11 +19,11 @@ from support.parity import (
 from support.rounding import assert_near, assert_stored
 from torch import Tensor, nn
 
-from baselines.engine.recipe import Recipe
 from baselines.kit.batches import Batch
 from baselines.kit.losses import info_nce
 from baselines.kit.method import EpochPlan, Setting
 from baselines.methods.rince import RINCE, RINCEConfig, robust_info_nce
+from baselines.training.recipe import Recipe
 
 ROWS = ("gsc_script", "gsc_default", "q0.5", "simclr_default", "moco_flags", "q1")
 TRAIN = EpochPlan(0, 0, "train", 1.0)

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from baselines.backbones import BACKBONES, build_backbone
-from baselines.engine.scoring import score
-from baselines.engine.submit import submit
 from baselines.methods.mscn import MetaNetwork
 from baselines.published import weights
-from baselines.published.import_checkpoint import Statement, import_checkpoint
+from baselines.published.import_checkpoint import Provenance, import_checkpoint
+from baselines.training.scoring import score
+from baselines.training.submit import submit
 from ncl_bench.cli import app
 from ncl_bench.data import load_dataset
 from ncl_bench.data.paired import PairedDataset
@@ -63,7 +63,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
         dataset = load_dataset(name, **options)
         return dataset if options["split"] == "train" else dataset.first_images(20)
 
-    monkeypatch.setattr("baselines.engine.job.load_dataset", load)
+    monkeypatch.setattr("baselines.training.job.load_dataset", load)
 
 
 def tiny(backbone: str, seed: int = 0, extra_words: int = 0, **options: Any) -> nn.Module:
@@ -100,8 +100,8 @@ def as_list(state: dict[str, Tensor], wrapper: str = "") -> list[dict[str, Tenso
     return [part for part in parts if part]
 
 
-def statement(method: str, **options: Any) -> Statement:
-    return Statement(**({"method": method, "dataset": "digits", "noise_ratio": 0.4} | options))
+def statement(method: str, **options: Any) -> Provenance:
+    return Provenance(**({"method": method, "dataset": "digits", "noise_ratio": 0.4} | options))
 
 
 def ncr_file(folder: Path) -> Path:
@@ -310,7 +310,7 @@ def test_refusals_are_one_sentence_and_leave_nothing(
     refuse(statement(method), sentence)
 
 
-def refuse(stated: Statement, sentence: str) -> None:
+def refuse(stated: Provenance, sentence: str) -> None:
     arguments = ["import-checkpoint", "file.tar", "--method", stated.method, "--dataset", stated.dataset]
     result = CliRunner().invoke(app, [*arguments, "--noise-ratio", "0.4", "--to", "run"])
     message = str(result.exception)

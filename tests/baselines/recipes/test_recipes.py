@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from support.damaged import YAML, assert_damage_is_refused, assert_refused
 
 from baselines.backbones import BACKBONES
-from baselines.engine.recipe import Recipe, own_name, shipped_name, with_settings
 from baselines.methods import METHODS
 from baselines.recipes import recipe_names, written
+from baselines.training.recipe import Recipe, own_name, shipped_name, with_settings
 from ncl_bench.data import DATASETS
 from ncl_bench.errors import RecipeError
 from ncl_bench.evaluation.submission import RecipeName
@@ -123,7 +123,7 @@ def test_a_method_of_ones_own_is_known_by_its_name_and_settings(monkeypatch: pyt
 
 
 def test_an_unknown_key_in_a_shipped_file_is_refused_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.engine.recipe.written", lambda name: {"method": {"marginn": 1}})
+    monkeypatch.setattr("baselines.training.recipe.written", lambda name: {"method": {"marginn": 1}})
     with pytest.raises(RecipeError, match="recipe ncr/coco_sgr: method: unknown key 'marginn'"):
         Recipe.load("ncr/coco_sgr")
 

@@ -1,4 +1,4 @@
-"""Opening a prepared folder: mapped from disk, in any order, and damage told apart."""
+"""Opening a prepared folder: mapped from disk, in any order, and damage significantly different."""
 
 import json
 import os

@@ -1,11 +1,16 @@
-"""Which groups of models are told apart, and how often groups of one distribution are."""
+"""Which groups of models are significantly different, and how often groups of one distribution are."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from ncl_bench.evaluation.difference import Hits, difference_interval, told_apart, told_apart_pairs
+from ncl_bench.evaluation.difference import (
+    Hits,
+    difference_interval,
+    significant_pairs,
+    significantly_different,
+)
 
 N_IMAGES = 100
 Models = np.ndarray
@@ -36,7 +41,7 @@ def false_alarms(
 def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
     counts: tuple[int, int], spread: dict[str, float]
 ) -> None:
-    rate = false_alarms(lambda a, b: told_apart(a, b, N_IMAGES), counts, 1000, **spread)
+    rate = false_alarms(lambda a, b: significantly_different(a, b, N_IMAGES), counts, 1000, **spread)
     assert 0.01 < rate < 0.08
 
 
@@ -44,24 +49,29 @@ def test_rows_of_one_distribution_are_told_apart_in_about_one_case_of_twenty(
 def test_only_differences_beyond_the_spread_over_seeds_are_told_apart(difference: float, apart: bool) -> None:
     images = np.zeros(N_IMAGES)
     first = draw(np.random.RandomState(1), 3, images, seed=20.0, both=20.0)
-    assert told_apart(first, first[::-1] + np.array([[-3.0], [0.0], [3.0]]) - difference, N_IMAGES) == apart
+    assert (
+        significantly_different(first, first[::-1] + np.array([[-3.0], [0.0], [3.0]]) - difference, N_IMAGES)
+        == apart
+    )
 
 
 def test_with_one_seed_each_only_the_images_count() -> None:
     random = np.random.RandomState(0)
     images = 400 + 40 * random.randn(1, N_IMAGES)
-    assert told_apart(images, images + 1.0 + 0.1 * random.randn(1, N_IMAGES), N_IMAGES)
+    assert significantly_different(images, images + 1.0 + 0.1 * random.randn(1, N_IMAGES), N_IMAGES)
     three = images + np.array([[-20.0], [0.0], [20.0]])
-    assert not told_apart(three, images + 1.0, N_IMAGES)
+    assert not significantly_different(three, images + 1.0, N_IMAGES)
 
 
 def test_images_vary_within_their_fold() -> None:
     folds = np.repeat([300.0, 500.0], N_IMAGES // 2)[None]
     noise = np.random.RandomState(0).randn(1, N_IMAGES)
-    assert not told_apart(500 - 0.2 * folds, 420 + noise, N_IMAGES)
-    assert told_apart(500 - 0.2 * folds + 2, 420 + 0.2 * (400 - folds) + 0 * noise, N_IMAGES // 2)
-    assert told_apart(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES // 2)
-    assert not told_apart(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES)
+    assert not significantly_different(500 - 0.2 * folds, 420 + noise, N_IMAGES)
+    assert significantly_different(
+        500 - 0.2 * folds + 2, 420 + 0.2 * (400 - folds) + 0 * noise, N_IMAGES // 2
+    )
+    assert significantly_different(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES // 2)
+    assert not significantly_different(folds + 2 + noise, np.full_like(folds, 400.0), N_IMAGES)
 
 
 def test_what_images_add_is_the_rsum() -> None:
@@ -101,7 +111,7 @@ def test_all_pairs_at_once_are_told_apart_as_one_by_one(n_images: int, fold: int
         for n in random.randint(1, 5, 60)
     ]
     groups += [groups[0].copy(), groups[1][:1], np.zeros((1, n_images)), np.full((3, n_images), 5.0)]
-    found = told_apart_pairs(groups, fold)
-    one_by_one = [[a is not b and told_apart(a, b, fold) for b in groups] for a in groups]
+    found = significant_pairs(groups, fold)
+    one_by_one = [[a is not b and significantly_different(a, b, fold) for b in groups] for a in groups]
     assert 0.02 < found.mean() < 0.98
     np.testing.assert_array_equal(found, one_by_one)

@@ -1,0 +1,490 @@
+"""What a sweep trains: a grid of recipes, noises and seeds, as jobs.
+
+``A + B`` in place of a recipe is a job too: the mean of two recipes' similarities, as SGRAF's.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+
+import torch
+from pydantic import Field, ValidationError, model_validator
+from rich.console import Console
+from rich.table import Column, Table
+
+from baselines.backbones import build_backbone
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import Features
+from baselines.kit.method import Setting
+from baselines.methods import METHODS
+from baselines.recipes import TABLES, on_dataset, recipe_names
+from baselines.recipes.ablation import Ablation, ablations
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Recipe, with_settings
+from baselines.training.run_folder import RunFolder
+from baselines.training.train import TrainingProgress
+from ncl_bench.data import dataset_spec
+from ncl_bench.errors import NclBenchError, NoiseError, RecipeError, SubmissionError, first_problem
+from ncl_bench.evaluation.evaluate import evaluate_submission, open_submission
+from ncl_bench.evaluation.results import write_result
+from ncl_bench.evaluation.submission import SUBMISSION_FILE, read_submission
+from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.noise.files import read_noise_file
+from ncl_bench.schema import Precision, Record, Text, read_yaml
+
+NOISES = ("none", "caption-40", "caption-60", "image-40")
+SEEDS = (0, 1, 2)
+TUNED = "_tuned"
+AND = " + "
+"""Between the recipes of a mean."""
+WORDS = 2**16
+"""Rows of a word embedding without values: at least as many as CLIP has."""
+T = TypeVar("T")
+Noises = Annotated[tuple[str, ...], Field(min_length=1)]
+"""Training noises, such as ``none`` and ``caption-60``."""
+Progress = Callable[[int], TrainingProgress]
+"""Number of epochs to the progress of a training."""
+
+
+class Tuning(Record):
+    """Tuning of every recipe of a grid.
+
+    Attributes:
+        trials: number of trials per recipe; the first one is the unchanged recipe.
+        noise: training noise of the trials, which are compared on dev.
+        seed: seed of the trainings and of the drawn options.
+    """
+
+    trials: Annotated[int, Field(ge=1)] = 12
+    noise: str = "caption-60"
+    seed: Annotated[int, Field(ge=0)] = 1000
+
+
+class Grid(Record):
+    """A table to train: at equal steps (docs/measured-tables.md), or as papers print it (docs/reproduce.md).
+
+    Attributes:
+        title: title of the table.
+        steps: mean number of gradient steps per network; by default each recipe's own schedule.
+        recipes: names of shipped recipes, or of two that are averaged (``A + B``), each with its training noises. A
+            file may list names instead, and state the ``noises`` of all.
+        seeds: training seeds; the seed of the tuning must differ.
+        tuning: tuning of every recipe, whose tuned versions are trained too; None trains the recipes as they are.
+    """
+
+    title: Text
+    steps: Annotated[int, Field(ge=1)] | None = None
+    recipes: Annotated[dict[str, Noises], Field(min_length=1)]
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
+    tuning: Tuning | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _same_noises(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or not isinstance(content.get("recipes"), list):
+            return content
+        rest = {key: value for key, value in content.items() if key != "noises"}
+        return rest | {"recipes": dict.fromkeys(content["recipes"], content.get("noises", ()))}
+
+    @model_validator(mode="after")
+    def _is_tuned_apart(self) -> Self:
+        if self.tuning is not None and self.tuning.seed in self.seeds:
+            raise ValueError(f"tuning.seed is {self.tuning.seed}, which is also in seeds; choose another one")
+        return self
+
+    @classmethod
+    def load(cls, source: str) -> Self:
+        """Read and check a grid: the name of a shipped table, or a YAML file."""
+        path = Path(source) if Path(source).is_file() else TABLES / f"{source}.yaml"
+        if not path.is_file():
+            known = ", ".join([*grid_names(), *ablations()])
+            raise RecipeError(f"no table {source!r}: neither a file nor one of {known}")
+        try:
+            return cls.model_validate(read_yaml(path))
+        except ValidationError as error:
+            raise RecipeError(f"{path}: {first_problem(error)}") from None
+        except SubmissionError as error:
+            raise RecipeError(str(error)) from None
+
+    @property
+    def settings(self) -> list[str]:
+        """Recipe options that the grid sets."""
+        return [] if self.steps is None else [f"steps={self.steps}"]
+
+    def trained(self) -> dict[str, Noises]:
+        """Return the recipes with their noises, each followed by its tuned version if tuning changed it."""
+        shipped, chosen = set(recipe_names()), {}
+        for name, noises in self.recipes.items():
+            chosen[name] = noises
+            tuned = f"{name}{TUNED}"
+            if tuned in shipped and Recipe.load(tuned) != Recipe.load(name):
+                chosen[tuned] = noises
+        return chosen
+
+
+def grid_names() -> list[str]:
+    """Names of the shipped tables, sorted, without those of ablations."""
+    return sorted({path.stem for path in TABLES.glob("*.yaml")} - ablations().keys())
+
+
+def read_noise(name: str) -> tuple[NoiseUnit, float]:
+    """Return unit and ratio of a training noise such as ``caption-40``; ``none`` is a ratio of 0."""
+    if name == "none":
+        return "caption", 0.0
+    found = re.fullmatch(r"(caption|image|similar)-([1-9]\d?)", name)
+    if found is None:
+        raise NclBenchError(
+            f"noise {name!r}: expected none, or unit-per cent such as caption-40, image-60, similar-40"
+        )
+    return cast(NoiseUnit, found[1]), int(found[2]) / 100
+
+
+@dataclass(frozen=True)
+class Job:
+    """One recipe, or the mean of several, under one noise with one seed: trained, scored on test and evaluated.
+
+    Attributes:
+        recipe: name of a shipped recipe or a file, or several joined by `` + ``.
+        noise: training noise, such as ``none`` and ``caption-60``.
+        folder: folder of the sweep.
+        noise_file: noise file of this noise, in place of drawn noise.
+        variant: row of an ablation table.
+    """
+
+    recipe: str
+    noise: str
+    seed: int
+    folder: Path
+    root: Path | None = None
+    precision: Precision = "32-true"
+    settings: tuple[str, ...] = ()
+    noise_file: Path | None = None
+    variant: str = ""
+    split: ClassVar[str] = "test"
+
+    @property
+    def members(self) -> list[Self]:
+        """The jobs that are trained for it: itself, or those whose similarities are averaged."""
+        return [replace(self, recipe=recipe) for recipe in self.recipe.split(AND)]
+
+    @property
+    def title(self) -> str:
+        """Recipe and settings."""
+        return " ".join((self.recipe, *self.settings))
+
+    @property
+    def name(self) -> str:
+        """Name of the job's folders."""
+        recipes = ("-".join(Path(name.removesuffix(".yaml")).parts[-2:]) for name in self.recipe.split(AND))
+        variant = re.sub("[^a-z0-9]+", "-", self.variant.lower()).strip("-")
+        return "-".join(filter(None, ("+".join(recipes), variant, self.noise, f"seed{self.seed}")))
+
+    def on(self, dataset: str) -> Self:
+        """Return the same job on another dataset, without added noise where the dataset has its own."""
+        noise = "none" if dataset_spec(dataset).noise == "natural" else self.noise
+        moved = [on_dataset(name, dataset) for name in self.recipe.split(AND)]
+        settings = dict.fromkeys(setting for _, needed in moved for setting in needed)
+        recipe = AND.join(name for name, _ in moved)
+        job = replace(self, recipe=recipe, noise=noise, settings=(*settings, *self.settings))
+        for member in job.members:
+            with_settings(Recipe.load(member.recipe), member.settings)
+        return job
+
+    @property
+    def run(self) -> RunFolder:
+        """Folder of the training."""
+        return RunFolder(self.folder / "runs" / self.name)
+
+    @property
+    def submission(self) -> Path:
+        """Folder of the scores and the result."""
+        return self.folder / "submissions" / self.name
+
+    @property
+    def training(self) -> TrainingJob:
+        """What is trained, with the settings."""
+        return self.training_of(*with_settings(Recipe.load(self.recipe), self.settings))
+
+    def training_of(self, recipe: Recipe, settings: Mapping[str, Any]) -> TrainingJob:
+        """Build the training of a recipe under the job's noise and seed."""
+        unit, ratio = read_noise(self.noise)
+        return TrainingJob(
+            recipe,
+            noise_ratio=ratio,
+            noise_unit=unit,
+            noise_file=self.noise_file,
+            seed=self.seed,
+            root=self.root,
+            precision=self.precision,
+            settings=settings,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether :meth:`r_sum` is available."""
+        return (self.submission / SUBMISSION_FILE).exists()
+
+    def train(self, device: str, features: Features, progress: Progress) -> None:
+        """Train or resume, then score test; the members of a mean are finished before."""
+        from baselines.training.submit import submit
+
+        runs = [member.run.path for member in self.members]
+        if len(runs) == 1:
+            self.fit(device, features, progress)
+        submit(runs, self.submission, root=self.root, device=device, console=Console(quiet=True))
+
+    def fit(self, device: str, features: Features, progress: Progress) -> None:
+        """Train or resume, without scoring."""
+        from baselines.training.train import Trainer
+
+        trainer = Trainer(self.training, self.run, device, features=features)
+        with progress(len(trainer.plans)) as shown:
+            trainer.run(shown)
+
+    def r_sum(self) -> float:
+        """Evaluate the submission and return its rSum on test; refuse one that was trained otherwise."""
+        self._check_training()
+        result, _ = evaluate_submission(open_submission(self.submission, root=self.root))
+        write_result(self.submission, result)
+        return result.splits["test"].r_sum
+
+    def _check_training(self) -> None:
+        from baselines.training.statement import stated_settings
+
+        submission = read_submission(self.submission)
+        training, jobs = submission.training, [member.training for member in self.members]
+        if training is None:
+            return
+        problem, job = "", jobs[0]
+        if self.noise != "none" and (submission.noise.seed is None) != (self.noise_file is not None):
+            problem = f"on {'drawn noise' if self.noise_file else 'the noise of a file'}"
+        elif training.precision != self.precision:
+            problem = f"in {training.precision}, not in {self.precision}"
+        elif training.budget != job.recipe.steps:
+            there, asked = (
+                training.budget or "no given number of",
+                job.recipe.steps or "the epochs of the plan",
+            )
+            problem = f"for {there} steps, not for {asked}"
+        elif training.settings != stated_settings(jobs):
+            problem = f"with other settings ({training.settings or 'none'})"
+        if problem:
+            raise NclBenchError(f"{self.submission} was trained {problem}; choose a new folder with --to")
+
+    def steps(self) -> int:
+        """Count the gradient steps of all networks, from the size of the dataset alone."""
+        recipe, ratio = self.training.recipe, read_noise(self.noise)[1]
+        spec, method, config = (
+            dataset_spec(recipe.dataset),
+            METHODS[recipe.method["name"]],
+            recipe.method_config,
+        )
+        if recipe.steps is not None:
+            return method.n_networks * recipe.steps
+        n_pairs, trusted = spec.n_captions("train"), method.extra_clean_data(config)
+
+        def network() -> Backbone:
+            return build_backbone(
+                recipe.backbone["name"],
+                recipe.backbone_config,
+                feature_dim=spec.feature_dim,
+                n_regions=spec.n_regions,
+                vocabulary_size=WORDS,
+            )
+
+        with torch.device("meta"):  # tensors with a shape and no values: the plan needs no weights
+            ids = torch.empty(trusted, dtype=torch.int64)
+            built = method(config, Setting(n_pairs, spec.n_regions, WORDS, network, recipe.batch_size, ids))
+        trained = n_pairs * (1 - ratio if recipe.clean_only else 1) - trusted
+        return method.n_networks * len(built.plan()) * ceil(trained / recipe.batch_size)
+
+
+def jobs_of(
+    folder: Path,
+    recipes: Sequence[str] | Mapping[str, Sequence[str]],
+    noises: Sequence[str] = NOISES,
+    seeds: Sequence[int] = SEEDS,
+    *,
+    root: Path | None = None,
+    precision: Precision = "32-true",
+    settings: Sequence[str] = (),
+    noise_files: Path | None = None,
+) -> list[Job]:
+    """Return every combination once, seed by seed, so that a sweep stopped early has complete tables of fewer seeds.
+
+    Args:
+        folder: folder of the sweep.
+        recipes: names of shipped recipes, or files; as a mapping, each with the noises that it is trained under.
+        noises: training noises, such as ``none`` and ``caption-40``.
+        seeds: training seeds.
+        root: folder of prepared datasets.
+        precision: arithmetic of the networks.
+        settings: overridden options of every recipe, such as ``method.epochs=10``.
+        noise_files: folder of noise files, which stand for drawn noise of unit ``image``.
+    """
+    for noise in noises:
+        read_noise(noise)
+    datasets = {
+        recipe: with_settings(Recipe.load(name), settings)[0].dataset
+        for recipe in recipes
+        for name in recipe.split(AND)
+    }
+    files = {
+        dataset: {} if noise_files is None else image_noise_files(noise_files, dataset, noises)
+        for dataset in datasets.values()
+    }
+    jobs = (
+        Job(recipe, noise, seed, folder, root, precision, tuple(settings), files[dataset].get(noise))
+        for seed in seeds
+        for noise in noises
+        for recipe, dataset in datasets.items()
+        if not isinstance(recipes, Mapping) or noise in recipes[recipe]
+    )
+    return list(dict.fromkeys(jobs))
+
+
+def jobs_of_table(
+    folder: Path,
+    table: str,
+    recipes: Sequence[str] | None = None,
+    noises: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    *,
+    dataset: str = "",
+    root: Path | None = None,
+    precision: Precision = "32-true",
+    settings: Sequence[str] = (),
+    noise_files: Path | None = None,
+) -> list[Job]:
+    """Return the jobs of a table, of its grid or its ablation, or those that are asked for.
+
+    Args:
+        folder: folder of the sweep.
+        table: name of a shipped table, or a file.
+        recipes, noises, seeds: those of the table to train; all by default.
+        dataset: dataset to train on, in place of the table's.
+        root, precision, settings, noise_files: as for :func:`jobs_of`.
+    """
+    if ablation := ablations().get(table):
+        chosen(table, "recipe", recipes, [ablation.recipe])
+        chosen(table, "noise", noises, [ablation.noise])
+        seeds = chosen(table, "seed", seeds, ablation.seeds)
+        jobs = jobs_of_ablation(folder, ablation, seeds, root=root, precision=precision, settings=settings)
+    else:
+        grid = Grid.load(table)
+        rows = chosen_rows(table, recipes, grid.trained())
+        jobs = jobs_of(
+            folder,
+            rows,
+            chosen(table, "noise", noises, list(dict.fromkeys(chain(*rows.values())))),
+            chosen(table, "seed", seeds, grid.seeds),
+            root=root,
+            precision=precision,
+            settings=(*grid.settings, *settings),
+            noise_files=noise_files,
+        )
+    return move_to_dataset(jobs, dataset) if dataset else jobs
+
+
+def jobs_of_ablation(
+    folder: Path,
+    table: Ablation,
+    seeds: Sequence[int],
+    *,
+    root: Path | None = None,
+    precision: Precision = "32-true",
+    settings: Sequence[str] = (),
+) -> list[Job]:
+    """Return every row of an ablation table, seed by seed."""
+    jobs = []
+    for seed in seeds:
+        for row in table.rows:
+            recipe = row.recipe or table.recipe
+            own = [f"{name}={json.dumps(value)}" for name, value in row.settings.items()]
+            given = (f"steps={table.steps}", *own, *settings)
+            with_settings(Recipe.load(recipe), given)
+            jobs.append(Job(recipe, table.noise, seed, folder, root, precision, given, variant=row.title))
+    return jobs
+
+
+def chosen(table: str, what: str, asked: Sequence[T] | None, known: Sequence[T]) -> Sequence[T]:
+    """Return the values that are asked for, checked against the table, or all of the table's values."""
+    for each in asked or ():
+        if each not in known:
+            raise NclBenchError(
+                f"--table {table} has no {what} {each}; fix: leave --table out, or choose from "
+                f"{', '.join(map(str, known))}"
+            )
+    return asked or known
+
+
+def chosen_rows(
+    table: str, asked: Sequence[str] | None, known: Mapping[str, Sequence[str]]
+) -> Mapping[str, Sequence[str]]:
+    """Return the table's recipes that are asked for, by name or by method, and the means of only such recipes."""
+    rows = {row: row.split(AND) for row in known}
+    names = {name for members in rows.values() for name in members}
+    methods = {name.split("/")[0] for name in names}
+    chosen(table, "recipe", asked, list(dict.fromkeys([*known, *sorted(names), *sorted(methods)])))
+    return {
+        row: known[row]
+        for row, members in rows.items()
+        if not asked or row in asked or all({name, name.split("/")[0]} & set(asked) for name in members)
+    }
+
+
+def move_to_dataset(jobs: Sequence[Job], dataset: str) -> list[Job]:
+    """Move jobs to another dataset, each once.
+
+    A dataset with natural noise gets no control that trains on the clean pairs, because these are unknown.
+    """
+    if dataset_spec(dataset).noise == "natural":
+        jobs = [job for job in jobs if not job.members[0].training.recipe.clean_only] or jobs
+    return list(dict.fromkeys(job.on(dataset) for job in jobs))
+
+
+def image_noise_files(folder: Path, dataset: str, noises: Sequence[str]) -> dict[str, Path]:
+    """Find the noise files of unit ``image`` below a folder; what papers share comes first.
+
+    Args:
+        folder: folder of ``.npy`` files; those of other datasets and units are passed over.
+        dataset: name of the dataset.
+        noises: noises that are trained.
+    """
+    found: dict[str, tuple[bool, Path]] = {}
+    for path in sorted(folder.rglob("*.npy")):
+        with suppress(NoiseError):
+            _, record = read_noise_file(path, dataset_spec(dataset), "image")
+            noise = f"image-{round(100 * record.ratio)}"
+            if noise not in found or (record.published and not found[noise][0]):
+                found[noise] = record.published is not None, path
+    for noise in noises:
+        if noise.startswith("image-") and noise not in found:
+            raise NclBenchError(
+                f"{folder} holds no file with {noise} of {dataset}; put the file there, or leave --noise-files out to "
+                "draw the noise"
+            )
+    return {noise: path for noise, (_, path) in found.items()}
+
+
+def plan_to_print(jobs: Sequence[Job]) -> Table:
+    """Count what is left of a sweep: a line per recipe and settings, and their sum."""
+    work: dict[str, list[int]] = {}
+    for job in dict.fromkeys(chain(*(job.members for job in jobs), jobs)):
+        line = work.setdefault(job.title, [0, 0, 0, 0])
+        to_train = len(job.members) == 1 and not (job.finished or job.run.finished)
+        counts = (1, int(job.finished), int(to_train), job.steps() if to_train else 0)
+        work[job.title] = [sum(pair) for pair in zip(line, counts, strict=True)]
+    columns = (Column(name, justify="right") for name in ("jobs", "finished", "runs", "steps"))
+    table = Table(Column("left to do", overflow="fold"), *columns)
+    for title, line in work.items():
+        table.add_row(title, *map("{:,}".format, line))
+    table.add_section()
+    table.add_row("sum", *(f"{sum(column):,}" for column in zip(*work.values(), strict=True)))
+    return table

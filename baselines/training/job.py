@@ -1,0 +1,244 @@
+"""A training job: recipe, noise and seed; its data; and its method and networks before training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from baselines.backbones import BACKBONES
+from baselines.kit.backbone import Backbone
+from baselines.kit.batches import derive_seed
+from baselines.kit.method import EpochPlan, Method, Setting
+from baselines.methods import METHODS
+from baselines.training.measures import hidden_correspondence
+from baselines.training.recipe import Recipe
+from baselines.training.run_folder import Run
+from ncl_bench.data import dataset_spec, load_dataset
+from ncl_bench.data.keep import read_keep
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError
+from ncl_bench.noise.draw import NoiseUnit
+from ncl_bench.schema import Precision
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One training run.
+
+    Attributes:
+        recipe: method, backbone, dataset and their options.
+        noise_ratio: nominal noise ratio, in [0, 1); clean pairs by default.
+        noise_unit: ``"caption"`` (the default), ``"image"`` or ``"similar"``.
+        noise_seed: seed of the noise; by default the standard seed of this noise setting.
+        noise_file: noise file to use in place of drawn noise.
+        seed: seed of initialisation, batch order and dropout.
+        root: folder of prepared datasets.
+        precision: arithmetic of the networks.
+        settings: overridden recipe options, such as ``{"method.epochs": 10}``.
+        keep: folder of ``ncl-bench audit apply``, whose pairs alone are trained on; all by default.
+    """
+
+    recipe: Recipe
+    noise_ratio: float | None = None
+    noise_unit: NoiseUnit | None = None
+    noise_seed: int | None = None
+    noise_file: Path | None = None
+    seed: int = 0
+    root: Path | None = None
+    precision: Precision = "32-true"
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    keep: Path | None = None
+
+    def load(self, split: str) -> PairedDataset:
+        """Load a split in the form that the backbone reads; only train has noise."""
+        noisy: dict[str, Any] = {}
+        if split == "train":
+            noisy = {
+                "noise_ratio": self.noise_ratio,
+                "noise_unit": self.noise_unit,
+                "noise_seed": self.noise_seed,
+                "noise_file": self.noise_file,
+            }
+        recipe = self.recipe
+        dataset = load_dataset(
+            recipe.dataset,
+            split=split,
+            language=recipe.language,
+            tokenizer=recipe.tokenizer,
+            root=self.root,
+            **noisy,
+        )
+        return self.backbone.inputs(recipe.backbone_config, dataset)
+
+    @classmethod
+    def of_run(cls, run: Run, root: Path | None = None) -> Self:
+        """Build the job that scores a run folder; its noise is not needed for that."""
+        return cls(run.recipe, seed=run.seed, root=root, precision=run.precision, settings=run.settings)
+
+    @property
+    def backbone(self) -> type[Backbone]:
+        """Backbone class of the networks."""
+        return BACKBONES[self.recipe.backbone["name"]]
+
+    @property
+    def title(self) -> str:
+        """Name of the configured method in results."""
+        title = METHODS[self.recipe.method["name"]].title_of(self.recipe.method_config)
+        return f"{title} (clean pairs only)" if self.recipe.clean_only else title
+
+    def record(self, train: PairedDataset) -> Run:
+        """Build the content of ``run.json``.
+
+        Args:
+            train: training split of this job.
+        """
+        return Run(
+            recipe=self.recipe,
+            seed=self.seed,
+            precision=self.precision,
+            fingerprint=train.fingerprint,
+            vocabulary=train.vocabulary.sha256,
+            encoding=train.encoding,
+            noise=replace(train.noise, source=None),
+            settings=dict(self.settings),
+            pretrained_encoder=self.backbone.pretrained_encoder(self.recipe.backbone_config),
+            keep=None if self.keep is None else read_keep(self.keep, train)[1],
+        )
+
+    def kept_rows(self, train: PairedDataset) -> NDArray[np.int64]:
+        """The pairs that ``keep`` leaves, ascending rows of the whole split."""
+        return np.arange(len(train)) if self.keep is None else read_keep(self.keep, train)[0]
+
+    def rows(self, train: PairedDataset) -> NDArray[np.int64]:
+        """The pairs that are trained on, ascending rows of the whole split, which memories hold values of.
+
+        Args:
+            train: its training split, as it is trained on.
+        """
+        rows = self.kept_rows(train)
+        correspondence = hidden_correspondence(train)
+        if self.recipe.clean_only and correspondence is not None:
+            rows = rows[correspondence[rows]]
+        method = METHODS[self.recipe.method["name"]]
+        trusted = trusted_rows(method, self.recipe.method_config, train, self.seed)
+        return np.setdiff1d(rows, trusted, assume_unique=True)
+
+
+def build_method(job: TrainingJob, train: PairedDataset, seed: int, *, pretrained: bool = True) -> Method:
+    """Build a method and its untrained networks for a dataset.
+
+    Args:
+        job: recipe, noise and precision.
+        train: training split; its features are not read.
+        seed: seed of the initialisation and of the choice of trusted pairs.
+        pretrained: load pre-trained weights; not needed if a checkpoint is loaded afterwards.
+    """
+    recipe = job.recipe
+    method = METHODS[recipe.method["name"]]
+    vocabulary_size = train.vocabulary.size + method.extra_words
+
+    def make_network() -> Backbone:
+        return initial_network(job, train, vocabulary_size, pretrained=pretrained)
+
+    trusted = train.pair_ids[trusted_rows(method, recipe.method_config, train, seed)]
+    setting = Setting(
+        len(train),
+        train.n_regions,
+        vocabulary_size,
+        make_network,
+        recipe.batch_size,
+        torch.from_numpy(trusted),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "networks", 0))
+        return method(recipe.method_config, setting)
+
+
+def initial_network(
+    job: TrainingJob, dataset: PairedDataset, vocabulary_size: int, *, pretrained: bool = True
+) -> Backbone:
+    """Build one untrained network; random weights come from torch's global generator.
+
+    Args:
+        job: backbone and precision.
+        dataset: any split; its features are not read.
+        vocabulary_size: rows of the word embedding.
+        pretrained: load pre-trained weights, if the backbone has any.
+    """
+    recipe = job.recipe
+    try:
+        make: Any = job.backbone
+        network: Backbone = make(
+            recipe.backbone_config, dataset.feature_dim, dataset.n_regions, vocabulary_size
+        )
+    except RuntimeError as error:  # torch finds no memory for its weights
+        raise TrainingError(
+            f"backbone {recipe.backbone['name']} does not fit into memory ({str(error).splitlines()[0][:200]}); "
+            "choose smaller options, such as backbone.embed_size"
+        ) from None
+    network.mixed = job.precision == "bf16-mixed"
+    if pretrained:
+        network.load_pretrained()
+    return network
+
+
+def refuse_unselectable(recipe: Recipe, plans: Sequence[EpochPlan], n_pairs: int) -> None:
+    """Refuse a recipe none of whose epochs may be selected on dev: its run could not be scored.
+
+    With a number of steps, epochs that may not be selected count as one pass each, as every warm-up takes.
+
+    Args:
+        recipe: the recipe.
+        plans: the method's plan.
+        n_pairs: pairs that are trained on.
+    """
+    forgotten = max((index for index, plan in enumerate(plans) if plan.forget_best), default=0)
+    if not any(plan.select for plan in plans[forgotten:]):
+        raise TrainingError(
+            "no epoch of this recipe may be selected on dev; add one that is not a warm-up, such as --set "
+            "method.epochs=1"
+        )
+    per_epoch = n_pairs // recipe.batch_size + (n_pairs % recipe.batch_size > 1)  # a lone pair is dropped
+    if recipe.steps is None or per_epoch == 0 or _reaches_selection(plans, recipe.steps, per_epoch):
+        return
+    # more steps are not always enough: the warm-up is a share of them, and it ends with an epoch
+    enough = next(n for n in count(recipe.steps) if _reaches_selection(plans, n, per_epoch))
+    raise TrainingError(
+        f"no epoch of this recipe may be selected on dev: its {recipe.steps} steps end in the warm-up, of which an "
+        f"epoch takes {per_epoch}; give steps={enough}, or no warm-up"
+    )
+
+
+def _reaches_selection(plans: Sequence[EpochPlan], steps: int, per_epoch: int) -> bool:
+    entries = (plans[len(plans) * taken // steps] for taken in range(0, steps, per_epoch))
+    return any(plan.select for plan in entries)
+
+
+def trusted_rows(method: type[Method], config: Any, train: PairedDataset, seed: int) -> NDArray[np.int64]:
+    """Choose the pairs that a method gets as known to match, the same for every noise; ascending rows of ``train``."""
+    n = method.extra_clean_data(config)
+    if n == 0:
+        return np.empty(0, np.int64)
+    if dataset_spec(train.name).noise == "natural":
+        raise TrainingError(
+            f"{method.title} needs {n} pairs that are known to match, but {train.name} has natural noise; "
+            "train it on a dataset with synthetic noise"
+        )
+    if n > len(train):
+        raise TrainingError(
+            f"{method.title} needs {n} pairs that are known to match, but {train.name} has {len(train)} training "
+            "pairs; ask for fewer"
+        )
+    return np.sort(np.random.default_rng(derive_seed(seed, "trusted")).choice(len(train), n, replace=False))
+
+
+def with_own_images(train: PairedDataset, rows: NDArray[np.int64]) -> PairedDataset:
+    """Return the training split with the true images of these rows."""
+    caption_to_image = train.caption_to_image.copy()
+    caption_to_image[rows] = train.pair_ids[rows] // train.captions_per_image
+    return replace(train, caption_to_image=caption_to_image)

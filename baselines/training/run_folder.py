@@ -1,0 +1,354 @@
+"""A run folder: its files and their content.
+
+``run.json``            recipe, noise, seed, dataset fingerprint and vocabulary, which must match for a run to resume;
+                        torch version, device and plugins, which may change on resuming
+``checkpoints/``        the last two checkpoints
+``best.safetensors``    weights of the best epoch on dev
+``history.json``        one entry per epoch: loss, dev recalls, diagnosis
+``estimates/``          what the method believed of every pair after each epoch; not with ``train --no-history``
+``training.json``       outcome, written when training ends or weights are imported
+``tensorboard/``        the same curves for TensorBoard
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+
+from baselines.kit.batches import memory_budget
+from baselines.kit.distributed import world_size
+from baselines.training.measures import Epoch
+from baselines.training.recipe import Recipe
+from ncl_bench.data.encoding import Encoding
+from ncl_bench.data.keep import Kept
+from ncl_bench.errors import RecipeError, TrainingError, first_line, first_problem, shorten
+from ncl_bench.files import write_bytes, write_text
+from ncl_bench.noise.draw import Noise
+from ncl_bench.npy import NPZ_ERRORS, read_npz_array
+from ncl_bench.plugins import loaded
+from ncl_bench.schema import Precision, Record
+
+OUTCOME_FILES = ("training.json", "result.json")
+"""Files that mark a finished training; the second is of earlier versions."""
+
+MOST_ESTIMATES = 32
+"""Arrays in a file of ``estimates``, more than any method keeps."""
+
+Content = TypeVar("Content")
+
+
+class Machine(Record):
+    """Hardware and torch version of a training.
+
+    Attributes:
+        torch: torch version.
+        device: name of the GPU, or ``CPU, 2 threads``.
+        block_bytes: memory for the temporary tensors of one block of comparisons, in bytes, see
+            :func:`baselines.kit.batches.memory_budget`; None in runs of earlier versions.
+    """
+
+    torch: str
+    device: str
+    block_bytes: int | None = None
+
+
+def machine_of(device: torch.device) -> Machine:
+    """Describe this machine, with the number of processes if there are several."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        threads = torch.get_num_threads()
+        name = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+    several = f"{world_size()} x {name}" if world_size() > 1 else name
+    return Machine(torch=str(torch.__version__), device=several, block_bytes=memory_budget(device))
+
+
+class PluginFile(Record):
+    """Plugin that was loaded during a training.
+
+    Attributes:
+        name: name of the file or module.
+        sha256: hash of the file.
+    """
+
+    name: str
+    sha256: str
+
+
+class Imported(Record):
+    """Origin of imported weights.
+
+    Attributes:
+        file: name of the checkpoint.
+        sha256: hash of the file.
+        seed_known: whether the training seed is known; the run records 0 otherwise.
+        selection: split that chose the checkpoint.
+    """
+
+    file: str
+    sha256: str
+    seed_known: bool
+    selection: Literal["dev", "test", "none"]
+
+
+class Run(Record):
+    """Content of ``run.json``: what the user asked for, and the hardware and plugins of the training.
+
+    Attributes:
+        recipe: recipe with every option.
+        seed: training seed.
+        precision: arithmetic of the networks.
+        fingerprint: fingerprint of the training split before noise.
+        vocabulary: sha256 of the words behind the token ids; None in runs that recorded none.
+        encoding: encoding of the user's own images; None for published features.
+        noise: noise of the training split, without its source.
+        settings: overridden recipe options.
+        pretrained_encoder: pre-trained weights of the networks, see ``Backbone.pretrained_encoder``.
+        trained_on: every machine, in order; None if not recorded, and for imported weights.
+        plugins: every version of every plugin, in order.
+        imported: origin of imported weights; None if trained here.
+        keep: which pairs alone were trained on; None for all.
+    """
+
+    recipe: Recipe
+    seed: int
+    precision: Precision
+    fingerprint: str
+    vocabulary: str | None = None
+    encoding: Encoding | None = None
+    noise: Noise
+    settings: dict[str, Any] = Field(default_factory=dict)
+    pretrained_encoder: str = ""
+    trained_on: tuple[Machine, ...] | None = None
+    plugins: tuple[PluginFile, ...] = ()
+    imported: Imported | None = None
+    keep: Kept | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Return the entries that must match for a run to resume, causes before their consequences."""
+        names = ("recipe", "seed", "precision", "fingerprint", "vocabulary", "noise", "pretrained_encoder")
+        content = self.model_dump(mode="json")
+        kept = None if self.keep is None else self.keep.sha256
+        return {name: content[name] for name in names} | {"keep": kept}
+
+
+class Outcome(Record):
+    """Content of ``training.json``, written when training ends or weights are imported.
+
+    Attributes:
+        epochs: number of epochs; 0 for imported weights.
+        best_epoch: best epoch on dev, from 0.
+        dev: recalls and ``r_sum`` of the best epoch on dev; empty for imported weights.
+        steps: number of steps of each network; empty in runs of earlier versions.
+        pairs_seen: captions that a network encoded in training, with or without gradient; mean over the networks.
+        cost: training time relative to the same number of plain triplet steps on one network, timed during the
+            training; None if the recipe sets no number of steps.
+        best_sha256: hash of ``best.safetensors``; None in runs of earlier versions.
+    """
+
+    epochs: int = 0
+    best_epoch: int = 0
+    dev: dict[str, float] = Field(default_factory=dict)
+    steps: tuple[int, ...] = ()
+    pairs_seen: float | None = None
+    cost: float | None = None
+    best_sha256: str | None = None
+
+
+_RUN, _HISTORY, _OUTCOME = TypeAdapter(Run), TypeAdapter(list[Epoch]), TypeAdapter(Outcome)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """File with the weights of the best epoch on dev."""
+        return self.path / "best.safetensors"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of the event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def run_file(self) -> Path:
+        """Path of ``run.json``."""
+        return self.path / "run.json"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the training has ended."""
+        return any((self.path / name).is_file() for name in OUTCOME_FILES)
+
+    def begin(self, wanted: Run) -> None:
+        """Take an empty or new folder for this run, or check that it already belongs to this run."""
+        if self.run_file.is_file():
+            self._compare(self.read_run(), wanted)
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise TrainingError(
+                f"{self.path} exists and is not a training run; choose a new folder with --to"
+            )
+        else:
+            self.write_run(wanted)
+
+    def add_machine(self, machine: Machine, *, goes_on: bool) -> None:
+        """Record in ``run.json`` the torch version and device that train from now on.
+
+        Args:
+            machine: result of :func:`machine_of`.
+            goes_on: whether the run resumes. If its earlier machines are unknown, none is recorded.
+        """
+        run = self.read_run()
+        machines = run.trained_on if goes_on else ()
+        if machines is not None and machine not in machines:
+            self.write_run(run.model_copy(update={"trained_on": (*machines, machine)}))
+
+    def add_plugins(self) -> str:
+        """Record in ``run.json`` the plugins that train from now on.
+
+        Returns:
+            A warning about plugins that changed since the run began; empty if none did.
+        """
+        run = self.read_run()
+        now = [PluginFile(name=plugin.name, sha256=plugin.sha256) for plugin in loaded()]
+        added = [plugin for plugin in now if plugin not in run.plugins]
+        if added:
+            self.write_run(run.model_copy(update={"plugins": (*run.plugins, *added)}))
+        before = {plugin.name for plugin in run.plugins}
+        changed = [plugin.name for plugin in added if plugin.name in before]
+        return f"{self.path} was started with another version of {', '.join(changed)}" if changed else ""
+
+    def _compare(self, found: Run, wanted: Run) -> None:
+        if found.imported is not None:
+            raise TrainingError(
+                f"{self.path} holds imported weights, which cannot be trained further; choose a new folder with --to"
+            )
+        before, asked_for = found.identity(), wanted.identity()
+        for key in asked_for:
+            if before[key] != asked_for[key]:
+                name, there, asked = _difference(key, before[key], asked_for[key])
+                raise TrainingError(
+                    f"{self.path} holds a run with another {name} ({_shorten(there)} there, "
+                    f"{_shorten(asked)} requested); choose a new folder with --to"
+                )
+
+    def read_run(self) -> Run:
+        """Read ``run.json``."""
+        return self._read(_RUN, "run.json")
+
+    def read_history(self) -> list[Epoch]:
+        """Read every complete epoch, in order."""
+        return self._read(_HISTORY, "history.json")
+
+    def read_outcome(self) -> Outcome:
+        """Read ``training.json``."""
+        names = (name for name in OUTCOME_FILES if (self.path / name).is_file())
+        return self._read(_OUTCOME, next(names, OUTCOME_FILES[0]))
+
+    def division_file(self, epoch: int) -> Path:
+        """Where an epoch's estimates lie, see :meth:`write_division`."""
+        return self.path / "estimates" / f"epoch-{epoch:06d}.npz"
+
+    def read_division(self, epoch: int, n_pairs: int) -> dict[str, NDArray[np.float32]]:
+        """What the method believed after an epoch: estimates by name, float32 ``(n_pairs,)``; empty if none were kept.
+
+        Args:
+            epoch: from 0.
+            n_pairs: pairs of the training split.
+        """
+        path = self.division_file(epoch)
+        if not path.is_file():
+            return {}
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+                if len(members) > MOST_ESTIMATES:
+                    raise ValueError(f"it holds {len(members):,} arrays, expected at most {MOST_ESTIMATES}")
+                return {
+                    member.filename.removesuffix(".npy"): _estimate(archive, member, n_pairs)
+                    for member in members
+                }
+        except NPZ_ERRORS as error:
+            raise TrainingError(
+                f"{path} is damaged ({first_line(error)}); delete it, and the audit does without this epoch"
+            ) from None
+
+    def write_division(self, epoch: int, estimates: Mapping[str, NDArray[np.float32]]) -> None:
+        """Keep what the method believes after an epoch, with 16 bits a number: about 1 MB for Flickr30K.
+
+        Args:
+            epoch: from 0.
+            estimates: by name, float32 ``(n_pairs,)``.
+        """
+        content = io.BytesIO()  # with one date for all, so that a resumed run writes the same bytes
+        np.savez_compressed(content, **{name: x.astype(np.float16) for name, x in estimates.items()})  # type: ignore[arg-type]
+        write_bytes(self.division_file(epoch), content.getvalue())
+
+    def write_run(self, run: Run) -> None:
+        """Write ``run.json`` without its unknown entries."""
+        content = run.model_dump(mode="json")
+        unsaid = {"encoding", "settings", "pretrained_encoder", "trained_on", "plugins", "imported", "keep"}
+        self._write("run.json", {name: x for name, x in content.items() if x or name not in unsaid})
+
+    def write_history(self, history: Sequence[Epoch]) -> None:
+        """Write ``history.json``."""
+        self._write("history.json", [epoch.model_dump(mode="json") for epoch in history])
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Write ``training.json``."""
+        self._write(OUTCOME_FILES[0], outcome.model_dump(mode="json"))
+
+    def _read(self, adapter: TypeAdapter[Content], name: str) -> Content:
+        path = self.path / name
+        if not path.is_file():
+            raise TrainingError(f"{path} does not exist; is {self.path} a finished run of `ncl-bench train`?")
+        try:
+            return adapter.validate_python(json.loads(path.read_bytes()))
+        except RecipeError as error:
+            raise RecipeError(f"{path}: {error}") from None
+        except ValidationError as error:
+            raise TrainingError(f"{path}: {first_problem(error)}; train again into a new folder") from None
+        except (OSError, ValueError, RecursionError):
+            raise TrainingError(f"{path} is damaged; train again into a new folder") from None
+
+    def _write(self, name: str, content: Any) -> None:
+        """Write JSON; non-finite numbers raise."""
+        write_text(self.path / name, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _estimate(archive: zipfile.ZipFile, member: zipfile.ZipInfo, n_pairs: int) -> NDArray[np.float32]:
+    try:
+        return read_npz_array(archive, member, (n_pairs,), (np.dtype("<f2"),)).astype(np.float32)
+    except ValueError as error:
+        raise ValueError(f"{shorten(member.filename)} {error}") from None
+
+
+def _difference(key: str, there: Any, asked: Any) -> tuple[str, Any, Any]:
+    """Find the innermost entry that differs: its dotted name, the value there and the value requested."""
+    if isinstance(there, dict) and isinstance(asked, dict):
+        for inner in asked | there:  # in the order of the job, causes before their consequences
+            if there.get(inner) != asked.get(inner):
+                return _difference(f"{key}.{inner}", there.get(inner), asked.get(inner))
+    return key, there, asked
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,330 @@
+"""Finished runs to a submission: the best networks on dev score the test split once.
+
+The submission folder is written atomically at the end; a killed call leaves nothing and starts over.
+
+If a recipe sets a number of steps, the last epoch is scored too, so that a table can show how much noise the networks
+memorised. No choice depends on it. If the last epoch is also the best one, its scores are reused.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import nn
+
+from baselines.backbones import BACKBONES
+from baselines.kit.distributed import device_for, from_first_rank, rank
+from baselines.kit.method import Method
+from baselines.training.checkpoint import fitting, latest_state
+from baselines.training.job import TrainingJob, build_method, initial_network
+from baselines.training.run_folder import Run, RunFolder
+from baselines.training.scoring import Float32Array, RankingScores, embed, score
+from baselines.training.statement import statement_of, statement_of_zero_shot
+from ncl_bench.data import dataset_spec
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import TrainingError, first_line
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.submission import (
+    SUBMISSION_FILE,
+    ArrayFile,
+    EmbeddingScores,
+    MatrixScores,
+    Scores,
+    Submission,
+    noise_of,
+    opening_line,
+    write_submission,
+)
+from ncl_bench.files import atomic_folder, read_limited, sha256_of_file, sole_owner
+from ncl_bench.progress import bar
+
+LONGEST_HEADER = 1_000_000
+"""Bytes of the header of a safetensors file, at most: some hundred for every tensor."""
+SCORES_FILE = "test.npy"
+EMBEDDINGS_FILES = ("test_images.npy", "test_captions.npy")
+
+Networks = Sequence[tuple[nn.Module, RankingScores]]
+"""Networks in evaluation mode, each with its map from similarities to ranking scores."""
+
+
+def submit(
+    runs: Sequence[Path],
+    to: Path,
+    *,
+    root: Path | None = None,
+    embeddings: bool = False,
+    device: str = "auto",
+    console: Console | None = None,
+    say: Callable[[str], object] = lambda line: None,
+) -> Submission:
+    """Score test with one run, or with the mean of several, and write a submission folder.
+
+    Args:
+        runs: finished runs on the same dataset and noise; SGRAF is the mean of an SGR and an SAF run.
+        to: folder to write; it must not exist, or be empty.
+        root: folder of prepared datasets.
+        embeddings: write embeddings of images and captions in place of the matrix; their dot products are the
+            similarities.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        console: console for progress; standard error by default.
+        say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
+
+    Raises:
+        TrainingError: a run is unfinished, the runs do not belong together, a score is not finite, or the folder is in
+            use.
+    """
+    folders = [RunFolder(run) for run in runs]
+    described = [folder.read_run() for folder in folders]
+    finished = [
+        None if run.imported else folder.read_outcome()
+        for run, folder in zip(described, folders, strict=True)
+    ]
+    check_alike(runs, described)
+    _check_target(to)
+    jobs = [TrainingJob.of_run(run, root) for run in described]
+    test = jobs[0].load("test")
+    check_vocabulary(runs[0], described[0], test)
+    place = device_for(device, jobs[0].precision)
+    console = console if rank() == 0 else Console(quiet=True)
+    titles = dict.fromkeys(job.title for job in jobs)
+    noise = noise_of(described[0].noise, dataset_spec(test.name))
+    say(opening_line(test.name, noise, " + ".join(titles), str(place)))
+    methods = [chosen_method(job, folder, place) for job, folder in zip(jobs, folders, strict=True)]
+    networks = [
+        (network, partial(method.ranking_scores, network))
+        for method in methods
+        for network in method.networks
+    ]
+    if embeddings:
+        _check_dot_products(jobs, methods)
+    with _owned(to):
+        arrays = _scored(networks, test, embeddings, place, console, to)
+        if any(job.recipe.steps is None for job in jobs):
+            last_epoch = None
+        elif not embeddings and all(run and run.best_epoch == run.epochs - 1 for run in finished):
+            last_epoch = from_first_rank(lambda: _r_sum(arrays[SCORES_FILE], test))
+        else:
+            last_epoch = _last_epoch(folders, methods, networks, test, place, console)
+
+        def describe(scores: Scores) -> Submission:
+            return statement_of(jobs, folders, described, test, len(networks), scores, last_epoch)
+
+        return from_first_rank(lambda: _written(to, arrays, describe))
+
+
+def submit_zero_shot(
+    job: TrainingJob,
+    to: Path,
+    *,
+    embeddings: bool = False,
+    device: str = "auto",
+    say: Callable[[str], object] = lambda line: None,
+) -> Submission:
+    """Score test with a pre-trained network without training, and write a submission folder.
+
+    Args:
+        job: dataset and backbone; its method is ignored.
+        to: folder to write; it must not exist, or be empty.
+        embeddings: as for :func:`submit`.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        say: called with :func:`ncl_bench.evaluation.submission.opening_line`.
+
+    Raises:
+        TrainingError: the backbone is not pre-trained, a score is not finite, or the folder is in use.
+    """
+    pretrained = job.backbone.pretrained_encoder(job.recipe.backbone_config)
+    if not pretrained:
+        raise TrainingError(
+            f"backbone {job.recipe.backbone['name']} has no pre-trained weights here; train it, or name weights, such "
+            "as --set backbone.pretrained=openai for clip"
+        )
+    _check_target(to)
+    test = job.load("test")
+    place = device_for(device, job.precision)
+    console = None if rank() == 0 else Console(quiet=True)
+    noise = noise_of(test.noise, dataset_spec(test.name))
+    say(opening_line(test.name, noise, f"{job.backbone.title} zero-shot", str(place)))
+    network = initial_network(job, test, test.vocabulary.size).eval().to(place)
+    if embeddings:
+        _check_dot_products([job], [])
+
+    def describe(scores: Scores) -> Submission:
+        return statement_of_zero_shot(job, pretrained, test, scores)
+
+    with _owned(to):
+        arrays = _scored([(network, lambda similarities: similarities)], test, embeddings, place, console, to)
+        return from_first_rank(lambda: _written(to, arrays, describe))
+
+
+def _check_target(to: Path) -> None:
+    if (to / SUBMISSION_FILE).exists():
+        raise TrainingError(
+            f"{to} already holds a submission, and test is scored only once; choose a new folder with --to"
+        )
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise TrainingError(f"{to} exists and is not a submission; choose a new folder with --to")
+
+
+@contextmanager
+def _owned(to: Path) -> Iterator[None]:
+    """Lock the folder before scoring, so that a conflict with another process shows at the start."""
+    with ExitStack() as held:
+
+        def claim() -> None:
+            held.enter_context(sole_owner(to))
+            _check_target(to)
+
+        from_first_rank(claim)
+        yield
+
+
+def _scored(
+    networks: Networks,
+    test: PairedDataset,
+    embeddings: bool,
+    device: torch.device,
+    console: Console | None,
+    to: Path,
+) -> dict[str, Float32Array]:
+    """Compute the finite arrays of a submission, by file name; empty on every rank but the first."""
+    if embeddings:
+        with bar("score", test.n_images + len(test), console) as advance:
+            sides = embed([network for network, _ in networks], test, device, advance)
+        arrays = dict(zip(EMBEDDINGS_FILES, sides, strict=True))
+    else:
+        arrays = {SCORES_FILE: _matrix("score", networks, test, device, console)}
+
+    def check() -> None:
+        for name, values in arrays.items():
+            if not np.isfinite(values).all():
+                raise TrainingError(f"{name} of {to} is not finite; the networks cannot be submitted")
+
+    from_first_rank(check)
+    return arrays
+
+
+def _matrix(
+    title: str, networks: Networks, test: PairedDataset, device: torch.device, console: Console | None
+) -> Float32Array:
+    with bar(title, test.n_images * len(test), console) as advance:
+        return score(
+            [network for network, _ in networks],
+            test,
+            device=device,
+            rank_by=[rank_by for _, rank_by in networks],
+            advance=advance,
+        )
+
+
+def _last_epoch(
+    folders: Sequence[RunFolder],
+    methods: Sequence[Method],
+    networks: Networks,
+    test: PairedDataset,
+    device: torch.device,
+    console: Console | None,
+) -> float | None:
+    """Compute the rSum on test after the last epoch; None if a checkpoint is missing."""
+    for folder, method in zip(folders, methods, strict=True):
+        state, _ = latest_state(folder.checkpoints)
+        if state is None:
+            return None
+        with fitting(folder.checkpoints):
+            method.load_state_dict(state["method"])
+    matrix = _matrix("last epoch", networks, test, device, console)
+    return _r_sum(matrix, test) if rank() == 0 else None
+
+
+def _r_sum(matrix: Float32Array, test: PairedDataset) -> float:
+    return round(evaluate(matrix, dataset=test.name, intervals=False).r_sum, 4)
+
+
+def _written(
+    to: Path, arrays: Mapping[str, Float32Array], describe: Callable[[Scores], Submission]
+) -> Submission:
+    """Write the folder of a submission, whole or not at all."""
+    with atomic_folder(to) as folder:
+        files = []
+        for name, values in arrays.items():
+            np.save(folder / name, values)
+            files.append(ArrayFile(file=name, sha256=sha256_of_file(folder / name)))
+        if len(files) == 1:
+            scores: Scores = MatrixScores(matrix=files[0])
+        else:
+            scores = EmbeddingScores(similarity="dot", images=files[0], captions=files[1])
+        submission = describe(scores)
+        write_submission(folder, submission)
+    return submission
+
+
+def chosen_method(job: TrainingJob, folder: RunFolder, device: torch.device) -> Method:
+    """Load the method of a finished run with its best networks on dev, in evaluation mode."""
+    method = build_method(job, job.load("train"), job.seed, pretrained=False)
+    stated = folder.read_outcome().best_sha256 if folder.finished else None
+    fix = "train or import it again"
+    largest = LONGEST_HEADER + sum(x.nbytes for x in method.networks.state_dict().values())
+    try:
+        content = read_limited(folder.best, largest, TrainingError, fix)
+        if stated not in (None, sha256(content).hexdigest()):
+            raise SafetensorError("its sha256 differs from the one in training.json")
+        method.networks.load_state_dict(load(content))
+    except (SafetensorError, RuntimeError) as error:
+        raise TrainingError(f"{folder.best} is damaged ({first_line(error)}); {fix}") from None
+    return method.eval().to(device)
+
+
+def _check_dot_products(jobs: Sequence[TrainingJob], methods: Sequence[Method]) -> None:
+    """Check that dot products of embeddings are the scores that the networks rank by."""
+    for job in jobs:
+        if not job.backbone.dot_products:
+            raise TrainingError(
+                f"backbone {job.recipe.backbone['name']} does not compare by dot products of embeddings; leave "
+                "--embeddings out"
+            )
+    for method in methods:
+        if type(method).ranking_scores is not Method.ranking_scores:
+            raise TrainingError(
+                f"{type(method).title} ranks by other scores than similarities; leave --embeddings out"
+            )
+
+
+def check_alike(runs: Sequence[Path], described: Sequence[Run]) -> None:
+    """Check that the scores of several runs can be averaged."""
+    for number, run in enumerate(runs):
+        if any(run.samefile(earlier) for earlier in runs[:number]):
+            raise TrainingError(f"{run} is given twice; name every run once")
+    for run, other in zip(runs[1:], described[1:], strict=True):
+        for key in ("fingerprint", "vocabulary", "noise", "precision", "keep"):
+            if getattr(other, key) != getattr(described[0], key):
+                raise TrainingError(
+                    f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
+                )
+        for key in ("dataset", "language", "tokenizer", "clean_only"):
+            if getattr(other.recipe, key) != getattr(described[0].recipe, key):
+                raise TrainingError(
+                    f"{run} and {runs[0]} differ in {key}; only runs with the same {key} can be averaged"
+                )
+        pair = [BACKBONES[each.recipe.backbone["name"]].reads_images for each in (other, described[0])]
+        if any(pair) and other.recipe.backbone != described[0].recipe.backbone:
+            raise TrainingError(
+                f"{run} and {runs[0]} have different backbones, which may read images in different ways; only runs "
+                "with the same backbone can be averaged"
+            )
+
+
+def check_vocabulary(run: Path, described: Run, test: PairedDataset) -> None:
+    """Check that token ids mean the same words as in training."""
+    trained = described.vocabulary
+    if trained is not None and trained != test.vocabulary.sha256:
+        raise TrainingError(
+            f"{run} was trained with the vocabulary {trained[:8]}, but {test.name} was prepared here with "
+            f"{test.vocabulary.sha256[:8]}, so token ids differ; use the --root of the training, or prepare the "
+            "dataset with that vocabulary (ncl-bench prepare --vocabulary)"
+        )

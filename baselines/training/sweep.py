@@ -1,0 +1,252 @@
+"""Many training runs, several at a time.
+
+``FOLDER/runs`` and ``FOLDER/submissions``   one folder per job
+``FOLDER/table.csv``                         mean rSum on test beside the printed one, one line per recipe and noise
+
+The same command resumes: it skips finished jobs and continues the others from their last complete epoch.
+"""
+
+import csv
+import hashlib
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from functools import partial
+from math import nan
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Column, Table
+
+from baselines.kit.batches import Features
+from baselines.recipes.ablation import Ablation
+from baselines.training.grids import AND, Job, read_noise
+from baselines.training.printed import printed_row
+from baselines.training.slurm import job_pool
+from baselines.training.train import TrainingProgress
+from ncl_bench.errors import NclBenchError
+from ncl_bench.files import as_csv, is_leftover, sole_owner, write_text
+from ncl_bench.papers import printed_sum, rows_by_recipe
+from ncl_bench.processes import worker_pool
+from ncl_bench.progress import live_bar
+
+Shares = Any
+"""Shared array of floats in [0, 1]: progress of each training."""
+COLUMNS = ("recipe", "noise", "seeds", "rsum_mean", "rsum_std", "printed", "stds_apart", "paper")
+_FILES = ("runs", "submissions", "leaderboard", "jobs", "tuned", "table.csv")
+
+
+def sweep(
+    folder: Path,
+    jobs: Sequence[Job],
+    *,
+    at_once: int = 2,
+    device: str = "auto",
+    features: Features = "auto",
+    slurm: Mapping[str, Any] | None = None,
+) -> dict[Job, float]:
+    """Train, score and evaluate every unfinished job, and write ``table.csv``.
+
+    Args:
+        folder: folder to write.
+        jobs: jobs of :mod:`baselines.training.grids`.
+        at_once: number of runs at once; each uses one thread, since small networks gain nothing from more.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        features: ``auto``, ``mapped`` or ``gpu``, see :class:`baselines.training.train.Trainer`.
+        slurm: options of SLURM jobs; None trains in processes of this command.
+
+    Returns:
+        rSum on test of each job, and of the members of means.
+    """
+    members = list(dict.fromkeys(member for job in jobs for member in job.members))
+    means = [job for job in jobs if job not in members]
+    with owned(folder):
+        results = finish_all(folder, members, at_once, device, features, slurm)
+        results |= finish_all(folder, means, at_once, device, features, slurm)
+        _write_table(folder / "table.csv", results)
+    return results
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Lock the folder of a sweep or a search; refuse a folder that holds something else."""
+    held = [path for path in folder.iterdir() if not is_leftover(path)] if folder.is_dir() else []
+    if (folder.exists() and not folder.is_dir()) or any(path.name not in _FILES for path in held):
+        raise NclBenchError(f"{folder} exists and holds something else; choose a new folder with --to")
+    with sole_owner(folder):
+        yield
+
+
+def finish_all(
+    folder: Path,
+    jobs: Sequence[Job],
+    at_once: int,
+    device: str,
+    features: Features,
+    slurm: Mapping[str, Any] | None,
+    record: Callable[[Job, Mapping[Job, float]], object] = lambda *_: None,
+) -> dict[Job, float]:
+    """Finish every job and return its rSum; after each job, ``record`` gets all results so far."""
+    console = Console(stderr=True)
+    results: dict[Job, float] = {}
+
+    def say(job: Job, r_sum: float) -> None:
+        results[job] = r_sum
+        console.print(f"{job.name}: rSum {r_sum:.1f} on {job.split}", highlight=False)
+        record(job, results)
+
+    for job in jobs:
+        if job.finished:
+            say(job, job.r_sum())
+    missing = [job for job in jobs if job not in results]
+    if missing:
+        shares = multiprocessing.get_context("spawn").Array("d", len(missing), lock=False)
+        with _workers(slurm, folder, min(at_once, len(missing)), shares) as submit, live_bar(console) as bar:
+            waiting = {
+                submit(_slurm_name(job), _finish, index, job, device, features): job
+                for index, job in enumerate(missing)
+            }
+            before = len(results)
+            task = bar.add_task(f"{len(jobs)} runs", total=len(jobs), completed=before, state="")
+            while waiting:
+                done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=lambda each: each.exception() is not None):  # errors last
+                    say(waiting.pop(future), future.result())
+                bar.update(task, completed=before + sum(shares))
+    return {job: results[job] for job in jobs}
+
+
+@contextmanager
+def _workers(
+    slurm: Mapping[str, Any] | None, folder: Path, n: int, shares: Shares
+) -> Iterator[Callable[..., Future[float]]]:
+    """Yield a function that submits a named call: to processes of this command, or to SLURM."""
+    if slurm is None:
+        with worker_pool(n, begin_worker, (shares,)) as pool:
+            yield lambda _, *call: pool.submit(*call)
+    else:
+        with job_pool(slurm, folder / "jobs", n, begin_worker) as pool:
+            yield pool.submit
+
+
+def _slurm_name(job: Job) -> str:
+    """Return the name of a job in the queue, the same in every command."""
+    folder = hashlib.sha256(str(job.folder.absolute()).encode()).hexdigest()[:8]
+    return f"ncl-bench-{folder}-{job.name.replace('/', '-')}"
+
+
+def _finish(index: int, job: Job, device: str, features: Features) -> float:
+    if not job.finished:  # a SLURM job of a killed command may have done it meanwhile
+        job.train(device, features, partial(SharedProgress, index=index))
+    r_sum = job.r_sum()
+    if _shares is not None:
+        _shares[index] = 1.0
+    return r_sum
+
+
+_shares: Shares | None = None
+
+
+def begin_worker(shares: Shares | None = None) -> None:
+    """Start a worker with one thread; a SLURM job has no shared progress array."""
+    import torch
+
+    global _shares
+    _shares = shares
+    torch.set_num_threads(1)
+
+
+class SharedProgress(TrainingProgress):
+    """Progress of a training that the parent process shows.
+
+    Args:
+        n_epochs: number of epochs of the training.
+        index: place in the shared progress array.
+    """
+
+    def __init__(self, n_epochs: int, index: int) -> None:
+        super().__init__(n_epochs, Console(quiet=True))
+        self._index = index
+
+    def advance(self, n_pairs: int, loss: float | None = None) -> None:
+        super().advance(n_pairs)
+        if _shares is not None:
+            _shares[self._index] = self._bar.tasks[0].percentage / 100
+
+
+def means_of(results: Mapping[Job, float]) -> pd.DataFrame:
+    """Return mean and sample standard deviation over seeds, one row per recipe and noise, sorted.
+
+    Returns:
+        The columns of ``table.csv``. ``printed`` is the rSum of a paper, ``stds_apart`` our mean minus it, in standard
+        deviations of the seeds. A number that is missing is NaN.
+    """
+    groups: dict[tuple[str, str], dict[Job, float]] = {}
+    for job, r_sum in results.items():
+        groups.setdefault((job.title, job.noise), {})[job] = r_sum
+    rows, lines = rows_by_recipe(), []
+    for (title, noise), found in sorted(groups.items(), key=lambda group: group[0]):
+        first, values = next(iter(found)), list(found.values())
+        named = not any(Path(name).is_file() for name in first.recipe.split(AND))
+        row = printed_row(first.recipe, *read_noise(noise), rows) if named else None
+        ours, spread = mean(values), stdev(values) if len(values) > 1 else nan
+        printed = (printed_sum(row.row) if row else None) or nan
+        paper = "" if row is None else f"{row.paper.short}; {row.row.table}"
+        lines.append(
+            (title, noise, len(values), ours, spread, printed, (ours - printed) / (spread or nan), paper)
+        )
+    return pd.DataFrame(lines, columns=list(COLUMNS))
+
+
+def _write_table(path: Path, results: Mapping[Job, float]) -> None:
+    """Write the means; rows of earlier sweeps in the same folder stay."""
+    before = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
+    lines = {(row[0], row[1]): row for row in before[1:]} if before[:1] == [list(COLUMNS)] else {}
+    for row in means_of(results).itertuples(index=False):
+        texts = [_one_digit(x) if isinstance(x, float) else str(x) for x in row]
+        lines[texts[0], texts[1]] = texts
+    write_text(path, as_csv([COLUMNS, *(lines[key] for key in sorted(lines))]))
+
+
+def table_to_print(results: Mapping[Job, float]) -> Table:
+    """Format the means with one row per recipe and one column per noise."""
+    noises = list(dict.fromkeys(job.noise for job in results))
+    table = Table(Column("rSum on test, mean ± std over seeds", overflow="fold"), *noises)
+    for recipe, rows in means_of(results).groupby("recipe", sort=False):
+        beside = {row.noise: _beside(row) for row in rows.itertuples()}
+        table.add_row(str(recipe), *(beside.get(noise, "") for noise in noises))
+    return table
+
+
+def _beside(row: Any) -> str:
+    """Our mean and, below it, the printed rSum with the distance in standard deviations of the seeds."""
+    ours = f"{row.rsum_mean:.1f} ± {_one_digit(row.rsum_std) or '-'}"
+    if pd.isna(row.printed):
+        return ours
+    apart = "" if pd.isna(row.stds_apart) else f" ({row.stds_apart:+.1f} std)"
+    return f"{ours}\n{row.printed:.1f} printed{apart}"
+
+
+def ablation_to_print(table: Ablation, results: Mapping[Job, float]) -> Table:
+    """Format the rows of an ablation table: our rSum and what each row loses of the first, beside the paper's."""
+    columns = ("seeds", "rSum, mean ± std", "drop", "printed rSum", "printed drop")
+    shown = Table(Column(table.title, overflow="fold"), *columns, caption=table.source)
+    of_row = {
+        row.title: [r_sum for job, r_sum in results.items() if job.variant == row.title] for row in table.rows
+    }
+    full = mean(of_row[table.rows[0].title])
+    for row in table.rows:
+        values = of_row[row.title]
+        spread = f"{stdev(values):.1f}" if len(values) > 1 else "-"
+        ours = f"{mean(values):.1f} ± {spread}"
+        drops = f"{100 * (full - mean(values)) / full:.1f} %", f"{table.printed_drop(row):.1f} %"
+        shown.add_row(row.title, str(len(values)), ours, drops[0], f"{sum(row.printed):.1f}", drops[1])
+    return shown
+
+
+def _one_digit(number: float) -> str:
+    return "" if pd.isna(number) else f"{number:.1f}"

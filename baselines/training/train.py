@@ -1,0 +1,433 @@
+"""The training loop: train a recipe epoch by epoch and keep the best weights on dev. It names no method or dataset.
+
+A run is a function of its recipe, noise and seed. The random numbers of an epoch depend only on (seed, epoch), so a
+killed run resumes from its last complete epoch and ends with the same bits (on the same machine's CPU). Several
+processes compute what one does, see :mod:`baselines.kit.distributed`; the first one writes the run folder.
+
+If the recipe sets a number of steps, each network takes that many (on average over the networks), and the method's plan
+is stretched or compressed: each epoch uses the plan entry that matches the fraction of steps done.
+"""
+
+import hashlib
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from safetensors.torch import save
+
+from baselines.kit.batches import Features, TrainingBatches, derive_seed
+from baselines.kit.distributed import copy_first_rank, device_for, from_first_rank, rank
+from baselines.kit.method import EpochPlan
+from baselines.methods import METHODS
+from baselines.training.checkpoint import fitting, latest_state, load_optimizer, save_state
+from baselines.training.job import (
+    TrainingJob,
+    build_method,
+    refuse_unselectable,
+    trusted_rows,
+    with_own_images,
+)
+from baselines.training.measures import Curves, Epoch, checked_estimate, hidden_correspondence, separation
+from baselines.training.run_folder import Outcome, RunFolder, machine_of
+from baselines.training.scoring import score
+from baselines.training.step import Budget, OptimiserStep, StepsSpent
+from ncl_bench.data import dataset_spec
+from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import evaluate, selection_images
+from ncl_bench.files import sole_owner, write_bytes
+from ncl_bench.progress import is_live, live_bar
+
+
+class TrainingProgress:
+    """Progress bar with remaining time; without a terminal, one line per epoch.
+
+    It shows progress over the epochs of all runs; within an epoch, over the number of pairs of the previous epoch.
+
+    Args:
+        n_epochs: total number of epochs of all runs.
+        console: console to draw on; standard error by default.
+    """
+
+    def __init__(self, n_epochs: int, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bar = live_bar(self._console)
+        self._task = self._bar.add_task("train", total=n_epochs, state="")
+        self._done = 0.0
+        self._size = 1.0
+        self._pairs = 0
+        self._expected = 1
+        self._last_pairs: dict[str, int] = {}
+        self._batches = 0
+        self._phase = ""
+        self._title = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def skip(self, epochs: float) -> None:
+        """Count the epochs that a resumed run has already done."""
+        self._done += epochs
+        self._bar.update(self._task, completed=self._done)
+
+    def begin(self, name: str, plan: EpochPlan, n_pairs: int) -> None:
+        """Start an epoch of about ``n_pairs`` pairs; an earlier epoch of the same phase gives a better estimate."""
+        self._pairs = self._batches = 0
+        self._phase, self._title = plan.phase, f"{plan.phase} {plan.epoch + 1}"
+        self._expected = self._last_pairs.get(plan.phase, n_pairs)
+        self._bar.update(self._task, description=name)
+
+    def advance(self, n_pairs: int, loss: float | None = None) -> None:
+        """Count a batch of the epoch.
+
+        Args:
+            n_pairs: number of pairs in the batch.
+            loss: mean over the last steps, if known.
+        """
+        self._pairs += n_pairs
+        self._batches += 1
+        share = min(self._pairs / max(self._expected, 1), 1.0)
+        batches = max(self._batches, round(self._batches * self._expected / self._pairs))
+        state = f"{self._title}  batch {self._batches:,} of {batches:,}"
+        state += "" if loss is None else f"  loss {loss:.4g}"
+        self._bar.update(self._task, completed=self._done + share * self._size, state=state)
+
+    def finish(self, line: str, size: float = 1.0) -> None:
+        """End an epoch.
+
+        Args:
+            line: summary of the epoch.
+            size: number of plan epochs that it covers; the next epoch is expected to cover the same number.
+        """
+        self._done += size
+        self._size = size
+        self._last_pairs[self._phase] = self._pairs
+        self._bar.update(self._task, completed=self._done, state=line)
+        if not is_live(self._console):
+            self._console.print(
+                f"{round(self._done, 1):g}/{self._bar.tasks[0].total:.0f} {line}", highlight=False
+            )
+
+
+class Trainer:
+    """One training run.
+
+    Args:
+        job: recipe, noise, seed and data of the run.
+        folder: folder of the run.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        features: ``mapped`` reads the training features from disk batch by batch, ``gpu`` keeps them on the device;
+            ``auto`` chooses, see :func:`baselines.kit.batches.where_features_lie`.
+        keep_estimates: keep the method's estimates of every epoch in the folder, for ``ncl-bench audit``.
+    """
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        folder: RunFolder,
+        device: str = "auto",
+        *,
+        features: Features = "auto",
+        keep_estimates: bool = True,
+    ) -> None:
+        self.job, self.folder, self.features, self.keep_estimates = job, folder, features, keep_estimates
+        if features == "gpu" and job.backbone.reads_images:
+            raise TrainingError(
+                f"--features gpu needs region features, but backbone {job.backbone.name} reads images; leave it out"
+            )
+        self.device = device_for(device, job.precision)
+        for option, wanted in (
+            ("precision tf32", job.precision == "tf32"),
+            ("features gpu", features == "gpu"),
+        ):
+            if wanted and self.device.type != "cuda":
+                raise TrainingError(
+                    f"--{option} needs a CUDA device, but training is on the {self.device.type}; leave it out, or "
+                    "train on a GPU"
+                )
+        self.train_split, self.dev_split = job.load("train"), job.load("dev")
+        recipe = job.recipe
+        trusted = trusted_rows(
+            METHODS[recipe.method["name"]], recipe.method_config, self.train_split, job.seed
+        )
+        if len(trusted):
+            self.train_split = with_own_images(self.train_split, trusted)
+        self.rows = job.rows(self.train_split)
+        self.judged = slice(None) if job.keep is None else self.rows
+        truth = hidden_correspondence(self.train_split)
+        known = None if truth is None else truth[self.judged]
+        self.correspondence = None if known is None or known.all() or not known.any() else known
+        self.method = build_method(job, self.train_split, job.seed).to(self.device)
+        self.plans = list(self.method.plan())
+        refuse_unselectable(job.recipe, self.plans, len(self.rows))
+        self.budget = Budget(len(self.method.networks), job.recipe.steps)
+        self.step = OptimiserStep(job.recipe.gradient_clip, self.budget)
+        self.plan_index = -1
+        self.curves = Curves(folder.tensorboard)
+        self.history: list[Epoch] = []  # only filled on the first rank
+        self.epochs = 0
+        self.best_sha256: str | None = None
+
+    def run(self, progress: TrainingProgress) -> Outcome:
+        """Train to the end, resuming from the last complete epoch.
+
+        Returns:
+            Epochs, best epoch, dev recalls and cost of the run.
+        """
+        with ExitStack() as held_open:
+            held_open.callback(self.curves.close)
+
+            def begin() -> dict[str, Any] | None:
+                held_open.enter_context(sole_owner(self.folder.path))
+                self.folder.begin(self.job.record(self.train_split))
+                return self._newest_state()
+
+            self._resume(from_first_rank(begin))
+            progress.skip(self._epochs_of_plan)
+            if not self._ended:
+                from_first_rank(self._record_machine)
+            batches = self._batches(progress)
+            while not self._ended:
+                self._epoch(self.epochs, batches, progress)
+                self.epochs += 1
+            return from_first_rank(self._conclude)
+
+    def _record_machine(self) -> None:
+        self.folder.add_machine(machine_of(self.device), goes_on=self.epochs > 0)
+        if changed := self.folder.add_plugins():
+            print(f"WARNING: {changed}", file=sys.stderr)
+        if self.epochs:
+            print(f"{self.folder.path} resumes after epoch {self.epochs}", file=sys.stderr)
+
+    @property
+    def _ended(self) -> bool:
+        return self.epochs >= len(self.plans) if self.budget.steps is None else self.budget.used
+
+    @property
+    def _epochs_of_plan(self) -> float:
+        """Progress of the run, in epochs of its plan."""
+        if self.budget.steps is None:
+            return self.epochs
+        return len(self.plans) * self.budget.mean_taken / self.budget.steps
+
+    def _next_plan(self) -> tuple[EpochPlan, bool]:
+        """Return the plan entry of the next epoch, and whether the previous epoch used the same entry.
+
+        Resets requested by skipped entries still happen.
+        """
+        now = min(int(self._epochs_of_plan), len(self.plans) - 1)
+        entered = self.plans[self.plan_index + 1 : now + 1]
+        self.plan_index = now
+        plan = replace(
+            self.plans[now],
+            new_networks=any(plan.new_networks for plan in entered),
+            new_optimizers=any(plan.new_optimizers for plan in entered),
+            forget_best=any(plan.forget_best for plan in entered),
+        )
+        return plan, not entered
+
+    def _epoch(self, index: int, batches: TrainingBatches, progress: TrainingProgress) -> None:
+        begun_at, taken, limited = self._epochs_of_plan, sum(self.budget.taken), self.budget.steps is not None
+        plan, again = self._next_plan()
+        self._prepare(index, plan)
+        copy_first_rank(self.method)
+        progress.begin(self.folder.path.name, plan, len(batches.pair_ids) * self.method.n_networks)
+        batches.epoch_key = (plan.round, plan.phase, plan.epoch)
+        # batch order depends on seed and plan entry: an entry used twice needs another seed for its second epoch
+        batches.seed = derive_seed(self.job.seed, "again", index) if again else self.job.seed
+        networks = list(self.method.networks)
+        self.budget.begin_epoch(networks)
+        device = self.device
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                if limited:
+                    self.budget.time_plain_steps(networks[0], batches, self.job.recipe.gradient_clip, index)
+                torch.manual_seed(derive_seed(self.job.seed, "epoch", index))
+                with suppress(StepsSpent), self.budget.training(networks, device), self.step.checked():
+                    self.method.train_epoch(plan, batches, self.step)
+            self.budget.end_epoch()
+            if self.step.count == 0:
+                raise TrainingError(
+                    f"nothing is trained: train_epoch of method {self.method.name} never called "
+                    "step(network, loss, batch); call it for every batch"
+                )
+            if limited and sum(self.budget.taken) == taken:
+                raise TrainingError("no network took a step although the recipe has steps left, at the end")
+        except TrainingError as error:
+            kept = sorted(self.folder.checkpoints.glob("epoch-*.pt"))
+            good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
+            raise type(error)(f"{error} of epoch {index}; {good}") from None
+        similarities, means = self._score_dev(), self.step.epoch_means()
+        line = from_first_rank(lambda: self._record(index, plan, similarities, means))
+        progress.finish(line, self._epochs_of_plan - begun_at if limited else 1.0)
+
+    def _prepare(self, index: int, plan: EpochPlan) -> None:
+        if plan.new_networks:
+            with torch.random.fork_rng():
+                torch.manual_seed(derive_seed(self.job.seed, "networks", plan.round))
+                self.method.renew_networks()
+                self.method.to(self.device)
+        if index == 0 or plan.new_networks or plan.new_optimizers:
+            self._make_optimizers(plan)
+        for module, optimizer in self.step.optimizers.items():
+            for group in optimizer.param_groups:
+                group["lr"] = self.method.learning_rate(module, plan)
+
+    def _make_optimizers(self, plan: EpochPlan) -> None:
+        self.step.optimizers = {
+            module: self.method.make_optimizer(module, self.method.learning_rate(module, plan))
+            for module in self.method.trained_modules()
+        }
+
+    def _score_dev(self) -> NDArray[np.float32]:
+        self.method.eval()
+        n_images = selection_images(dataset_spec(self.dev_split.name), "dev")
+        return score(self.method.networks, self.dev_split, n_images=n_images, device=self.device)
+
+    def _record(
+        self, index: int, plan: EpochPlan, similarities: NDArray[np.float32], means: dict[str, float]
+    ) -> str:
+        """Write the results of an epoch, and return a line that summarises them."""
+        estimates = {
+            name: checked_estimate(each, len(self.train_split))
+            for name, each in self.method.estimates().items()
+        }
+        entry = self._measure(index, plan, similarities, means, estimates)
+        self.history.append(entry)
+        if self.keep_estimates and estimates:
+            measured = {
+                name: checked_estimate(each, len(self.train_split))
+                for name, each in self.method.measurements().items()
+            }
+            self.folder.write_division(index, estimates | measured)
+        if entry.best:
+            tensors = {name: x.contiguous() for name, x in self.method.networks.state_dict().items()}
+            weights = save(tensors, metadata={"epoch": str(index)})
+            write_bytes(self.folder.best, weights)
+            self.best_sha256 = hashlib.sha256(weights).hexdigest()
+        self.curves.write(entry)
+        # the checkpoint comes last: a run killed before this line repeats the epoch and rewrites the files above
+        save_state(self.folder.checkpoints, index + 1, self._state())
+        self.folder.write_history(self.history)
+        loss = "no step" if entry.loss is None else f"loss {entry.loss:.4g}"
+        return f"{plan.phase} {plan.epoch + 1}  {loss}  dev rSum {entry.dev['r_sum']:.1f}"
+
+    def _measure(
+        self,
+        index: int,
+        plan: EpochPlan,
+        similarities: NDArray[np.float32],
+        means: dict[str, float],
+        estimates: dict[str, NDArray[np.float32]],
+    ) -> Epoch:
+        result = evaluate(similarities, dataset=self.dev_split.name, split="dev", intervals=False)
+        if plan.forget_best:
+            self.history = [entry.model_copy(update={"best": False}) for entry in self.history]
+        best = max((entry.dev["r_sum"] for entry in self.history if entry.best), default=-1.0)
+        truth = self.correspondence
+        return Epoch(
+            index=index,
+            round=plan.round,
+            phase=plan.phase,
+            epoch=plan.epoch,
+            learning_rate=plan.learning_rate,
+            steps=self.step.count,
+            taken=tuple(self.budget.taken),
+            dev=result.recalls(),
+            best=plan.select and result.r_sum > best,
+            loss=means.pop("loss", None),
+            terms=means,
+            diagnosis={
+                name: separation(each[self.judged], truth)
+                for name, each in estimates.items()
+                if truth is not None
+            },
+        )
+
+    def _batches(self, progress: TrainingProgress) -> TrainingBatches:
+        batches = TrainingBatches(
+            self.train_split,
+            batch_size=self.job.recipe.batch_size,
+            seed=self.job.seed,
+            device=self.device,
+            pair_rows=self.rows,
+            on_batch=lambda n_pairs: progress.advance(n_pairs, self.step.running_loss),
+            features=self.features,
+        )
+        if self.features == "auto" and self.device.type == "cuda" and rank() == 0:
+            place = "on the GPU" if batches.features == "gpu" else "read from disk as needed"
+            print(f"training features: {place} (--features decides otherwise)", file=sys.stderr)
+        return batches
+
+    def _state(self) -> dict[str, Any]:
+        optimizers = [self.step.optimizers[module].state_dict() for module in self.method.trained_modules()]
+        return {
+            "epochs": len(self.history),
+            "steps": self.step.count,
+            "taken": list(self.budget.taken),
+            "place": self.plan_index,
+            "spent": dict(self.budget.spending),
+            "method": self.method.state_dict(),
+            "optimizers": optimizers,
+            "history": [entry.model_dump(mode="json") for entry in self.history],
+            "best_sha256": self.best_sha256,
+        }
+
+    def _newest_state(self) -> dict[str, Any] | None:
+        state, damaged = latest_state(self.folder.checkpoints)
+        for path in damaged:
+            print(f"{path} is damaged and was deleted; training resumes from an older checkpoint")
+            path.unlink()
+        if state is not None:
+            with fitting(self.folder.checkpoints):
+                history = [Epoch.model_validate(entry) for entry in state["history"]]
+            self.folder.write_history(history)
+        return state
+
+    def _resume(self, state: dict[str, Any] | None) -> None:
+        if state is None:
+            return
+        with fitting(self.folder.checkpoints):
+            self.method.load_state_dict(state["method"])
+            self._make_optimizers(self.plans[0])
+            for module, saved in zip(self.method.trained_modules(), state["optimizers"], strict=True):
+                load_optimizer(self.step.optimizers[module], saved)
+            self.history = [Epoch.model_validate(entry) for entry in state["history"]]
+            self.step.count = state["steps"]
+            self.budget.taken = [
+                int(n) for n in state.get("taken", self.budget.taken)
+            ]  # older checkpoints lack it
+            self.plan_index = state.get("place", state["epochs"] - 1)
+            self.budget.spending |= state.get("spent", {})
+            self.best_sha256 = state.get("best_sha256")
+            self.epochs = int(state["epochs"])
+
+    def _conclude(self) -> Outcome:
+        chosen = [entry for entry in self.history if entry.best]
+        if not chosen:
+            raise TrainingError(
+                f"{self.folder.path}: no epoch of this recipe may be selected on dev; add one that is not a warm-up"
+            )
+        last = chosen[-1]
+        outcome = Outcome(
+            epochs=len(self.history),
+            best_epoch=last.index,
+            dev=last.dev,
+            steps=tuple(self.budget.taken),
+            pairs_seen=self.budget.spending["captions"] / len(self.method.networks),
+            cost=self.budget.cost,
+            best_sha256=self.best_sha256,
+        )
+        self.folder.write_outcome(outcome)
+        return outcome

@@ -1,0 +1,204 @@
+"""Random search for the best options of a recipe; trials are jobs that are compared on dev only.
+
+The first trial is the unchanged recipe. The options of every other trial depend only on the seed, the trial's number
+and the option's name. So the same trials result however many run at once, and every method gets the same number.
+
+``FOLDER/runs/RECIPE/trial-03``     the training of a trial
+``FOLDER/tuned/RECIPE_tuned.csv``   every finished trial
+``FOLDER/tuned/RECIPE_tuned.yaml``  options of the best trial, as a recipe
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import yaml
+
+from baselines.kit.batches import Features, derive_seed
+from baselines.training.grids import TUNED, Job, Progress, Tuning, read_noise
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Between, OneOf, Recipe, with_settings, with_values
+from baselines.training.sweep import finish_all, owned
+from ncl_bench.errors import NclBenchError
+from ncl_bench.files import as_csv, write_text
+
+
+@dataclass(frozen=True)
+class Trial(Job):
+    """One training of a search, compared on dev; trial 0 is the unchanged recipe."""
+
+    number: int = 0
+    split: ClassVar[str] = "dev"
+
+    @property
+    def name(self) -> str:
+        return f"{short_name(self.recipe)}/trial-{self.number:02d}"
+
+    @property
+    def base(self) -> Recipe:
+        """Recipe with the settings that all trials share."""
+        return with_settings(Recipe.load(self.recipe), self.settings)[0]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Drawn options of the trial by dotted name; empty for trial 0."""
+        if self.number == 0:
+            return {}
+        return {name: drawn(among, self.seed, self.number, name) for name, among in self.base.search.items()}
+
+    @property
+    def training(self) -> TrainingJob:
+        return self.training_of(with_values(self.base, self.values)[0], {})
+
+    @property
+    def finished(self) -> bool:
+        return self.run.finished or self._diverged.is_file()
+
+    @property
+    def _diverged(self) -> Path:
+        return self.run.path / "diverged.txt"
+
+    def train(self, device: str, features: Features, progress: Progress) -> None:
+        from baselines.training.step import Diverged
+
+        try:
+            self.fit(device, features, progress)
+        except Diverged as error:
+            write_text(self._diverged, f"{error}\n")
+
+    def r_sum(self) -> float:
+        """Return the rSum on dev of the best epoch; 0 if the loss was not finite."""
+        there, job = self.run.read_run(), self.training
+        noise = (there.noise.unit or "caption", there.noise.ratio)
+        same = (job.recipe.model_dump(), job.seed, (job.noise_unit, job.noise_ratio))
+        if (there.recipe.model_dump(), there.seed, noise) != same:
+            raise NclBenchError(
+                f"{self.run.path} holds a trial of another recipe, search, noise or seed; choose a new folder with --to"
+            )
+        return self.run.read_outcome().dev["r_sum"] if self.run.finished else 0.0
+
+    @property
+    def best_epoch(self) -> int | None:
+        """Best epoch on dev, from 1; None if the loss was not finite."""
+        return self.run.read_outcome().best_epoch + 1 if self.run.finished else None
+
+
+def short_name(recipe: str) -> str:
+    """Return method and name of a recipe or its file, such as ``ncr/digits_vse_infinity``."""
+    return "/".join(Path(recipe.removesuffix(".yaml")).parts[-2:])
+
+
+def drawn(among: Between | OneOf, seed: int, number: int, name: str) -> Any:
+    """Draw an option of a trial; floats are rounded to four significant digits."""
+    random = np.random.default_rng(derive_seed(seed, "search", number, name))
+    if isinstance(among, OneOf):
+        return among.choice[int(random.integers(len(among.choice)))]
+    if isinstance(among.low, int) and isinstance(among.high, int) and not among.log:
+        return int(random.integers(among.low, among.high + 1))
+    low, high = (float(np.log(end)) if among.log else float(end) for end in (among.low, among.high))
+    value = random.uniform(low, high)
+    value = float(np.clip(float(f"{np.exp(value) if among.log else value:.4g}"), among.low, among.high))
+    return round(value) if isinstance(among.low, int) and isinstance(among.high, int) else value
+
+
+def trials_of(
+    folder: Path,
+    recipes: Sequence[str],
+    tuning: Tuning,
+    *,
+    root: Path | None = None,
+    settings: Sequence[str] = (),
+) -> list[Trial]:
+    """Return every trial of every recipe once; arguments as for :func:`jobs_of`."""
+    read_noise(tuning.noise)
+    chosen = dict.fromkeys(recipes)
+    for recipe in chosen:
+        if not with_settings(Recipe.load(recipe), settings)[0].search:
+            raise NclBenchError(
+                f"recipe {recipe} has no search section; add one with the options to tune and their ranges"
+            )
+    return [
+        Trial(recipe, tuning.noise, tuning.seed, folder, root, settings=tuple(settings), number=number)
+        for recipe in chosen
+        for number in range(tuning.trials)
+    ]
+
+
+def tune(
+    folder: Path,
+    trials: Sequence[Trial],
+    *,
+    at_once: int = 2,
+    device: str = "auto",
+    slurm: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Train every unfinished trial, and write each recipe's table of trials and its best options.
+
+    Args:
+        folder: folder to write.
+        trials: trials from :func:`trials_of`.
+        at_once, device, slurm: as for :func:`sweep`.
+
+    Returns:
+        YAML file with the best options of each recipe.
+    """
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.recipe, []).append(trial)
+
+    def record(trial: Job, results: Mapping[Job, float]) -> None:
+        _write_study(groups[trial.recipe], results)
+
+    with owned(folder):
+        results = finish_all(folder, trials, at_once, device, "auto", slurm, record)
+        return [_write_study(group, results) for group in groups.values()]
+
+
+def _write_study(trials: Sequence[Trial], results: Mapping[Job, float]) -> Path:
+    """Write the table of a recipe's finished trials and, when all are finished, its best options as a recipe.
+
+    Args:
+        trials: trials of the recipe, by number.
+        results: rSum on dev of the finished trials.
+
+    Returns:
+        Path of the tuned recipe.
+    """
+    first, done = trials[0], [trial for trial in trials if trial in results]
+    # ties go to the first trial, so that the unchanged recipe wins them
+    best = max(trials, key=results.__getitem__) if len(done) == len(trials) else None
+    names = list(first.base.search)
+    lines: list[list[object]] = [["trial", *names, "dev_rsum", "best_epoch", "chosen"]]
+    for trial in done:
+        options = [_option(trial.training.recipe, name) for name in names]
+        chosen = "yes" if trial == best else ""
+        lines.append([trial.number, *options, f"{results[trial]:.1f}", trial.best_epoch, chosen])
+    path = first.folder / "tuned" / f"{short_name(first.recipe)}{TUNED}.yaml"
+    write_text(path.with_name(f"{path.stem}.csv"), as_csv(lines))
+    if best is not None:
+        write_text(path, _variant(best, len(trials)))
+    return path
+
+
+def _option(recipe: Recipe, name: str) -> Any:
+    """Return an option by its dotted name."""
+    section, _, option = name.rpartition(".")
+    content = recipe.model_dump(mode="json")
+    return (content[section] if section else content)[option]
+
+
+def _variant(best: Trial, n_trials: int) -> str:
+    """Write the best trial's options as the text of a tuned recipe."""
+    steps = best.base.steps
+    length = "" if steps is None else f", {steps} steps per network"
+    content: dict[str, Any] = {}
+    for name, value in best.values.items():
+        section, _, option = name.rpartition(".")
+        (content.setdefault(section, {}) if section else content)[option] = value
+    content["note"] = (
+        f"The best of {n_trials} trials on dev under {best.noise} noise, seed {best.seed}{length}"
+        + ("." if best.values else "; it is the recipe as it was.")
+    )
+    return yaml.safe_dump(content, sort_keys=False, width=110)

@@ -1,0 +1,352 @@
+"""Measured results on disk: one YAML file per row with all its seeds, and the ranks of every query beside it.
+
+    results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].yaml    statement, and one record per seed
+    results/<dataset>/<method>/<backbone>-<N>net-<noise>[...].npz     ranks (leaderboard/evidence.py)
+    reproduced.yaml                                                   rows and seeds that the maintainers trained
+
+Recalls, intervals and board ranks are in no file: every build computes them from the ranks of the queries.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from baselines.recipes import tuned_on
+from leaderboard.entries import Percent
+from leaderboard.methods import known_recipes
+from ncl_bench.data import DATASETS, dataset_spec
+from ncl_bench.data.tokenizers import TOKENIZERS
+from ncl_bench.errors import SubmissionError
+from ncl_bench.evaluation.submission import Statement, Submission, TrainingRecord, TrainingSetup
+from ncl_bench.schema import OptionalName, Record, Sha256, Text, checked, read_yaml
+
+LARGEST_FILE = 2 * 1024 * 1024
+"""Maximum size of a row's YAML file in bytes: enough for 100 seeds with long curves."""
+
+
+class Header(Statement):
+    """Facts shared by all seeds of a row.
+
+    Attributes:
+        submitter: name or account of the submitter; empty for the maintainers.
+        training: training options of this repository's trainer; null for other code.
+    """
+
+    submitter: OptionalName = ""
+    training: TrainingSetup | None = None
+
+    @model_validator(mode="after")
+    def _fixes_the_order(self) -> Self:
+        if "test" not in self.order_fingerprint:
+            raise ValueError(
+                "order_fingerprint of split 'test' is missing; state the order of the test split"
+            )
+        return self
+
+
+class SeedRecord(Record):
+    """One result of a row.
+
+    Attributes:
+        training_seeds: one seed, or those of the runs whose similarities were averaged.
+        scores_sha256: hash of the scores that the ranks were counted from; for several files, the hash of their hashes.
+        hardware: hardware used for training.
+        hours: training time of all networks together; null if unknown.
+        training: training record of this repository's trainer; null for other code.
+        eccv, cxc: percentages on COCO 5K by the labels of ECCV Caption and CxC, which ranks cannot give.
+        tied_queries: number of image and caption queries whose rank depends on ties, if the ranks do not say which.
+    """
+
+    training_seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
+    scores_sha256: Sha256
+    hardware: Text
+    hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    training: TrainingRecord | None = None
+    eccv: dict[str, Percent] = Field(default_factory=dict, max_length=20)
+    cxc: dict[str, Percent] = Field(default_factory=dict, max_length=20)
+    tied_queries: dict[Literal["i2t", "t2i"], Annotated[int, Field(ge=0)]] | None = None
+
+    @property
+    def key(self) -> str:
+        """The seed as text, ``0``; several are joined by ``+``."""
+        return "+".join(map(str, self.training_seeds))
+
+
+class RowFile(Record):
+    """Content of a row's YAML file.
+
+    Attributes:
+        header: facts shared by all seeds.
+        seeds: one record per seed, in ascending order.
+    """
+
+    header: Header
+    seeds: Annotated[tuple[SeedRecord, ...], Field(min_length=1, max_length=1_000)]
+
+    @model_validator(mode="after")
+    def _holds_each_seed_once(self) -> Self:
+        seeds = [seed for record in self.seeds for seed in record.training_seeds]
+        twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
+        if twice is not None:
+            raise ValueError(f"training seed {twice} stands twice; keep one of the two")
+        untold = [one.key for one in self.seeds if (one.training is None) != (self.header.training is None)]
+        if untold:
+            raise ValueError(
+                f"training of seed {untold[0]} and of the header must both be given or both be left out"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """Path in ``results/`` without an ending; it follows from the header."""
+        return cell_name(self.header)
+
+    def to_yaml(self) -> str:
+        """Format the file; a seed's text does not depend on the other seeds."""
+        header = _plain(self.header)
+        header["noise"].setdefault("ratio", None)
+        seeds = [_plain(record) for record in sorted(self.seeds, key=lambda one: one.training_seeds)]
+        text: str = yaml.dump({"header": header, "seeds": seeds}, Dumper=_Dumper, **_STYLE)
+        return text
+
+
+_STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 110}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Write lists of numbers on few lines, and no anchors."""
+
+    def represent_sequence(
+        self, tag: str, sequence: Any, flow_style: bool | None = None
+    ) -> yaml.SequenceNode:
+        numbers = all(isinstance(item, int | float) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=numbers or flow_style)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    """Content without the defaults of the reader."""
+    return record.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def header_of(submission: Submission, submitter: str = "", where: str = "") -> Header:
+    """Facts of a submission shared by all its seeds; noise files and true correspondence are not kept."""
+    content = submission.model_dump(include=set(Statement.model_fields))
+    content["noise"]["index"] = None
+    if submission.training is not None:
+        content["training"] = submission.training.model_dump(include=set(TrainingSetup.model_fields))
+    return checked(Header, content | {"submitter": submitter}, where)
+
+
+def record_of(submission: Submission) -> SeedRecord:
+    """Facts of a submission's seed; those that its scores are evaluated for are left out."""
+    hashes = [array.sha256 for array in submission.scores["test"].files]
+    whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    content = submission.model_dump(include={"training_seeds", "hardware", "hours"})
+    if submission.training is not None:
+        content["training"] = submission.training.model_dump(include=set(TrainingRecord.model_fields))
+    return SeedRecord(scores_sha256=hashes[0] if len(hashes) == 1 else whole, **content)
+
+
+def cell_name(header: Header) -> str:
+    """Path of a row in ``results/`` without an ending: ``digits/ncr/vse-infinity-2net-caption-60-1500steps``.
+
+    Recipes of this repository, trained by its maintainers on standard noise, have a plain name. Other names end with
+    eight digits of a hash of everything that defines the row: settings, clean data, encoder, selection, noise, paper,
+    code, recipes, plugins and submitter, and the exact spelling of method and backbone.
+    """
+    noise, training = header.noise, header.training
+    parts = [slug(header.backbone), f"{header.networks}net", noise.unit]
+    parts += [f"{100 * noise.ratio:g}"] if noise.ratio else []
+    text = text_of(header)
+    if text:
+        parts.append(text if text.startswith(header.language) else f"{header.language}-{text}")
+    parts += ["tuned"] if any(name.endswith("_tuned") for name in header.recipes) else []
+    parts += [f"{training.budget}steps"] if training and training.budget else []
+    parts += [training.precision] if training and training.precision != "32-true" else []
+    parts += [] if is_plain(header) else [_hash8(header)]
+    return f"{header.dataset}/{slug(header.method) or f'm-{_hash8(header)}'}/{'-'.join(filter(None, parts))}"
+
+
+def slug(name: str) -> str:
+    """A name in lower-case ASCII letters, digits and hyphens, such as ``vse-infinity``; empty if it has no letter."""
+    text = name.lower().replace("∞", "-infinity").replace("+", " plus ")
+    found = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:60].strip("-")
+    return found if re.search("[a-z]", found) else ""
+
+
+def is_plain(header: Header) -> bool:
+    """Whether the maintainers trained unchanged recipes of this repository on standard noise."""
+    training = header.training
+    return (
+        not header.submitter
+        and bool(header.recipes)
+        and set(header.recipes) <= set(known_recipes())
+        and training is not None
+        and not training.settings
+        and not training.plugins
+        and header.selection_split == "dev"
+        and is_standard_noise(header)
+    )
+
+
+def is_standard_noise(header: Header) -> bool:
+    """Whether the noise is the protocol's draw for its unit and ratio, or there is none."""
+    noise = header.noise
+    if noise.unit == "none" or noise.unit == "natural" or noise.ratio is None:
+        return True
+    return noise.seed is not None and noise.seed == dataset_spec(header.dataset).standard_seed(
+        noise.unit, noise.ratio
+    )
+
+
+def _hash8(header: Header) -> str:
+    names = (
+        *("method", "backbone", "language", "tokenizer", "selection_split", "extra_clean_data"),
+        *("pretrained_encoder", "paper", "code", "recipes", "submitter", "training"),
+    )
+    content = header.model_dump(mode="json", include=set(names))
+    content["noise"] = header.noise.sha256 or header.noise.unit
+    kept = {name: value for name, value in content.items() if value}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def recipe_kind(header: Header) -> str:
+    """``default``, ``tuned``, or ``tuned on X`` with the other dataset X; empty if no recipe is named."""
+    datasets = sorted({tuned_on(name) for name in header.recipes} - {""})
+    if not datasets:
+        return "default" if header.recipes else ""
+    return "tuned" if datasets == [header.dataset] else f"tuned on {', '.join(datasets)}"
+
+
+def text_of(header: Header) -> str:
+    """See :class:`~leaderboard.entries.Condition`; a tokenizer built into a network is not named."""
+    spec = DATASETS[header.dataset]
+    own = header.tokenizer not in TOKENIZERS
+    usual = own or header.tokenizer == spec.tokenizers[header.language]
+    if header.language != spec.languages[0]:
+        return header.language if usual else f"{header.language}-{header.tokenizer}"
+    return "" if own or (usual and not spec.shipped_tokenizers) else header.tokenizer
+
+
+@dataclass(frozen=True)
+class Results:
+    """The result files of a leaderboard.
+
+    Attributes:
+        files: rows by name, sorted.
+        reproduced: name of a row to the seeds that the maintainers trained.
+    """
+
+    files: dict[str, RowFile]
+    reproduced: dict[str, tuple[str, ...]]
+
+
+def read_results(root: Path) -> Results:
+    """Read and check all YAML files of a leaderboard; ranks are not opened.
+
+    Args:
+        root: folder with ``results/`` and ``reproduced.yaml``; either may be missing.
+
+    Raises:
+        SubmissionError: a file is refused, has a name that differs from its content, has no partner, or repeats a
+            result.
+    """
+    folder = root / "results"
+    paths = _files(folder)
+    files = {}
+    for path in (path for path in paths if path.suffix == ".yaml"):
+        file = read_row_file(path)
+        expected = folder / f"{file.name}.yaml"
+        if path != expected:
+            raise SubmissionError(f"{path} holds the row of {expected}; give it that name")
+        files[file.name] = file
+    refuse_repeated(files, folder)
+    return Results(files, _read_reproduced(root / REPRODUCED, files))
+
+
+REPRODUCED = "reproduced.yaml"
+
+
+def read_row_file(path: Path) -> RowFile:
+    """Read and check the YAML file of a row."""
+    return checked(RowFile, read_yaml(path, largest=LARGEST_FILE), str(path))
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files in the folder, sorted: YAML and ``.npz`` in pairs."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    for path in paths:
+        if path.is_symlink() or not path.is_file():
+            raise SubmissionError(f"{path} is a link or no regular file; put the file itself there")
+        if path.suffix not in _PARTNER:
+            raise SubmissionError(f"{path} belongs to no result; remove it")
+        partner = path.with_name(f"{path.stem}{_PARTNER[path.suffix]}")
+        if partner not in paths:
+            raise SubmissionError(
+                f"{path} has no {partner.name} beside it; remove it, and add the submission again with "
+                "`ncl-bench leaderboard add`"
+            )
+    return paths
+
+
+_PARTNER = {".yaml": ".npz", ".npz": ".yaml"}
+
+
+def refuse_repeated(files: dict[str, RowFile], folder: Path) -> None:
+    """Refuse two results of one training run of a submitter, or of the same scores."""
+    seen: dict[tuple[object, ...], str] = {}
+    for name, file in files.items():
+        for identity in identities(file):
+            if identity in seen:
+                raise SubmissionError(
+                    f"{folder / name}.yaml repeats {identity[0]} of {folder / seen[identity]}.yaml; remove one of "
+                    "the two"
+                )
+            seen[identity] = name
+
+
+def identities(file: RowFile) -> Iterable[tuple[object, ...]]:
+    """Keys that no two results may share: training run of one submitter, or scores."""
+    header = file.header
+    names = {"method", "backbone", "networks", "dataset", "language", "tokenizer", "extra_clean_data"}
+    content = header.model_dump(mode="json", include=names | {"pretrained_encoder", "training", "submitter"})
+    noise = header.noise.sha256 or header.noise.unit
+    runs = json.dumps([content, noise, recipe_kind(header)], sort_keys=True)
+    for record in file.seeds:
+        yield (f"seed {record.key}", runs, record.key)
+        yield ("the scores", record.scores_sha256)
+
+
+def _read_reproduced(path: Path, files: dict[str, RowFile]) -> dict[str, tuple[str, ...]]:
+    """Read the reproduced seeds of every row name."""
+    if not path.exists():
+        return {}
+    listed: dict[str, tuple[str, ...]] = {}
+    for name, seeds in read_yaml(path, largest=LARGEST_FILE).items():
+        known = {record.key for record in files[name].seeds} if name in files else set()
+        listed[name] = tuple(map(str, seeds)) if isinstance(seeds, list) else (str(seeds),)
+        missing = [seed for seed in listed[name] if seed not in known]
+        if missing:
+            raise SubmissionError(f"{path} lists seed {missing[0]} of {name}, which has no result; remove it")
+    return listed
+
+
+def reproduced_yaml(reproduced: Mapping[str, Sequence[str]]) -> str:
+    """Format ``reproduced.yaml``."""
+    begin = "# Rows and seeds that the maintainers trained from a recipe of this repository.\n"
+    plain = {
+        name: [int(seed) if seed.isdecimal() else seed for seed in seeds]
+        for name, seeds in sorted(reproduced.items())
+    }
+    text: str = yaml.dump(plain, Dumper=_Dumper, **_STYLE | {"width": 1_000})
+    return begin + text

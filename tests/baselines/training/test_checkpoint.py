@@ -1,0 +1,105 @@
+"""Writing the state of a run: the bytes that torch writes, in memory but once, and nothing of it on a full disk."""
+
+import hashlib
+import io
+import tracemalloc
+import zipfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from support.damaged import PICKLE, assert_damage_is_refused, assert_refused
+from support.full_disk import largest_file
+
+from baselines.training.checkpoint import latest_state, load_optimizer, save_state
+from ncl_bench.errors import NclBenchError, TrainingError
+
+PAIRS = 1_000_000
+
+
+def state_with_memory(n_pairs: int) -> dict[str, object]:
+    return {"epochs": 3, "method": {"values": torch.arange(n_pairs, dtype=torch.float32)}, "history": [0.5]}
+
+
+def test_a_state_is_what_torch_writes_and_is_named_by_its_hash(tmp_path: Path) -> None:
+    state, expected = state_with_memory(1_000), io.BytesIO()
+    torch.save(state, expected)
+    path = save_state(tmp_path, 3, state)
+    assert path.read_bytes() == expected.getvalue()
+    assert path.name == f"epoch-000003.{hashlib.sha256(expected.getvalue()).hexdigest()[:16]}.pt"
+    assert list(tmp_path.iterdir()) == [path]
+    found, damaged = latest_state(tmp_path)
+    assert damaged == []
+    assert found is not None
+    torch.testing.assert_close(found, state, rtol=0, atol=0)
+
+
+@pytest.mark.slow  # measures memory
+def test_what_is_remembered_of_every_pair_is_not_copied_to_be_written_or_checked(tmp_path: Path) -> None:
+    """Memory of tensors is not Python's, which only a copy of their bytes would be."""
+    state = state_with_memory(PAIRS)
+    tracemalloc.start()
+    save_state(tmp_path, 3, state)
+    latest_state(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < PAIRS
+
+
+@pytest.mark.parametrize("n_pairs", [1_000, PAIRS])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(n_pairs: int, tmp_path: Path) -> None:
+    state = state_with_memory(n_pairs)
+    with (
+        largest_file(2_000),
+        pytest.raises(NclBenchError, match=r"cannot write .*epoch-000003.*: File too large"),
+    ):
+        save_state(tmp_path, 3, state)
+    assert list(tmp_path.iterdir()) == []
+
+
+def named_by_hash(folder: Path, content: bytes) -> Path:
+    path = folder / f"epoch-000001.{hashlib.sha256(content).hexdigest()[:16]}.pt"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_compressed_checkpoint_is_not_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, packed = io.BytesIO(), io.BytesIO()
+    torch.save({"method": torch.zeros(1_000_000)}, plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    named_by_hash(tmp_path, packed.getvalue())
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(TrainingError, match=r"pt is compressed, which torch\.save never does"):
+        latest_state(tmp_path)
+
+
+def test_the_state_of_an_optimizer_belongs_to_its_parameters() -> None:
+    for size, fits in ((3, True), (4, False)):
+        module = torch.nn.Linear(size, 1)
+        optimizer = torch.optim.Adam(module.parameters())
+        module(torch.ones(1, size)).sum().backward()
+        optimizer.step()
+        fresh = torch.optim.Adam(torch.nn.Linear(3, 1).parameters())
+        with (
+            nullcontext()
+            if fits
+            else pytest.raises(ValueError, match=r"exp_avg of an optimizer has shape \(1, 4\)")
+        ):
+            load_optimizer(fresh, optimizer.state_dict())
+
+
+def test_damaged_checkpoints_are_read_or_refused(tmp_path: Path) -> None:
+    """Each is named by the hash of its bytes, so that torch reads the damage."""
+    state = {"epochs": 1, "method": {"w": torch.ones(3)}, "history": [{"loss": 0.5}], "optimizers": []}
+
+    def read(content: bytes) -> None:
+        for old in tmp_path.glob("epoch-*"):
+            old.unlink()
+        named_by_hash(tmp_path, content)
+        latest_state(tmp_path)
+
+    assert_damage_is_refused([save_state(tmp_path, 1, state).read_bytes()], read, PICKLE)
+    assert_refused(read, b"", "cannot be read by torch")

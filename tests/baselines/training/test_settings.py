@@ -1,0 +1,154 @@
+"""``--set``: options of a recipe that are set otherwise, and a result that says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from support.damaged import JSON, assert_damage_is_refused, assert_refused
+from support.few_digits import TINY, InThisProcess
+from typer.testing import CliRunner
+
+from baselines.training.grids import jobs_of
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Recipe, shipped_name, with_settings
+from baselines.training.run_folder import RunFolder
+from baselines.training.statement import stated_settings
+from baselines.training.submit import submit
+from baselines.training.sweep import sweep
+from ncl_bench.cli import app
+from ncl_bench.errors import NclBenchError, RecipeError
+
+NAME = "triplet/digits_vse_infinity"
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        (["batch_size=32"], {"batch_size": 32}),
+        (["method.epochs=3", "backbone.embed_size=16"], {"method.epochs": 3, "backbone.embed_size": 16}),
+        (["method.learning_rate=1e-3"], {"method.learning_rate": 0.001}),
+        (["method.epochs=3", "method.epochs=4"], {"method.epochs": 4}),
+        (["clean_only=true"], {"clean_only": True}),
+        (["tokenizer=word"], {"tokenizer": "word"}),
+        ([f"method.epochs={Recipe.load(NAME).method['epochs']}"], {}),
+    ],
+)
+def test_a_setting_is_typed_and_what_it_changes_is_known(given: list[str], changed: dict[str, Any]) -> None:
+    recipe, found = with_settings(Recipe.load(NAME), given)
+    assert found == changed
+    assert all(type(found[name]) is type(changed[name]) for name in changed)
+    assert (recipe == Recipe.load(NAME)) == (not changed)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("epochs=3", "--set epochs: the recipe has no such option; did you mean .*method.epochs"),
+        ("method.epoch=3", "--set method.epoch: .* did you mean method.epochs"),
+        (
+            "method.epochs=many",
+            "--set method.epochs=many: .*epochs.* is 'many': input should be a valid integer",
+        ),
+        (
+            "method.epochs=0",
+            "--set method.epochs=0: .*epochs.* is 0: input should be greater than or equal to 1",
+        ),
+        ("method.name=nrc", "--set method.name=nrc: .*unknown method 'nrc'"),
+        ("method.epochs", "--set method.epochs: expected NAME=VALUE, such as method.epochs=10"),
+        ("batch_size=[", r"--set batch_size=\[: expected NAME=VALUE"),
+        (f"method.epochs={'9' * 5_000}", r"--set method.epochs=9{63}\.\.\.: expected NAME=VALUE"),
+        (
+            f"batch_size={'9' * 4_000}",
+            r"--set batch_size=9{77}\.\.\.: batch_size is 9{77}\.\.\., expected a finite",
+        ),
+        (f"batch_size={'[' * 3_000}", r"--set batch_size=\[{66}\.\.\.: expected NAME=VALUE"),
+        (
+            "steps=10000001",
+            "--set steps=10000001: steps is 10000001, expected a finite number of at most 10,000,000",
+        ),
+        (
+            "method.learning_rate=.inf",
+            "--set method.learning_rate=Infinity: method.learning_rate is inf, expected",
+        ),
+        ("method.margin=1e999", "--set method.margin=1e999: method.margin is inf, expected a finite number"),
+        ("gradient_clip=.nan", "--set gradient_clip=NaN: gradient_clip is nan: input should be"),
+        ("backbone=sgr", "--set backbone: the recipe has no such option"),
+    ],
+)
+def test_a_setting_that_is_refused_is_one_sentence(given: str, sentence: str) -> None:
+    with pytest.raises(RecipeError, match=f"^{sentence}") as refused:
+        with_settings(Recipe.load(NAME), [given])
+    assert len(str(refused.value)) < 1_200  # names of options are listed
+
+
+def test_another_method_starts_from_its_defaults() -> None:
+    recipe, changed = with_settings(Recipe.load(NAME), ["method.temperature=0.1", "method.name=info_nce"])
+    assert recipe.method == Recipe.load("info_nce/digits_vse_infinity").method | {
+        "temperature": 0.1,
+        "epochs": 40,
+        "learning_rate": 2e-4,
+        "lr_update": 30,
+    }
+    assert changed == {"method.name": "info_nce", "method.temperature": 0.1}
+
+
+def test_a_changed_recipe_is_named_with_its_settings_and_a_stock_one_without() -> None:
+    changed, settings = with_settings(Recipe.load(NAME), ["batch_size=32"])
+    assert shipped_name(changed) is None
+    assert shipped_name(changed, settings) == NAME
+    assert stated_settings([TrainingJob(changed, settings=settings)]) == {"batch_size": 32}
+    stock, settings = with_settings(Recipe.load("ncr/digits_vse_infinity"), ["method.label_shape=paper"])
+    assert settings == {"method.label_shape": "paper"}
+    assert stated_settings([TrainingJob(stock, settings=settings)]) == {}
+    rounds, settings = with_settings(Recipe.load("crcl/digits_vse_infinity"), ["method.rounds=[1, 2]"])
+    assert stated_settings([TrainingJob(rounds, settings=settings)]) == {"method.rounds": "[1, 2]"}
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_a_run_its_submission_and_its_sweep_say_what_was_set(tmp_path: Path) -> None:
+    small = [f"backbone.{name}={value}" for name, value in TINY.items() if name != "name"]
+    given = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=500", *small]
+    options = [part for setting in given for part in ("--set", setting)]
+    run = tmp_path / "run"
+    said = CliRunner().invoke(app, ["train", NAME, "--device", "cpu", "--to", str(run), *options])
+    assert said.exit_code == 0, said.output
+    wanted = {"method.epochs": 1, "method.warmup_epochs": 0, "batch_size": 500}
+    wanted |= {f"backbone.{name}": value for name, value in TINY.items() if name != "name"}
+    assert json.loads((run / "run.json").read_text())["settings"] == wanted
+    stated = submit([run], tmp_path / "submission", device="cpu", console=Console(quiet=True))
+    assert stated.recipes == (NAME,)
+    assert stated.training is not None
+    assert stated.training.settings == wanted
+    # the same as a recipe file is the same run
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(yaml.safe_dump(RunFolder(run).read_run().recipe.model_dump(mode="json")))
+    again = CliRunner().invoke(app, ["train", str(recipe), "--device", "cpu", "--to", str(run)])
+    assert "is already finished" in again.stdout, again.output
+
+
+def test_a_sweep_does_not_take_over_results_of_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
+    small = ["method.epochs=1", "method.warmup_epochs=0", "batch_size=1000", "backbone.embed_size=4"]
+    cells = jobs_of(tmp_path, [NAME], ["none"], [0], settings=small)
+    sweep(tmp_path, cells, at_once=1, device="cpu")
+    assert f"{NAME} method.epochs=1 method.warmup_epochs=0" in (tmp_path / "table.csv").read_text()
+    with pytest.raises(NclBenchError, match="was trained with other settings"):
+        sweep(tmp_path, jobs_of(tmp_path, [NAME], ["none"], [0]), at_once=1, device="cpu")
+
+
+def test_damaged_run_folders_are_read_or_refused(tmp_path: Path) -> None:
+    def read(content: bytes) -> None:
+        (tmp_path / "run.json").write_bytes(content)
+        RunFolder(tmp_path).read_run()
+
+    noise = {"unit": None, "ratio": 0.0, "seed": None, "sha256": "x", "realised_ratio": 0.0}
+    recipe = Recipe.load("triplet/digits_vse_infinity").model_dump(mode="json")
+    good = {"recipe": recipe, "seed": 0, "precision": "32-true", "fingerprint": "x", "noise": noise}
+    assert_damage_is_refused([json.dumps(good).encode()], read, JSON)
+    assert_refused(read, b'{"seed": 0}', "key 'recipe' is missing; train again into a new folder")
+    assert_refused(read, b"", "run.json is damaged")

@@ -1,0 +1,258 @@
+"""Runs to submissions: whole or not at all, with what is known of the training."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+from support.few_digits import digits_job, load_few, trained
+from support.rounding import assert_near
+
+import baselines.training.submit
+from baselines.kit.distributed import device_for
+from baselines.training.job import TrainingJob
+from baselines.training.measures import detection, hidden_correspondence
+from baselines.training.run_folder import RunFolder, machine_of
+from baselines.training.scoring import score
+from baselines.training.submit import submit
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.data.vocabulary import Vocabulary
+from ncl_bench.errors import TrainingError
+from ncl_bench.evaluation.protocol import evaluate
+from ncl_bench.evaluation.submission import Training, read_submission
+
+
+@pytest.fixture(scope="module")
+def runs(few_pairs: None, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two finished runs with different seeds."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in range(2):
+        method = {"name": "info_nce", "epochs": 1}
+        trained(digits_job(method, 0.0, recipe={"batch_size": 500}, seed=seed), folder / str(seed))
+    return [folder / str(seed) for seed in range(2)]
+
+
+def with_other_words(name: str, **options: Any) -> PairedDataset:
+    """The same data, whose preparation gave two words each other's id."""
+    dataset = load_few(name, **options)
+    words = list(dataset.vocabulary.words)
+    words[-2:] = words[:-3:-1]
+    return replace(dataset, vocabulary=Vocabulary(tuple(words), dataset.vocabulary.size))
+
+
+def test_a_run_with_another_vocabulary_is_neither_resumed_nor_averaged_nor_scored(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = TrainingJob.of_run(RunFolder(runs[0]).read_run())
+    monkeypatch.setattr("baselines.training.job.load_dataset", with_other_words)
+    other = trained(job, tmp_path / "other")
+    assert other.train_split.fingerprint == RunFolder(runs[0]).read_run().fingerprint
+    with pytest.raises(TrainingError, match="holds a run with another vocabulary"):
+        trained(job, runs[0])
+    with pytest.raises(
+        TrainingError, match="differ in vocabulary; only runs with the same vocabulary can be averaged"
+    ):
+        submit([runs[0], tmp_path / "other"], tmp_path / "mean", device="cpu")
+    with pytest.raises(TrainingError, match=r"token ids differ; use the --root of the training"):
+        submit(runs[:1], tmp_path / "one", device="cpu")
+
+
+def test_a_submission_states_where_its_runs_were_trained_not_where_they_are_scored(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    said = [{"torch": "2.6.0", "device": "NVIDIA L4"}, {"torch": "2.7.0", "device": "NVIDIA L4"}]
+    for run, machine in zip(runs, said, strict=True):
+        copy = tmp_path / run.name
+        shutil.copytree(run, copy)
+        described = json.loads((copy / "run.json").read_text())
+        assert described["trained_on"] == [dict(machine_of(device_for("cpu", "32-true")))]
+        (copy / "run.json").write_text(json.dumps(described | {"trained_on": [machine]}))
+    both = submit([tmp_path / run.name for run in runs], tmp_path / "both", device="cpu")
+    assert both.hardware == "NVIDIA L4"
+    machine = Training(precision="32-true", torch="2.6.0 + 2.7.0", device="NVIDIA L4")
+    assert both.training == machine.model_copy(update={"steps": 2, "pairs_seen": 1000.0})
+    assert read_submission(tmp_path / "both") == both
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_a_run_of_so_many_steps_states_its_compute_and_the_last_epoch_beside_the_best(tmp_path: Path) -> None:
+    job = digits_job({"name": "crcl", "rounds": [1, 1], "freeze_epochs": 1}, recipe={"steps": 30})
+    trainer = trained(job, tmp_path / "run")
+    training = submit([tmp_path / "run"], tmp_path / "to", device="cpu").training
+    assert training is not None
+    assert (training.budget, training.steps, training.settings) == (30, 30, {})
+    assert training.pairs_seen == 30 * 100
+    assert training.cost == RunFolder(tmp_path / "run").read_outcome().cost
+    last = score(trainer.method.eval().networks, job.load("test"))
+    assert training.last_epoch == pytest.approx(evaluate(last, dataset="digits").r_sum)
+    assert training.curve is not None
+    assert training.curve.steps == (10, 20, 30)
+    history = trainer.history
+    assert training.curve.dev == tuple(round(entry.dev["r_sum"], 4) for entry in history)
+    assert training.curve.auroc[2] == round(history[2].diagnosis["clean_probability"].auroc, 4)
+    kept = trainer.folder.read_division(2, 1000)["clean_probability"]
+    wrong = detection(kept, hidden_correspondence(trainer.train_split), 0.5)
+    assert training.found is not None
+    assert training.found.f1 == round(wrong.own.f1, 4)
+    assert training.found.average_precision_wrong == round(wrong.average_precision_wrong, 4)
+    assert training.found.precision_at[50] == round(wrong.precision_at[50], 4)
+    assert read_submission(tmp_path / "to").training == training
+    # where another epoch was the best one, its scores say nothing of the last
+    outcome = trainer.folder.read_outcome().model_copy(update={"best_epoch": 0})
+    (tmp_path / "run" / "training.json").write_text(outcome.model_dump_json())
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    without = submit([tmp_path / "run"], tmp_path / "without", device="cpu").training
+    assert without == training.model_copy(update={"last_epoch": None})
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_scores_of_a_last_epoch_that_was_the_best_are_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = digits_job({"name": "info_nce", "epochs": 2}, 0.0, recipe={"batch_size": 500, "steps": 4})
+    trainer, run = trained(job, tmp_path / "run"), RunFolder(tmp_path / "run")
+    outcome = run.read_outcome()
+    begun = count_scorings(monkeypatch)
+
+    def scorings_and_last_epoch(
+        name: str, best_epoch: int, best: dict[str, torch.Tensor]
+    ) -> tuple[int, float]:
+        said = outcome.model_copy(update={"best_epoch": best_epoch, "best_sha256": None})
+        (tmp_path / "run" / "training.json").write_text(said.model_dump_json())
+        run.best.write_bytes(save(best))
+        begun.clear()
+        training = submit([tmp_path / "run"], tmp_path / name, device="cpu").training
+        assert training is not None
+        assert training.last_epoch is not None
+        return len(begun), training.last_epoch
+
+    last = trainer.method.networks.state_dict()
+    scorings, at_hand = scorings_and_last_epoch("last", outcome.epochs - 1, last)
+    assert scorings == 1
+    assert at_hand == round(evaluate(tmp_path / "last" / "test.npy", dataset="digits").r_sum, 4)
+    earlier = {name: torch.zeros_like(value) + 0.01 for name, value in last.items()}
+    assert scorings_and_last_epoch("earlier", 0, earlier) == (2, at_hand)
+    assert evaluate(tmp_path / "earlier" / "test.npy", dataset="digits").r_sum < at_hand
+
+
+def test_a_run_that_does_not_say_where_it_was_trained_is_scored(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "old")
+    described = json.loads((tmp_path / "old" / "run.json").read_text())
+    del described["trained_on"]
+    (tmp_path / "old" / "run.json").write_text(json.dumps(described))
+    mean = submit([tmp_path / "old", runs[1]], tmp_path / "mean", device="cpu")
+    assert (mean.training, mean.hardware) == (None, "unknown")
+
+
+class Killed(BaseException):
+    """Stands for the end of a process in the middle of scoring."""
+
+
+def count_scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Images of every call of ``score``."""
+    begun: list[int] = []
+
+    def counted(networks: Any, dataset: PairedDataset, **options: Any) -> Any:
+        begun.append(dataset.n_images)
+        return score(networks, dataset, **options)
+
+    monkeypatch.setattr(baselines.training.submit, "score", counted)
+    return begun
+
+
+@pytest.mark.parametrize("stopped", ["scoring._encode_strip", "submit.write_submission"])
+def test_a_stopped_call_leaves_nothing_and_the_next_one_writes_the_same_bytes(
+    stopped: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = submit(runs[:1], tmp_path / "whole", device="cpu")
+    (tmp_path / "broken").mkdir()
+    with monkeypatch.context() as patch:
+
+        def stop(*args: Any) -> None:
+            raise Killed
+
+        patch.setattr(f"baselines.training.{stopped}", stop)
+        with pytest.raises(Killed):
+            submit(runs[:1], tmp_path / "broken", device="cpu")
+    assert list((tmp_path / "broken").iterdir()) == []
+    assert submit(runs[:1], tmp_path / "broken", device="cpu") == whole
+    for path in (tmp_path / "whole").iterdir():
+        assert path.read_bytes() == (tmp_path / "broken" / path.name).read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
+
+
+def test_more_images_than_memory_holds_are_scored_in_strips(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(runs[:1], tmp_path / "whole", device="cpu")
+    monkeypatch.setattr("baselines.training.scoring.IMAGE_BLOCK", 64)
+    monkeypatch.setattr("baselines.training.scoring.MOST_VECTORS", 1)
+    submit(runs[:1], tmp_path / "strips", device="cpu")
+    scores = [np.load(tmp_path / name / "test.npy") for name in ("whole", "strips")]
+    assert_near(scores[1], scores[0], 1e-6, scale=1)
+
+
+def test_scores_that_are_not_finite_are_not_submitted(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **options: Any) -> Any:
+        scores = score(*args, **options)
+        scores[199, 999] = np.inf
+        return scores
+
+    monkeypatch.setattr(baselines.training.submit, "score", broken)
+    with pytest.raises(TrainingError, match=r"test\.npy of .* is not finite"):
+        submit(runs[:1], tmp_path / "to", device="cpu")
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_run_counts_once_in_a_mean(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="is given twice"):
+        submit([*runs, runs[0] / ".." / runs[0].name], tmp_path / "mean", device="cpu")
+    assert not (tmp_path / "mean").exists()
+
+
+def test_scores_of_unknown_origin_are_refused_and_kept(runs: list[Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "test.npy", np.zeros(3))
+    before = (tmp_path / "test.npy").read_bytes()
+    with pytest.raises(TrainingError, match="exists and is not a submission"):
+        submit(runs[:1], tmp_path, device="cpu")
+    assert (tmp_path / "test.npy").read_bytes() == before
+
+
+def test_damaged_weights_are_not_scored(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    weights = tmp_path / "run" / "best.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(TrainingError, match="its sha256 differs from"):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+    assert not (tmp_path / "to").exists()
+
+
+def test_weights_larger_than_the_networks_are_not_read(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    with (tmp_path / "run" / "best.safetensors").open("r+b") as file:
+        file.truncate(10**12)  # without a byte on the disk
+    with pytest.raises(
+        TrainingError, match=r"safetensors has 1,000,000,000,000 bytes, expected at most .*; train or"
+    ):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")
+
+
+def test_a_network_that_no_memory_holds_is_refused(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.training.recipe.LARGEST", 10**12)
+    shutil.copytree(runs[0], tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    described["recipe"]["backbone"]["embed_size"] = 10**6
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    with pytest.raises(TrainingError, match="backbone vse_infinity does not fit into memory"):
+        submit([tmp_path / "run"], tmp_path / "to", device="cpu")

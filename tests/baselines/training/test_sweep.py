@@ -1,0 +1,384 @@
+"""Sweeps: which jobs, one real tiny sweep with its table, and what a killed one leaves behind."""
+
+import csv
+import re
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+from support.few_digits import InThisProcess
+from typer.testing import CliRunner
+
+from baselines.methods import METHODS
+from baselines.recipes.ablation import ablations
+from baselines.training.grids import Grid, Job, jobs_of, jobs_of_ablation, move_to_dataset, read_noise
+from baselines.training.sweep import _write_table, sweep, table_to_print
+from ncl_bench.cli import app
+from ncl_bench.data import DATASETS
+from ncl_bench.errors import NclBenchError
+from ncl_bench.evaluation.submission import read_submission
+from ncl_bench.files import sole_owner
+
+TINY = {
+    "dataset": "digits",
+    "batch_size": 1000,
+    "backbone": {"name": "vse_infinity", "embed_size": 8, "word_dim": 4},
+    "method": {"name": "info_nce", "epochs": 1},
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that a sweep is asked for, in place of the sweep."""
+    jobs: list[Job] = []
+    monkeypatch.setattr("baselines.training.sweep.sweep", lambda folder, found, **_: jobs.extend(found) or {})
+    return jobs
+
+
+def written(folder: Path, **content: object) -> str:
+    """A table of one's own."""
+    (folder / "table.yaml").write_text(yaml.safe_dump({"title": "T", "seeds": [0, 1], **content}))
+    return str(folder / "table.yaml")
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker processes, which take seconds to start."""
+    monkeypatch.setattr("baselines.training.sweep.worker_pool", InThisProcess)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "tiny" / "digits.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(TINY))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["", "40", "caption", "caption-0", "caption-100", "pair-40", "caption-0.4"])
+def test_other_noises_are_refused(name: str) -> None:
+    with pytest.raises(NclBenchError, match="expected none, or unit-per cent"):
+        read_noise(name)
+
+
+def test_the_table_of_digits_has_every_method_and_control() -> None:
+    recipes = Grid.load("digits").recipes
+    methods = {name.split("/")[0] for name in recipes}
+    assert methods == set(METHODS) - {"mscn"}  # whose head needs the similarity vectors of SGR or SAF
+    jobs = jobs_of(Path("to"), recipes)
+    assert len(jobs) == len({job.name for job in jobs}) == 12 * len(recipes)
+    assert jobs[0].training.seed == 0
+
+
+def test_what_is_named_twice_is_trained_once() -> None:
+    names, noises, seeds = ["ncr/digits_sgr"], ["none", "image-40"], [1, 0]
+    once = jobs_of(Path("to"), names, noises, seeds)
+    assert jobs_of(Path("to"), names * 2, [*noises, "none"], [*seeds, 1]) == once
+    assert [(job.noise, job.seed) for job in once] == [(n, s) for s in (1, 0) for n in noises]
+
+
+def test_means_and_spreads_of_a_table(tmp_path: Path) -> None:
+    noise = "image-40"
+    results = {Job("ncr/flickr30k_sgr", noise, seed, tmp_path): r for seed, r in enumerate((1.0, 2.0, 6.0))}
+    results[Job("ncr/flickr30k_sgr", "none", 0, tmp_path)] = 5.0
+    first = Job("ncr/digits_sgr", noise, 0, tmp_path)
+    results[first] = 4.0
+    _write_table(tmp_path / "table.csv", {Job("ncr/digits_sgr", "none", 0, tmp_path): 7.0, first: 9.0})
+    _write_table(tmp_path / "table.csv", results)  # rows of earlier sweeps stay
+    _, *lines = csv.reader((tmp_path / "table.csv").read_text().splitlines())
+    assert lines == [
+        ["ncr/digits_sgr", "image-40", "1", "4.0", "", "", "", ""],
+        ["ncr/digits_sgr", "none", "1", "7.0", "", "", "", ""],
+        ["ncr/flickr30k_sgr", "image-40", "3", "3.0", "2.6", "467.1", "-175.4", "DECL, ACM MM 2022; Table 1"],
+        ["ncr/flickr30k_sgr", "none", "1", "5.0", "", "502.7", "", "NCR, NeurIPS 2021; Table 1"],
+    ]
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(table_to_print(results))
+    shown = console.export_text()
+    assert "467.1 printed (-175.4 std)" in shown
+    assert "502.7 printed │" in shown  # one seed has no standard deviation
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_mean_is_scored_from_the_runs_of_its_members(tmp_path: Path, recipe: str) -> None:
+    other = Path(recipe).with_name("other.yaml")
+    other.write_text(yaml.safe_dump(TINY | {"method": {"name": "triplet", "epochs": 1}}))
+    mean = f"{recipe} + {other}"
+    (job,) = jobs_of(tmp_path / "out", [mean], ["none"], seeds=[0])
+    results = sweep(tmp_path / "out", [job], at_once=1, device="cpu")
+    assert [each.name for each in results] == [
+        "tiny-digits-none-seed0",
+        "tiny-other-none-seed0",
+        "tiny-digits+tiny-other-none-seed0",
+    ]
+    assert read_submission(job.submission).networks == 2
+    scored = (job.submission / "test.npy").stat()
+    assert sweep(tmp_path / "out", [job], at_once=1, device="cpu") == results
+    assert (job.submission / "test.npy").stat() == scored
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_files_of_image_noise_replace_drawn_noise(tmp_path: Path, recipe: str) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for unit in ("caption", "image"):
+        drawn, _ = DATASETS["digits"].draw_noise(noise_ratio=0.4, noise_unit=unit, seed=7)
+        np.save(files / f"{unit}s.npy", drawn)
+    np.save(files / "features.npy", np.zeros((2, 3)))
+    options = {"noises": ["none", "caption-40", "image-40"], "seeds": [0], "noise_files": files}
+    jobs = jobs_of(tmp_path / "out", [recipe], **options)
+    assert [job.noise_file for job in jobs] == [None, None, files / "images.npy"]
+    sweep(tmp_path / "out", jobs[2:], at_once=1, device="cpu")
+    assert read_submission(jobs[2].submission).noise.seed is None
+    drawn = jobs_of(tmp_path / "out", [recipe], ["image-40"], seeds=[0])
+    with pytest.raises(NclBenchError, match="trained on the noise of a file; choose a new folder with --to"):
+        sweep(tmp_path / "out", drawn, at_once=1, device="cpu")
+    with pytest.raises(
+        NclBenchError, match=r"files holds no file with image-60 of digits; put the file there"
+    ):
+        jobs_of(tmp_path / "out", [recipe], **(options | {"noises": ["image-60"]}))
+
+
+def test_a_sweep_is_one_submission_per_cell_and_does_nothing_twice(tmp_path: Path, recipe: str) -> None:
+    what = (tmp_path / "out", [recipe], ["caption-40"], [0])
+    jobs = jobs_of(*what, precision="bf16-mixed")
+    first = sweep(tmp_path / "out", jobs, at_once=1, device="cpu")
+    assert [job.name for job in first] == ["tiny-digits-caption-40-seed0"]
+    assert 0 < first[jobs[0]] < 600
+    assert f"{recipe},caption-40,1,{first[jobs[0]]:.1f}," in (tmp_path / "out" / "table.csv").read_text()
+    training = read_submission(jobs[0].submission).training
+    assert training is not None
+    assert training.precision == "bf16-mixed"
+    weights = jobs[0].run.best.stat()
+    assert sweep(tmp_path / "out", jobs, at_once=1, device="cpu") == first
+    assert jobs[0].run.best.stat() == weights
+    for options, sentence in (
+        ({"precision": "bf16-mixed", "settings": ["steps=3"]}, "for no given number of steps, not for 3"),
+        ({}, "was trained in bf16-mixed, not in 32-true; choose a new folder"),
+    ):
+        with pytest.raises(NclBenchError, match=sentence):
+            sweep(tmp_path / "out", jobs_of(*what, **options), at_once=1, device="cpu")
+
+
+def test_the_command_hands_over_where_data_and_features_lie_and_the_precision(
+    tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, made = {}, jobs_of
+    monkeypatch.setattr(
+        "baselines.training.sweep.sweep", lambda *given, **options: asked.update(options) or {}
+    )
+    given = "baselines.training.grids.jobs_of"
+    monkeypatch.setattr(given, lambda *given, **options: asked.update(options) or made(*given))
+    options = ["--root", str(tmp_path), "--precision", "tf32", "--features", "gpu", "--device", "cuda"]
+    assert CliRunner().invoke(app, ["sweep", recipe, *options, "--to", str(tmp_path / "out")]).exit_code == 0
+    expected = {"root": tmp_path, "precision": "tf32", "features": "gpu", "device": "cuda", "at_once": 2}
+    expected |= {"settings": (), "slurm": None, "noise_files": None}
+    assert asked == expected
+
+
+def test_a_table_says_what_is_trained_and_arguments_narrow_it(
+    tmp_path: Path, recipe: str, asked: list[Job]
+) -> None:
+    other = "info_nce/digits_vse_infinity"
+    tuned = f"{other}_tuned"  # shipped, and another recipe
+    table = written(tmp_path, steps=7, recipes=[recipe, other], noises=["none", "image-40"])
+    command = ["sweep", "--table", table, "--to", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert len(asked) == 12
+    assert {job.recipe for job in asked} == {recipe, other, tuned}
+    assert {job.training.recipe.steps for job in asked} == {7}
+    asked.clear()
+    narrow = ["--noise", "image-40", "--seed", "1", "--set", "method.temperature=0.1"]
+    assert CliRunner().invoke(app, [*command, *narrow, tuned]).exit_code == 0
+    (job,) = asked
+    assert (job.recipe, job.noise, job.seed) == (tuned, "image-40", 1)
+    assert job.training.settings == {"steps": 7, "method.temperature": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "trained"),
+    [
+        (["ncr", "--seed", "1"], {("ncr-flickr30k_sgr", "none"), ("ncr-flickr30k_sgr", "caption-40")}),
+        (["crcl/flickr30k_saf"], {("crcl-flickr30k_saf", "caption-40")}),
+        (["crcl", "--noise", "none"], {("crcl-flickr30k_sgr+crcl-flickr30k_saf", "none")}),
+        (
+            ["crcl/flickr30k_saf", "crcl/flickr30k_sgr + crcl/flickr30k_saf", "--noise", "caption-40"],
+            {("crcl-flickr30k_saf", "caption-40"), ("crcl-flickr30k_sgr+crcl-flickr30k_saf", "caption-40")},
+        ),
+    ],
+)
+def test_a_table_of_papers_has_its_noises_per_recipe_and_a_method_alone_narrows_it(
+    arguments: list[str], trained: set[tuple[str, str]], tmp_path: Path, asked: list[Job]
+) -> None:
+    rows = {
+        "ncr/flickr30k_sgr": ["none", "caption-40"],
+        "crcl/flickr30k_saf": ["caption-40"],
+        "crcl/flickr30k_sgr + crcl/flickr30k_saf": ["none", "caption-40"],
+    }
+    command = ["sweep", "--table", written(tmp_path, recipes=rows), "--to", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, [*command, *arguments]).exit_code == 0
+    names = {(job.name.removesuffix(f"-{job.noise}-seed{job.seed}"), job.noise) for job in asked}
+    assert names == trained
+    assert {member.training.recipe.steps for job in asked for member in job.members} == {None}
+
+
+PICTOGRAMS, ABLATION = ["--table", "pictograms_sgr"], ["--table", "ablation_ncr"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["sweep", "ncr/digits_sgr", *PICTOGRAMS],
+            r"no recipe ncr/digits_sgr; fix: leave --table out, or choose from (?!.*(\bgsc/pictograms_sgr\b).*\1)",
+        ),
+        (["sweep", "--noise", "image-40", *PICTOGRAMS], "no noise image-40; fix: .* none, caption-60"),
+        (["sweep", "--seed", "0", "--seed", "3", *PICTOGRAMS], "no seed 3; fix: .* or choose from 0, 1, 2"),
+        (["sweep", "ncr/digits_sgr", *ABLATION], "no recipe ncr/digits_sgr"),
+        (["sweep", "--noise", "none", *ABLATION], "no noise none; fix: .* caption-50"),
+        (["sweep", "ncr/digits_sgr", "--dataset", "digits"], "--dataset moves a table .* add --table NAME"),
+        (["sweep", "--table", "ablation_rcl"], "no table 'ablation_rcl': .*ablation_crcl, ablation_gsc"),
+        (["tune", "ncr/digits_sgr", *PICTOGRAMS], "no recipe ncr/digits_sgr; fix: leave --table out, or choose"),
+        (["tune", "--trials", "3", *PICTOGRAMS], "already sets --trials; fix: leave one of the two out"),
+        (["tune", "--seed", "3", *PICTOGRAMS], "already sets --seed; fix: leave one of the two out"),
+        (["tune", *ABLATION], "--table ablation_ncr trains its recipes as they are and has no tuning section"),
+        (["tune", "--table", "nothing"], "no table 'nothing': neither a file nor one of .*cc152k, "),
+        (["tune", "--table", "now"], "--table now trains its recipes as they are and has no tuning section; fix: "),
+        (["tune", "--table", "pictograms_similar"], "pictograms_similar trains its recipes as they are and has no tun"),
+        (["tune", "--table", "flickr8k_sgr"], "--table flickr8k_sgr trains its recipes as they are and has no tuning"),
+        (["tune"], "expected recipes or a table to tune; fix: name some"),
+        (["tune", "ncr/flickr30k_sgr"], "has no search section; add one with the options to tune"),
+    ],
+)  # fmt: skip
+def test_what_a_table_or_a_recipe_does_not_have_is_refused(
+    arguments: list[str], sentence: str, tmp_path: Path
+) -> None:
+    found = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "out")])
+    assert found.exit_code != 0
+    assert re.search(sentence, str(found.exception))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": "gpu"}, "--features gpu needs a CUDA device"),
+        ({}, "{root}/flickr30k is not a prepared dataset"),
+    ],
+    ids=["features", "root"],
+)
+def test_workers_are_told_where_features_and_data_lie(
+    options: dict, message: str, tmp_path: Path, recipe: str
+) -> None:
+    Path(recipe).write_text(yaml.safe_dump(TINY | {"dataset": "flickr30k"}))
+    jobs = jobs_of(tmp_path / "out", [recipe], ["none"], seeds=[0], root=tmp_path / "data")
+    with pytest.raises(NclBenchError, match=message.format(root=tmp_path / "data")):
+        sweep(tmp_path / "out", jobs, at_once=1, device="cpu", **options)
+
+
+def test_the_table_is_written_while_the_folder_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, text: str) -> None:
+        with pytest.raises(NclBenchError, match="in use"), sole_owner(tmp_path):
+            pass
+        path.write_text(text)
+
+    monkeypatch.setattr("baselines.training.sweep.write_text", write)
+    sweep(tmp_path, [])
+    assert (tmp_path / "table.csv").read_text() == (
+        "recipe,noise,seeds,rsum_mean,rsum_std,printed,stds_apart,paper\n"
+    )
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(NclBenchError, match="holds something else"):
+        sweep(tmp_path, [])
+
+
+def test_what_a_killed_sweep_left_of_its_table_does_not_lock_it_out(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".table.csv.{dead.pid}.tmp").write_text("half a ta")
+    assert sweep(tmp_path, []) == {}
+
+
+def test_every_row_of_an_ablation_is_a_cell_of_its_own_on_any_dataset() -> None:
+    for name, table in ablations().items():
+        jobs = jobs_of_ablation(Path("to"), table, [0, 1], settings=["batch_size=64"])
+        assert len({job.name for job in jobs}) == 2 * len(table.rows), name
+        assert [job.variant for job in jobs] == [row.title for row in table.rows] * 2
+        assert {job.training.recipe.steps for job in jobs} == {table.steps}
+        assert {job.on("digits").training.recipe.dataset for job in jobs} == {"digits"}
+        unchanged = [job.variant for job in jobs if set(job.training.settings) <= {"steps", "batch_size"}]
+        assert unchanged[0] == table.rows[0].title
+
+
+def test_a_table_moves_to_another_dataset() -> None:
+    (job,) = jobs_of(Path("to"), ["ncr/pictograms_vse_infinity"], ["caption-60"], [0], settings=["steps=7"])
+    assert job.on("digits").recipe == "ncr/digits_vse_infinity"
+    web = job.on("pictograms-web")  # whose noise is natural
+    assert (web.recipe, web.noise) == ("ncr/pictograms-web_vse_infinity", "none")
+    emoji = job.on("pictograms-emoji")  # which has no recipes of its own
+    assert emoji.training.settings == {"dataset": "pictograms-emoji", "steps": 7}
+    with pytest.raises(NclBenchError, match="unknown dataset 'mnist'"):
+        job.on("mnist")
+
+
+def test_controls_that_know_the_truth_do_not_move_to_natural_noise() -> None:
+    control = "triplet/pictograms_vse_infinity_clean"
+    recipes = ["ncr/pictograms_vse_infinity", "triplet/pictograms_vse_infinity", control]
+    jobs = jobs_of(Path("to"), recipes, ["similar-40", "similar-60"], [0])
+    moved = move_to_dataset(jobs, "pictograms-web")  # where both noises become none
+    web = "pictograms-web_vse_infinity"
+    assert [job.recipe for job in moved] == [f"ncr/{web}", f"triplet/{web}"]
+    assert len(move_to_dataset(jobs, "digits")) == len(jobs)
+    with pytest.raises(NclBenchError, match="clean_only is true, but it is unknown which pairs"):
+        move_to_dataset([job for job in jobs if job.recipe == control], "pictograms-web")
+
+
+def test_an_ablation_is_trained_and_printed_beside_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(folder: Path, jobs: list[Job], **options: object) -> dict[Job, float]:
+        return {job: 400.0 - 40 * (job.variant != "full") + job.seed for job in jobs}
+
+    monkeypatch.setattr("baselines.training.sweep.sweep", trained)
+    command = ["sweep", "--table", "ablation_ncr", "--dataset", "digits", "--to", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*command, "--seed", "0", "--seed", "2"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    (line,) = (line for line in result.output.splitlines() if "without co-divide" in line)
+    assert re.findall(r"[\d.]+", line) == ["2", "361.0", "1.4", "10.0", "192.9", "60.0"]
+
+
+def test_a_plan_counts_what_is_left_without_data_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["sweep", "crcl", "--table", "flickr30k", "--noise", "caption-40", "--seed", "1", "--plan"]
+    found = CliRunner().invoke(app, [*command, "--set", "backbone.embed_size=8"], env={"COLUMNS": "80"})
+    assert found.exit_code == 0, found.exception
+    (total,) = (line for line in found.stdout.splitlines() if "sum" in line)
+    assert re.findall(r"[\d,]+", total)[:3] == ["4", "0", "3"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_the_steps_of_a_plan_are_those_of_the_training(tmp_path: Path, recipe: str) -> None:
+    def steps(name: str, *settings: str) -> int:
+        (job,) = jobs_of(tmp_path, [name], ["caption-60"], seeds=[0], settings=settings)
+        return job.steps()
+
+    tiny = ("method.epochs=2", "method.warmup_epochs=1", "backbone.embed_size=8")
+    assert steps("bicro/flickr30k_sgr", *tiny) == 2 * 3 * -(-145_000 // 128)
+    assert steps("ncr/flickr30k_sgr", *tiny, "steps=7") == 2 * 7
+    assert steps("triplet/flickr30k_sgr_clean", *tiny) == 3 * -(-(145_000 * 2 // 5) // 128)
+    (job,) = jobs_of(tmp_path / "out", [recipe], ["none"], seeds=[0])
+    sweep(tmp_path / "out", [job], at_once=1, device="cpu")
+    assert job.steps() == sum(job.run.read_outcome().steps)

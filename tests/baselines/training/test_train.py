@@ -1,0 +1,321 @@
+"""The trainer: determinism, resuming, refusals. Tiny networks on the real digits."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from support.few_digits import (
+    TINY,
+    cut_short,
+    digits_job,
+    few_digits_recipe,
+    load_few,
+    outcome,
+    trained,
+)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from typer.testing import CliRunner
+
+from baselines.methods import METHODS
+from baselines.plot import plot_run
+from baselines.training.checkpoint import save_state
+from baselines.training.job import TrainingJob
+from baselines.training.recipe import Recipe
+from baselines.training.run_folder import Machine, RunFolder
+from baselines.training.train import Trainer, TrainingProgress
+from ncl_bench.cli import app
+from ncl_bench.data import load_dataset
+from ncl_bench.data.paired import PairedDataset
+from ncl_bench.errors import NclBenchError, TrainingError
+
+NCR = {"name": "ncr", "warmup_epochs": 1, "epochs": 2, "learning_rate": 0.001}
+TRIPLET = {"name": "triplet", "epochs": 1}
+
+
+@pytest.fixture(autouse=True)
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Train on the first thousand pairs; lists the splits that were opened."""
+    splits = []
+
+    def load(name: str, **options):
+        splits.append(options["split"])
+        return load_few(name, **options)
+
+    monkeypatch.setattr("baselines.training.job.load_dataset", load)
+    return splits
+
+
+def train(job: TrainingJob, folder: Path, device: str = "cpu") -> dict:
+    trainer = Trainer(job, RunFolder(folder), device)
+    with TrainingProgress(len(trainer.plans)) as progress:
+        return trainer.run(progress)
+
+
+def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
+    train(digits_job(TRIPLET), tmp_path / "a")
+    train(digits_job(TRIPLET, seed=1), tmp_path / "b")
+    train(digits_job(TRIPLET), tmp_path / "c")
+    first, other, again = (outcome(tmp_path / name) for name in "abc")
+    assert first == again
+    assert first["best.safetensors"] != other["best.safetensors"]
+
+
+def test_training_neither_moves_the_global_generator_nor_opens_test(
+    tmp_path: Path, opened: list[str]
+) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(digits_job(TRIPLET), tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+    assert sorted(set(opened)) == ["dev", "train"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "divisions", "tensorboard", "plots"])
+def test_a_run_whose_folders_are_links_out_of_it_is_not_written(name: str, tmp_path: Path) -> None:
+    outside, run = tmp_path / "outside", tmp_path / "run"
+    for folder in (outside, run):
+        folder.mkdir()
+    (outside / "epoch-000001.0123456789abcdef.pt").write_text("of somebody else")
+    (run / name).symlink_to(outside)
+    with pytest.raises(NclBenchError, match=rf"{name} is a link out of .*run, where nothing may be written"):
+        train(digits_job(TRIPLET), run)
+    if name == "plots":
+        with pytest.raises(NclBenchError, match="plots is a link out of"):
+            plot_run(RunFolder(run))
+    assert [path.read_text() for path in outside.iterdir()] == ["of somebody else"]
+    assert [path.name for path in run.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"epochs": 1},
+        {"epochs": 1, "history": [{}]},
+        {"epochs": "a", "history": []},
+        {"epochs": 0, "history": [], "method": {}},
+        {"epochs": 0, "history": [], "method": {"networks.0.x": torch.zeros(1)}},
+        {"epochs": 0, "history": [], "method": [], "optimizers": 3},
+    ],
+)
+def test_a_checkpoint_of_another_run_is_one_sentence(state: dict, tmp_path: Path) -> None:
+    trainer = Trainer(digits_job(TRIPLET), RunFolder(tmp_path / "run"), "cpu")
+    trainer.folder.begin(trainer.job.record(trainer.train_split))
+    save_state(trainer.folder.checkpoints, 1, state)
+    with pytest.raises(
+        TrainingError, match=r"newest checkpoint in .*checkpoints does not fit this run \(.*\); delete"
+    ):
+        train(digits_job(TRIPLET), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_estimates_from_0_to_1_and_goes_on_with_the_same_bits_past_a_damaged_checkpoint(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Recipe.from_dict(
+        few_digits_recipe(name, warmup_epochs=1, epochs=1, rounds=[1, 1], trusted_pairs=32)
+    )
+    short = TrainingJob(recipe, noise_ratio=0.4)
+    whole = trained(short, tmp_path / "whole")
+    for epoch in range(len(whole.history)):
+        kept = whole.folder.read_division(epoch, 1_000)
+        for values in (kept[name] for name in whole.method.estimates() if name in kept):
+            assert 0 <= values.min() <= values.max() <= 1
+    cut_short(tmp_path / "whole", tmp_path / "broken")
+    train(short, tmp_path / "broken")
+    assert "is damaged and was deleted" in capsys.readouterr().out
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_on_a_gpu_begins_as_on_a_cpu_and_resumes(name: str, tmp_path: Path) -> None:
+    short = TrainingJob(Recipe.from_dict(few_digits_recipe(name)), noise_ratio=0.4)
+    losses = []
+    for device in ("cpu", "cuda"):
+        train(short, tmp_path / device, device)
+        history = json.loads((tmp_path / device / "history.json").read_text())
+        losses.append(history[0]["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    cut_short(tmp_path / "cuda", tmp_path / "again")
+    train(short, tmp_path / "again", "cuda")
+    assert (tmp_path / "again" / "training.json").exists()
+    assert json.loads((tmp_path / "again" / "history.json").read_text())[0]["loss"] == losses[1]
+
+
+def test_a_run_stopped_after_its_last_checkpoint_has_every_epoch_in_its_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_and_stop(folder: Path, epochs: int, state: dict) -> Path:
+        path = save_state(folder, epochs, state)
+        if epochs == 2:
+            raise KeyboardInterrupt
+        return path
+
+    method = TRIPLET | {"epochs": 2}
+    monkeypatch.setattr("baselines.training.train.save_state", save_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(digits_job(method), tmp_path)
+    train(digits_job(method), tmp_path)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("dev/r_sum")] == [0, 1]
+    assert len(json.loads((tmp_path / "history.json").read_text())) == 2
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_a_run_names_every_machine_that_trained_it(
+    epochs_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_and_stop(folder: Path, epochs: int, state: dict) -> Path:
+        if epochs_before == 1:
+            save_state(folder, epochs, state)
+        raise KeyboardInterrupt
+
+    first, second, third = (Machine(torch=version, device="a GPU") for version in ("2.6.0", "2.7.0", "2.8.0"))
+    method = TRIPLET | {"epochs": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr("baselines.training.train.save_state", save_and_stop)
+        patch.setattr("baselines.training.train.machine_of", lambda device: first)
+        with pytest.raises(KeyboardInterrupt):
+            train(digits_job(method), tmp_path / "run")
+    for machine in (second, third):  # the third finds a finished run
+        monkeypatch.setattr("baselines.training.train.machine_of", lambda device, machine=machine: machine)
+        train(digits_job(method), tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["trained_on"] == [dict(first), dict(second)][1 - epochs_before :]
+
+
+def test_a_run_that_began_without_naming_its_machine_names_none(tmp_path: Path) -> None:
+    folder, wanted = RunFolder(tmp_path / "run"), digits_job(TRIPLET)
+    folder.begin(wanted.record(wanted.load("train")))
+    folder.add_machine(Machine(torch="2.7.0", device="a GPU"), goes_on=True)
+    assert folder.read_run().trained_on is None
+
+
+def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    first = digits_job(TRIPLET)
+    RunFolder(tmp_path / "run").begin(first.record(first.load("train")))
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    for other, sentence in (
+        (digits_job(TRIPLET, seed=3), r"another seed \(0 there, 3 requested\)"),
+        (digits_job(TRIPLET, noise_seed=1), r"another noise\.seed \(0 there, 1 requested\)"),
+        (digits_job({**TRIPLET, "epochs": 2}), r"another recipe\.method\.epochs \(1 there, 2 requested\)"),
+    ):
+        with pytest.raises(TrainingError, match=sentence):
+            train(other, tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_a_run_that_recorded_only_what_its_recipe_gave_goes_on(tmp_path: Path) -> None:
+    folder, wanted = RunFolder(tmp_path / "run"), digits_job(TRIPLET)
+    record = wanted.record(wanted.load("train"))
+    given = {"dataset": "digits", "batch_size": 100, "backbone": TINY, "method": TRIPLET}
+    (tmp_path / "run").mkdir()
+    folder.run_file.write_text(json.dumps({**record.model_dump(mode="json"), "recipe": given}))
+    folder.begin(record)
+    other = digits_job({**TRIPLET, "margin": 0.3})
+    with pytest.raises(TrainingError, match=r"another recipe\.method\.margin \(0\.2 there, 0\.3 requested\)"):
+        folder.begin(other.record(other.load("train")))
+
+
+def test_the_command_counts_epochs_from_one_and_says_that_nothing_was_left_to_do(tmp_path: Path) -> None:
+    recipe = digits_job({**TRIPLET, "warmup_epochs": 1}).recipe
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    arguments = ["train", str(tmp_path / "recipe.yaml"), "--noise-ratio", "0.4", "--device", "cpu"]
+    arguments += ["--root", str(tmp_path), "--to", str(tmp_path / "my run")]
+    said = CliRunner().invoke(app, arguments)
+    assert "best on dev: epoch 2 of 2, rSum" in said.stdout  # the first is warm-up, which is never chosen
+    following = f"'{tmp_path / 'my run'}' --root {tmp_path} --to 'submissions/my run'"
+    assert f"next: ncl-bench score {following}" in said.stdout
+    assert "finished before" not in said.stdout
+    again = CliRunner().invoke(app, arguments)
+    assert "my run is already finished, nothing was trained" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("precision", "features", "named"),
+    [("tf32", "mapped", "--precision tf32"), ("32-true", "gpu", "--features gpu")],
+)
+def test_what_only_a_gpu_has_is_refused_on_a_cpu_before_anything_is_written(
+    precision: str, features: Any, named: str, tmp_path: Path
+) -> None:
+    wanted = f"{named} needs a CUDA device, but training is on the cpu; leave it out, or train on a GPU"
+    with pytest.raises(TrainingError, match=f"^{wanted}$"):
+        Trainer(
+            digits_job(TRIPLET, precision=precision), RunFolder(tmp_path / "run"), "cpu", features=features
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(TrainingError, match="is not a training run"):
+        train(digits_job(TRIPLET), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_non_finite_loss_stops_with_step_pairs_and_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def poisoned(similarities: torch.Tensor, margin: float) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return similarities.diagonal() * (float("nan") if calls == 12 else 1.0)
+
+    monkeypatch.setattr("baselines.methods.triplet.hardest_triplet", poisoned)
+    with pytest.raises(
+        TrainingError, match=r"loss is nan at step 12 \(pairs \d+, .*last good checkpoint is .*epoch-000001"
+    ):
+        train(digits_job(TRIPLET | {"epochs": 3}), tmp_path / "run")
+
+
+def load_alike(name: str, **options: Any) -> PairedDataset:
+    """Train has 41 pairs of one image and one caption."""
+    dataset = load_dataset(name, **options)
+    if options["split"] != "train":
+        return dataset
+    features = np.repeat(dataset.image_features[np.array([0])], dataset.n_images, axis=0)
+    tokens = dataset.tokens.take(np.zeros(len(dataset), np.int64))
+    return replace(dataset, image_features=features, tokens=tokens).subset(np.arange(41))
+
+
+@pytest.mark.parametrize("name", ["cream", "in2r", "npc", "osa", "sps"])
+def test_pairs_that_are_all_alike_and_a_batch_of_one_leave_numbers_or_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baselines.training.job.load_dataset", load_alike)
+    from_start = dict.fromkeys(("hard_from_epoch", "clean_from_epoch", "noisy_from_epoch"), 0)
+    recipe = few_digits_recipe(name, warmup_epochs=1, epochs=2, **from_start)
+    alike = TrainingJob(Recipe.from_dict(recipe | {"batch_size": 20}))
+    if name == "osa":
+        with pytest.raises(TrainingError, match=r"no training pair is more similar .* OSA trusts none"):
+            train(alike, tmp_path / "run")
+        return
+    train(alike, tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert len(history) == 3
+    assert np.isfinite([epoch["loss"] for epoch in history]).all()
+    weights = load_file(tmp_path / "run" / "best.safetensors")
+    assert all(weight.isfinite().all() for weight in weights.values())
+
+
+def test_history_says_what_happened(tmp_path: Path) -> None:
+    result = train(digits_job(NCR), tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert [(e["phase"], e["epoch"]) for e in history] == [("warmup", 0), ("train", 0), ("train", 1)]
+    chosen = [entry for entry in history if entry["best"]][-1]
+    best = max(entry["dev"]["r_sum"] for entry in history if entry["phase"] == "train")
+    assert chosen["dev"]["r_sum"] == result.dev["r_sum"] == best
+    separation = history[-1]["diagnosis"]["clean_probability"]
+    assert 0 <= separation["auroc"] <= 1
+    assert sum(separation["histogram"]["true"]) + sum(separation["histogram"]["false"]) == 1_000

@@ -1,0 +1,263 @@
+"""Files of results: their names, their text, and what is refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.damaged import YAML, ZIP, assert_damage_is_refused
+
+from leaderboard.add import add
+from leaderboard.board import Content
+from leaderboard.build import build
+from leaderboard.evidence import read_ranks
+from leaderboard.results import features_of
+from leaderboard.row_files import Header, cell_name, header_of, read_results, read_row_file, recipe_kind
+from ncl_bench.data import dataset_spec
+from ncl_bench.errors import NclBenchError, SubmissionError
+from ncl_bench.evaluation.submission import Training, read_submission
+
+Maker = Callable[..., Path]
+
+
+def edit(path: Path, *keys: str | int, value: Any) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    place = content
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def training(precision: str = "32-true", budget: int | None = None, **settings: Any) -> Training:
+    content = {"precision": precision, "torch": "2.9.0", "device": "NVIDIA H200", "settings": settings}
+    return Training.model_validate(content | {"budget": budget})
+
+
+@pytest.fixture
+def header(make: Maker, tmp_path: Path) -> Callable[..., Header]:
+    """Header of a submission with the fields that are given."""
+
+    def header(submitter: str = "", **fields: Any) -> Header:
+        folder = tmp_path / "submitted" / str(len(list(tmp_path.glob("submitted/*"))))
+        return header_of(read_submission(make(folder, **fields)), submitter)
+
+    return header
+
+
+RECIPE = {"recipes": ("crcl/digits_vse_infinity",), "training": training()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        (RECIPE, "digits/crcl/vse-infinity-1net-caption-40"),
+        (RECIPE | {"ratio": 0.0, "networks": 2}, "digits/crcl/vse-infinity-2net-none"),
+        (
+            RECIPE | {"recipes": ("crcl/digits_vse_infinity_tuned",), "training": training("tf32", 1500)},
+            "digits/crcl/vse-infinity-1net-caption-40-tuned-1500steps-tf32",
+        ),
+    ],
+)
+def test_shipped_recipes_have_plain_names(
+    header: Callable[..., Header], fields: dict[str, Any], name: str
+) -> None:
+    assert cell_name(header(**fields)) == name
+
+
+def test_whatever_else_makes_a_cell_is_in_the_hash_of_its_name(header: Callable[..., Header]) -> None:
+    others: list[dict[str, Any]] = [
+        {},
+        {"submitter": "Ada"},
+        {"submitter": "Ada", "paper": "https://example.org"},
+        {"submitter": "Ada", "code": "https://example.org"},
+        {"submitter": "Ada", "selection_split": "test"},
+        {"submitter": "Ada", "extra_clean_data": "200 pairs"},
+        {"submitter": "Ada", "pretrained_encoder": "CLIP"},
+        {"submitter": "Ada", "recipes": ("crcl/digits_vse_infinity",)},
+        {"submitter": "Ada", "training": training()},
+        {"submitter": "Ada", "training": training(**{"method.epochs": 3})},
+        {"submitter": "Ada", "method": "crcl"},
+        {"submitter": "Ada", "tokenizer": "my own"},
+    ]
+    names = [cell_name(header(**fields)) for fields in others]
+    assert len(set(names)) == len(names)
+    assert {name.rsplit("-", 1)[0] for name in names} == {"digits/crcl/vse-infinity-1net-caption-40"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind"),
+    [
+        ("crcl/digits_vse_infinity", "default"),
+        ("crcl/digits_vse_infinity_tuned", "tuned"),
+        ("crcl/pictograms_vse_infinity_tuned", "tuned on pictograms"),  # moved to digits by a setting
+        ("crcl/pictograms-web_vse_infinity", "tuned on pictograms"),
+        ("triplet/flickr8k_vse_infinity_mean", "tuned on pictograms"),
+        ("in2r/flickr8k_vse_infinity", "default"),
+        ("rcl/flickr8k_sgr", "default"),
+        ("mine/pets_sgr", "default"),
+    ],
+)
+def test_a_row_says_on_which_data_its_options_were_tuned(
+    header: Callable[..., Header], recipe: str, kind: str
+) -> None:
+    assert recipe_kind(header(recipes=(recipe,), training=training())) == kind
+    assert recipe_kind(header()) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "features"),
+    [
+        ({"backbone": "CLIP"}, "images"),
+        ({"backbone": "OpenCLIP ViT-B-32"}, "images"),
+        ({"backbone": "SigLIP"}, "images"),
+        ({"backbone": "ALIGN"}, "images"),
+        ({"backbone": "CLIP", "pretrained_encoder": "OpenAI"}, "pretrained"),
+        ({"backbone": "VSE-infinity"}, "region"),
+        ({"backbone": "Aligned SCAN"}, "region"),
+    ],
+)
+def test_a_network_that_reads_images_is_not_among_those_on_region_features(
+    header: Callable[..., Header], fields: dict[str, Any], features: str
+) -> None:
+    assert features_of(header(**fields)) == features
+
+
+def test_every_file_of_the_board_is_as_the_program_writes_it() -> None:
+    root = Path(__file__).parents[2] / "leaderboard"
+    for name, file in read_results(root).files.items():
+        assert file.to_yaml() == (root / "results" / f"{name}.yaml").read_text(encoding="utf-8"), name
+
+
+def test_the_rows_on_the_board_say_what_they_read_and_where_they_were_tuned(whole_board: Content) -> None:
+    measured = [row for row in whole_board.rows if row["status"] != "reported"]
+    web = [row for row in measured if row["dataset"] == "pictograms-web"]
+    assert {row["family"] for row in web if row["recipe"] == "default"} == {"cream", "in2r", "npc"}
+    tuned = [row["label"] for row in web if row["recipe"] == "tuned on pictograms"]
+    assert len(tuned) == 15
+    assert "GSC+ (tuned on pictograms, 600 steps)" in tuned
+    assert {row["features"] for row in measured if row["backbone"] == "CLIP"} == {"images"}
+    assert {row["features"] for row in measured if row["backbone"] != "CLIP"} == {"region"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("header", "dataset"), "digit", "header.dataset is 'digit'.*unknown dataset"),
+        (("header", "dataset"), "pictograms", "give it that name"),
+        (("header", "method"), "Another", "give it that name"),
+        (("header", "protocol_version"), 3, "header.protocol_version is 3"),
+        (("header", "paper"), "javascript:alert(1)", "header.paper"),
+        (("header", "surprise"), 1, "unknown key 'header.surprise'"),
+        (("header", "submitter"), "<b>", "header.submitter"),
+        (("header", "order_fingerprint"), {}, "order_fingerprint of split 'test' is missing"),
+        (("header", "order_fingerprint", "test"), "0123456789abcdef" * 4, "order_fingerprint of digits/"),
+        (("header", "noise", "realised_ratio"), 0.1, "noise.realised_ratio is 0.1"),
+        (("seeds", 0, "scores_sha256"), "0" * 64, "seeds.0.scores_sha256"),
+        (("seeds", 0, "r_sum"), 600.0, "unknown key 'seeds.0.r_sum'"),
+        (("seeds", 1, "training_seeds"), [0], "training seed 0 stands twice"),
+        (("seeds", 0, "training"), {"torch": "2", "device": "CPU"}, "training of seed 0 and of the header"),
+    ],
+)
+def test_a_changed_file_is_refused_with_its_name_and_field(
+    first_entry: Path, board: Path, keys: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    edit(first_entry, *keys, value=value)
+    with pytest.raises(SubmissionError, match=message) as error:
+        build(board, board / "site", published=False)
+    assert str(first_entry) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("- 1", "holds list"), ("a: [", "not plain YAML"), ("x: " + "y" * 2_100_000, "bytes, expected at")],
+)
+def test_a_file_that_is_no_cell_is_refused(first_entry: Path, board: Path, text: str, message: str) -> None:
+    first_entry.write_text(text, encoding="utf-8")
+    with pytest.raises(SubmissionError, match=message) as error:
+        read_results(board)
+    assert first_entry.name in str(error.value)
+
+
+def test_an_unknown_name_of_a_shared_noise_file_is_refused(make: Maker, tmp_path: Path) -> None:
+    path = add(make(tmp_path / "submission"), tmp_path / "board")
+    noise = {"unit": "caption", "ratio": 0.4, "sha256": "0123456789abcdef" * 4, "published": "the file of X"}
+    edit(path, "header", "noise", value=noise)
+    name = read_row_file(path).name
+    for suffix in (".yaml", ".npz"):
+        shutil.move(path.with_suffix(suffix), tmp_path / f"board/results/{name}{suffix}")
+    with pytest.raises(SubmissionError, match="no shared noise file of digits, unit caption and ratio"):
+        build(tmp_path / "board", tmp_path / "site", published=False)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".npz"])
+def test_a_file_without_its_partner_is_refused(first_entry: Path, board: Path, suffix: str) -> None:
+    path = first_entry.with_suffix(suffix)
+    path.unlink()
+    with pytest.raises(SubmissionError, match=f"has no {path.name} beside it"):
+        read_results(board)
+    shutil.rmtree(first_entry.parent)
+    (board / "results" / "stray.npy").write_bytes(b"x")
+    with pytest.raises(SubmissionError, match=r"stray\.npy belongs to no result"):
+        read_results(board)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "a folder", "another cell"])
+def test_links_are_refused(first_entry: Path, board: Path, tmp_path: Path, target: str) -> None:
+    link = first_entry.parent / "link.yaml"
+    (tmp_path / "folder").mkdir()
+    link.symlink_to({"a folder": tmp_path / "folder", "another cell": first_entry}.get(target, target))
+    with pytest.raises(SubmissionError, match=r"link\.yaml is a link"):
+        read_results(board)
+
+
+def test_one_run_of_one_submitter_in_two_files_is_refused(make: Maker, tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    add(make(tmp_path / "first"), board)
+    path = add(make(tmp_path / "second", difficulty=1.6, seed=1, paper="https://example.org"), board)
+    edit(path, "seeds", 0, "training_seeds", value=[0])
+    with pytest.raises(SubmissionError, match="repeats seed 0 of"):
+        read_results(board)
+    edit(path, "seeds", 0, "training_seeds", value=[1])
+    other = next(one for one in path.parent.glob("*.yaml") if one != path)
+    sha = yaml.safe_load(other.read_text(encoding="utf-8"))["seeds"][0]["scores_sha256"]
+    edit(path, "seeds", 0, "scores_sha256", value=sha)
+    with pytest.raises(SubmissionError, match="repeats the scores of"):
+        read_results(board)
+
+
+def test_a_reproduced_seed_must_have_its_result(first_entry: Path, board: Path) -> None:
+    name = first_entry.relative_to(board / "results").with_suffix("").as_posix()
+    (board / "reproduced.yaml").write_text(f"{name}: [0]\n")
+    assert read_results(board).reproduced == {name: ("0",)}
+    (board / "reproduced.yaml").write_text(f"{name}: [0, 7]\n")
+    with pytest.raises(NclBenchError, match=r"reproduced\.yaml lists seed 7 of digits"):
+        read_results(board)
+
+
+RESULTS = Path(__file__).parents[2] / "leaderboard" / "results" / "digits"
+
+
+def test_damaged_cells_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cell.yaml"
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        file = read_row_file(path)
+        assert file.name.startswith("digits/")
+        path.write_text(file.to_yaml(), encoding="utf-8")
+        assert read_row_file(path) == file
+
+    assert_damage_is_refused([cell.read_bytes() for cell in sorted(RESULTS.rglob("*.yaml"))[:3]], read, YAML)
+
+
+def test_damaged_ranks_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cell.npz"
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        read_ranks(path, ["0", "1", "2", "3", "4"], dataset_spec("digits"))
+
+    assert_damage_is_refused([file.read_bytes() for file in sorted(RESULTS.rglob("*.npz"))[:2]], read, ZIP)
